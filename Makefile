@@ -131,7 +131,7 @@ pictures: $(DEV)  ## the pictures of README.md anew; needs Chromium
 	@$(VENV)/bin/python -m tests.pictures
 
 samples: $(DEMO)  ## captures/samples anew, each by the command in its TOML
-	@$(VENV)/bin/python -m simulator.cli.samples captures/samples
+	@$(VENV)/bin/python -m mqproto.simulator.cli.samples captures/samples
 
 lock: $(DEV)  ## requirements.lock anew after a change of pyproject.toml; ARGS=--upgrade takes the newest
 	@$(VENV)/bin/python -m venv --clear build/lock && build/lock/bin/pip install --quiet uv

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from captures.net.direction import Chunk, Stream
-from captures.net.heads import HEAD_BYTES, begins_packet, chain_in, head_in
-from captures.net.streams import MSMQ_PORT
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.net.direction import Chunk, Stream
+from mqproto.captures.net.heads import HEAD_BYTES, begins_packet, chain_in, head_in
+from mqproto.captures.net.streams import MSMQ_PORT
 from mqproto.wire import PacketBuffer
 
 

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import read_capture
-from captures.framing import Framed, Framing, StreamCount
-from captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
-from captures.net.ip import Datagram, IpReader
-from captures.net.links import ip_start, is_known
-from captures.net.streams import CONNECTION_LIMIT, Reassembler
-from captures.net.taps import Half, Taps
-from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
-from captures.net.turns import Turns
-from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
-from captures.points import PointCounter
-from captures.translation import Translations
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.framing import Framed, Framing, StreamCount
+from mqproto.captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
+from mqproto.captures.net.ip import Datagram, IpReader
+from mqproto.captures.net.links import ip_start, is_known
+from mqproto.captures.net.streams import CONNECTION_LIMIT, Reassembler
+from mqproto.captures.net.taps import Half, Taps
+from mqproto.captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
+from mqproto.captures.net.turns import Turns
+from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from mqproto.captures.points import PointCounter
+from mqproto.captures.translation import Translations
 from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, decode_ping
 
 PING_PORT: Final = 3527
@@ -175,7 +175,7 @@ class StreamEnd(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What one side of a connection has sent in all, and what of that can have come: as captures.net.direction.Stream
+    """What one side of a connection has sent in all, and what of that can have come: as mqproto.captures.net.direction.Stream
     has it."""
 
     sent_bytes: int | None

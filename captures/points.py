@@ -1,7 +1,7 @@
 """What each capture point shows, and what it lacks: counted while its frames and streams go by.
 
 A capture point is an interface of a capture. Each count here is a fact about the capture; what cannot be said because
-of it stands in `captures.decode.views.quality`.
+of it stands in `mqproto.captures.decode.views.quality`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.files.frame import Frame, Interface
-from captures.framing import StreamCount
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.framing import StreamCount
 
 POINTS_LIMIT: Final = 256
 """As many are told apart: more than anybody has, but not than somebody can write into a file."""

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.answers import Answers, Identity, Place, Witness, identity_of, is_answer, place_of
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket
 from mqproto.base.errors import UsageError
+from mqproto.captures.answers import Answers, Identity, Place, Witness, identity_of, is_answer, place_of
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
     EstablishConnection,
     Guid,

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from captures.decode.digest import digest_of
-from captures.packets import SeenPacket
 from mqproto.base.words import counted
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 
 CLASH_COUNT: Final = 3

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from captures.net.direction import OPENING_LIMIT_BYTES, signed
-from captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
-from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+from mqproto.captures.net.direction import OPENING_LIMIT_BYTES, signed
+from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 COMPARED_COUNT: Final = 8
 """By so many of its first segments with payload a connection is compared with others."""

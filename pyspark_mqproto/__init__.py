@@ -9,6 +9,6 @@ from contextlib import suppress
 
 # Spark looks here in every session, whatever it reads: one without what our extra `spark` brings goes on as it was.
 with suppress(ImportError):
-    from captures.pipeline.datasource import CaptureSource as DefaultSource
+    from mqproto.captures.pipeline.datasource import CaptureSource as DefaultSource
 
     __all__ = ["DefaultSource"]

@@ -190,7 +190,7 @@ def objects() -> Iterator[ObjectStore]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Iterator[SparkSession]:
     """A session with two cores of this machine, for all tests that need one; its workers know the S3 server."""
-    from captures.pipeline.engines.session import spark_session
+    from mqproto.captures.pipeline.engines.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     settings = {

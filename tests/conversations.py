@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket, read_packets
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket, read_packets
+from mqproto.simulator.base.recorder import Recorder
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -29,7 +30,6 @@ from mqproto.wire import (
     session_ack,
     user_message,
 )
-from simulator.base.recorder import Recorder
 
 SENDER: Final = Guid(b"sender".ljust(16, b"."))
 DESTINATION: Final = Guid(b"destination".ljust(16, b"."))

@@ -96,8 +96,8 @@ WORLD_S: Final = 0.2
 
 WORLDS: Final = """
 import sys
-from simulator.base.program.collector import seldom_collected
-from simulator.world import draw, simulate
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.world import draw, simulate
 with seldom_collected():
     for seed in map(int, sys.argv[1].split()):
         breach = simulate(draw(seed)).breach

@@ -1,7 +1,7 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes, each with a `simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and moves
-what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are `simulator.world`'s.
+A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and moves
+what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are `mqproto.simulator.world`'s.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import NextHop, Peer, Routes
 from mqproto.session import Remote
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
     Batch,
@@ -36,7 +37,6 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
-from simulator.storage.disk import Disk
 
 START = Moment(uptime_ms=1_000_000, utc_s=1_700_000_000)
 

@@ -164,7 +164,7 @@ def options() -> dict[str, int]:
     """How many options each command has, by how it is typed."""
     from typer.main import get_command
 
-    from simulator.cli.cli import app
+    from mqproto.simulator.cli.cli import app
 
     return {typed: options_of(command) for typed, command in _commands(get_command(app), "mqproto")}
 

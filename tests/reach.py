@@ -44,8 +44,8 @@ import coverage
 first, last, where, *folders = sys.argv[1:]
 measure = coverage.Coverage(data_file=None, include=[f"{folder}/*" for folder in folders], config_file=False)
 measure.start()
-from simulator.base.program.collector import seldom_collected
-from simulator.world import draw, simulate
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.world import draw, simulate
 with seldom_collected():
     for seed in range(int(first), int(last)):
         measure.switch_context(str(seed))

@@ -173,7 +173,7 @@ def test_no_import_points_the_wrong_way() -> None:
     [
         ("mqproto/session/rules.py", "def f():\n    from trio import sleep", "sans-IO"),
         ("mqproto/session/rules.py", "import time", "Moment"),
-        ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import simulator.node.node", "one way"),
+        ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import mqproto.simulator.node.node", "one way"),
         ("mqproto/session/rules.py", "from ...captures import pcap", "one way"),
         ("mqproto/wire/schema/record.py", "import msgspec", "nothing else"),
         ("mqproto/wire/schema/record.py", "from mqproto.testing import packets", "needs hypothesis"),
@@ -212,7 +212,7 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("captures/files/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
         (
             "simulator/node/node.py",
-            "import trio, sqlite3, captures.files.pcap, mqproto.base.moment\nfrom . import storage",
+            "import trio, sqlite3, mqproto.captures.files.pcap, mqproto.base.moment\nfrom . import storage",
         ),
         ("simulator/fuzz.py", "def f():\n    from mqproto.testing.packets import any_packet"),
         ("simulator/fuzz.py", "if TYPE_CHECKING:\n    from mqproto.testing.packets import any_packet"),

@@ -35,7 +35,9 @@ from tests.simulator.typed import MAIN, PREPARED
 
 pytestmark = pytest.mark.early
 
-COMMANDS: Final = Forks(*PREPARED, "simulator.client", "simulator.command.decoding", "hypothesis")
+COMMANDS: Final = Forks(
+    *PREPARED, "mqproto.simulator.client", "mqproto.simulator.command.decoding", "hypothesis"
+)
 """What most commands and programs of READMEs import is there already."""
 AS_ON_A_TERMINAL: Final = """
 import os, sys

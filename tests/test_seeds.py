@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from simulator.world import draw, simulate
-from simulator.world.report import Summary
-from simulator.world.scenarios.scenario import from_file
+from mqproto.simulator.world import draw, simulate
+from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.scenarios.scenario import from_file
 
 WORLDS: Final = Path(__file__).parent / "worlds"
 SEEDS: Final = range(int(os.environ.get("MQPROTO_SEEDS", "60")))

@@ -11,7 +11,7 @@ from pathlib import Path
 import construct
 import pytest
 
-from simulator.base.program.extras import to_install
+from mqproto.simulator.base.program.extras import to_install
 from tests.wheels import CHECKS, Check, Installed, built
 
 

@@ -16,6 +16,7 @@ from mqproto.queues.joining import joining
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import Consumer, LocalQueue, QueueDeclaration
 from mqproto.session import InFlight
+from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import (
@@ -39,7 +40,6 @@ from mqproto.wire import (
     encode_packet,
 )
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
-from simulator.storage.disk import Disk
 from tests.examples import SENT_S, a_user_message
 from tests.pair import guid_of, queue
 

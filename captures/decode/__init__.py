@@ -3,17 +3,17 @@
 `Analyst` turns packets into sights, in order and in bounded memory; everything else here shows sights.
 """
 
-from captures.decode.analyst import Analyst
-from captures.decode.findings import CODES, Finding, Severity
-from captures.decode.names import Names
-from captures.decode.row import PacketRow, row_of
-from captures.decode.selection import Selection
-from captures.decode.sight import Acknowledged, Kind, Sight
-from captures.decode.views.follow import Follower, History
-from captures.decode.views.ladder import Ladder
-from captures.decode.views.line import LineWriter
-from captures.decode.views.summary import Summary
-from captures.decode.views.svg import svg
+from mqproto.captures.decode.analyst import Analyst
+from mqproto.captures.decode.findings import CODES, Finding, Severity
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.row import PacketRow, row_of
+from mqproto.captures.decode.selection import Selection
+from mqproto.captures.decode.sight import Acknowledged, Kind, Sight
+from mqproto.captures.decode.views.follow import Follower, History
+from mqproto.captures.decode.views.ladder import Ladder
+from mqproto.captures.decode.views.line import LineWriter
+from mqproto.captures.decode.views.summary import Summary
+from mqproto.captures.decode.views.svg import svg
 
 __all__ = [
     "CODES",

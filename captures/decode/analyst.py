@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from captures.decode.digest import digest_of
-from captures.decode.facts import (
+from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.decode.facts import (
     NOT_KNOWN,
     NOT_SAID,
     Acknowledgment,
@@ -17,18 +18,17 @@ from captures.decode.facts import (
     NumberedMessage,
     SessionFacts,
 )
-from captures.decode.findings import Finding, Severity
-from captures.decode.journeys import JourneyChecker, message_key
-from captures.decode.names import Names
-from captures.decode.sequences import SequenceChecker
-from captures.decode.sessions.checker import SessionChecker, SessionView
-from captures.decode.sessions.connections import Connections, Origins
-from captures.decode.sessions.half import Sent, last_loss
-from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
-from captures.decode.ways import WayBook
-from captures.packets import SeenPacket, StreamEnd, Sum
-from captures.translation import Translation, said_of
-from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.journeys import JourneyChecker, message_key
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sequences import SequenceChecker
+from mqproto.captures.decode.sessions.checker import SessionChecker, SessionView
+from mqproto.captures.decode.sessions.connections import Connections, Origins
+from mqproto.captures.decode.sessions.half import Sent, last_loss
+from mqproto.captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
+from mqproto.captures.decode.ways import WayBook
+from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
+from mqproto.captures.translation import Translation, said_of
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.decode.facts import NOT_SAID, Crossing, Hop, MessageKey, NodeKey
-from captures.decode.findings import Finding, Severity
-from captures.decode.sight import Acknowledged
-from captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
+from mqproto.captures.decode.facts import NOT_SAID, Crossing, Hop, MessageKey, NodeKey
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.sight import Acknowledged
+from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
 from mqproto.wire import UserMessage
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
 

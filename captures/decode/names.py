@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import FormatNameError
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.formatname.wire import admin_from_wire, destination_from_wire, response_from_wire
 from mqproto.wire import NULL_GUID, Guid, QueueName, UserHeader, guid_text
 

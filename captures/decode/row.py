@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
-from captures.decode.names import admin_format_name, destination_format_name, response_format_name
-from captures.decode.security.keyring import Evidence
-from captures.decode.security.words import protection_of
-from captures.decode.sequences import shown
-from captures.decode.sight import Acknowledged, Kind, Sight, guids_of
 from mqproto.bodies import BYTES, read_body
+from mqproto.captures.decode.names import admin_format_name, destination_format_name, response_format_name
+from mqproto.captures.decode.security.keyring import Evidence
+from mqproto.captures.decode.security.words import protection_of
+from mqproto.captures.decode.sequences import shown
+from mqproto.captures.decode.sight import Acknowledged, Kind, Sight, guids_of
 from mqproto.wire import (
     BaseHeader,
     ConnectionParameters,
@@ -97,7 +97,7 @@ class PacketRow:
         sender_id: that SID, or the GUID of that queue manager.
         signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
         encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
-        verified, signer, signature, decryption: what keys say of it, as `captures.decode.security.keyring.Evidence` has
+        verified, signer, signature, decryption: what keys say of it, as `mqproto.captures.decode.security.keyring.Evidence` has
             it; null where nobody asked them.
         plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from captures.decode.facts import MessageKey
-from captures.decode.names import Names, destination_format_name
-from captures.decode.sequences import shown
-from captures.decode.sight import Kind, Sight
-from captures.net.turns import Turn
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.facts import MessageKey
+from mqproto.captures.decode.names import Names, destination_format_name
+from mqproto.captures.decode.sequences import shown
+from mqproto.captures.decode.sight import Kind, Sight
+from mqproto.captures.net.turns import Turn
 from mqproto.wire import Guid, guid_from_text
 
 NANOSECONDS: Final = 1_000_000_000

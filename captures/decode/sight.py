@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from captures.decode.findings import Finding
-from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode.findings import Finding
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

@@ -14,11 +14,11 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from captures.decode.facts import Hop, NodeKey, SessionFacts
-from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
-from captures.decode.sessions.half import Half
-from captures.decode.sight import Kind
-from captures.net.tcp import Endpoint
+from mqproto.captures.decode.facts import Hop, NodeKey, SessionFacts
+from mqproto.captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
+from mqproto.captures.decode.sessions.half import Half
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 
 SECOND_NS: Final = 1_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from captures.drawing.ladder import Break, Pause, Row, Rung, Span, signs_of
 from mqproto.base.errors import UsageError
+from mqproto.captures.drawing.ladder import Break, Pause, Row, Rung, Span, signs_of
 
 TIME_COLUMNS: Final = 12
 LEAST_SPACING: Final = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import Shape
 
 TIME_WIDTH: Final = 100
 COLUMN_WIDTH: Final = 340

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import Shape
 
 WIDTH: Final = 560
 NARROW: Final = 300

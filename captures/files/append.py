@@ -12,8 +12,8 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from captures.files.pcapng import SECTION_HEADER
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.pcapng import SECTION_HEADER
 
 BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"): ">"}
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
-from captures.files.pcapng import Clock, Section, Source, read_pcapng
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Frame, Interface
+from mqproto.captures.files.pcapng import Clock, Section, Source, read_pcapng
 
 if sys.version_info >= (3, 14):
     from compression import zstd

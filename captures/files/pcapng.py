@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple
 
-from captures.files.frame import (
+from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import (
     MAX_FRAME_BYTES,
     NANOSECONDS,
     ONLY_INTERFACE,
@@ -21,7 +22,6 @@ from captures.files.frame import (
     Interface,
     Options,
 )
-from mqproto.base.errors import UsageError
 
 SECTION_HEADER: Final = 0x0A0D0D0A
 INTERFACE_DESCRIPTION: Final = 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from captures.files.frame import Frame
-from captures.net.ip import IpReader
-from captures.net.links import ip_start
-from captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segment, decode_segment
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.links import ip_start
+from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segment, decode_segment
 
 Place = tuple[Endpoint, Endpoint, int]
 """From where to where, and a sequence number."""

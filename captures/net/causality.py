@@ -32,10 +32,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from captures.files.frame import Frame
-from captures.net.direction import LATER_COUNT, Arrival, Stream
-from captures.net.sender import Lag, Sender
-from captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.direction import LATER_COUNT, Arrival, Stream
+from mqproto.captures.net.sender import Lag, Sender
+from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 PATIENCE_COUNT: Final = LATER_COUNT
 """So many segments of a connection may come before one that was sent before them."""

@@ -11,8 +11,18 @@ import enum
 import struct
 from typing import Final
 
-from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment, encode_frame
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.tcp import (
+    ACK,
+    FIN,
+    MAX_SEGMENT_BYTES,
+    PSH,
+    RST,
+    SYN,
+    Endpoint,
+    Segment,
+    encode_frame,
+)
 
 WINDOW: Final = 0xFFFF
 WINDOW_SHIFT: Final = 7  # a window of 8 MiB, which no single read of ours can fill

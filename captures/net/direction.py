@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from captures.files.frame import Frame, Interface
-from captures.net.recent import PIECE_COST_BYTES, Held, Recent
-from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.recent import PIECE_COST_BYTES, Held, Recent
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 EARLY_LIMIT_BYTES: Final = 1 << 20
 """Bytes that came early wait for those before them. When this many wait, those before them are not coming."""

@@ -18,9 +18,9 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import Final
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.series import order_in_series, series_name
-from captures.net.answers import Answers
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.files.series import order_in_series, series_name
+from mqproto.captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
 """How many frames of each capture are compared with those of the first."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from captures.net.ip import IpReader
-from captures.net.links import ETHERNET, LINUX_COOKED, NULL, ip_start
-from captures.net.tcp import PROTOCOL_TCP, decode_segment
-from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.links import ETHERNET, LINUX_COOKED, NULL, ip_start
+from mqproto.captures.net.tcp import PROTOCOL_TCP, decode_segment
+from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.wire import begins_stream
 
 

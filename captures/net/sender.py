@@ -1,6 +1,6 @@
 """One end of a connection at one interface: what it sent, and what of that still waits for what it acknowledges.
 
-A capture may be read in ranges at the same time (captures.pipeline). Then a sender of a range is *assumed*: what was
+A capture may be read in ranges at the same time (mqproto.captures.pipeline). Then a sender of a range is *assumed*: what was
 seen of it before is taken to be all that the other side acknowledges. What is assumed is written down, and proved where
 two ranges meet.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Chunk, Direction, Ending, Stream, signed
-from captures.net.recent import PIECE_COST_BYTES, Held
+from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Chunk, Direction, Ending, Stream, signed
+from mqproto.captures.net.recent import PIECE_COST_BYTES, Held
 
 
 class Lag(IntEnum):
@@ -28,7 +28,7 @@ class Lag(IntEnum):
 class Waiting(NamedTuple):
     """A chunk in its place, and what it waits for.
 
-    start, needs: as of captures.net.direction.InPlace.
+    start, needs: as of mqproto.captures.net.direction.InPlace.
     came, other_came: how many segments of both sides, and of the other one, had come with it.
     """
 

@@ -10,13 +10,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from captures.files.frame import Frame, Interface
-from captures.net.causality import View
-from captures.net.direction import Arrival, Stream
-from captures.net.recent import Held
-from captures.net.sender import Sender
-from captures.net.taps import Half
-from captures.net.tcp import ACK, SYN, Endpoint, Segment
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.causality import View
+from mqproto.captures.net.direction import Arrival, Stream
+from mqproto.captures.net.recent import Held
+from mqproto.captures.net.sender import Sender
+from mqproto.captures.net.taps import Half
+from mqproto.captures.net.tcp import ACK, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 
@@ -42,7 +42,7 @@ class Reassembler:
 
     Args:
         connection_limit: how many connections are followed at a time.
-        halves: interfaces of TAPs that are read as others, as captures.net.taps has it.
+        halves: interfaces of TAPs that are read as others, as mqproto.captures.net.taps has it.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Connection:
         first: the segment that it begins with. Only the answer to a SYN says by itself that its sender did not open
             the connection; else the port does.
         held: what all connections that are read together hold.
-        assumed: whether it had a past that is not known, as captures.net.sender has it.
+        assumed: whether it had a past that is not known, as mqproto.captures.net.sender has it.
         apart: whether its two directions may have been caught by two interfaces.
     """
 

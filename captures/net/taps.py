@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from captures.files.frame import Frame, Interface
-from captures.net.answers import Answers, Place, segment_in
-from captures.net.ip import IpReader
-from captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.answers import Answers, Place, segment_in
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
 """So many frames are looked at; if none of them tells, the capture has no TAP."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from captures.net.ip import DONT_FRAGMENT, IPV4_HEADER, Datagram
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.ip import DONT_FRAGMENT, IPV4_HEADER, Datagram
 
 FIN: Final = 0x01
 SYN: Final = 0x02

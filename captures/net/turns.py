@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from captures.files.frame import Frame
-from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 TURNS_LIMIT: Final = 100_000
 """How many are kept; a capture may begin and end any number of connections."""

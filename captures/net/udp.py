@@ -6,9 +6,9 @@ import socket
 import struct
 from typing import Final
 
-from captures.net.ip import IPV4_HEADER
-from captures.net.tcp import PSEUDO_HEADER, Endpoint, checksum, ip_frame, word_sum
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.ip import IPV4_HEADER
+from mqproto.captures.net.tcp import PSEUDO_HEADER, Endpoint, checksum, ip_frame, word_sum
 
 PROTOCOL_UDP: Final = 17
 UDP_HEADER: Final = struct.Struct("!HHHH")

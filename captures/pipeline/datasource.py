@@ -7,12 +7,12 @@
     spark.read.format("mqproto").option("rows", "histories").load("tables")
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ? and
-[], and URIs; captures.pipeline.source.storage says of what.
+[], and URIs; mqproto.captures.pipeline.source.storage says of what.
 
 Options:
-    rows: "packets", the default, as in the table of packets of `mqproto analyse`, captures.pipeline.reading.rows;
+    rows: "packets", the default, as in the table of packets of `mqproto analyse`, mqproto.captures.pipeline.reading.rows;
         "segments", wherever MSMQ is or is not, by SEGMENTS; "files", by FILES. Where tables lie, the name of one of
-        these, as captures.pipeline.tables.schemas has them.
+        these, as mqproto.captures.pipeline.tables.schemas has them.
     run: of tables: the number of an earlier run; by default the last one.
     columns: which, with commas between them. Spark does not tell a Python source which ones a query uses. By default
         all come but those that cost most: what bodies say, and the bytes of segments.
@@ -28,7 +28,7 @@ in the folder for temporary files meanwhile. Where captures are larger than one 
 the same table with a task for each range.
 
 A stream tells of each file once it is complete, of segments or files, from folders of this machine; see
-captures.pipeline.source.arrivals. Its options:
+mqproto.captures.pipeline.source.arrivals. Its options:
     maxFilesPerTrigger: how many files a batch has; by default all that are complete.
     settleSeconds: for how long nothing has been written to a file that is complete and the last of its series; 60.
 """
@@ -53,12 +53,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from captures.files.frame import NANOSECONDS, CaptureError
-from captures.files.series import series_name
-from captures.pipeline.engines.engine import spare_modules
-from captures.pipeline.run.job import packets_of
-from captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals, complete_until
-from captures.pipeline.source.files import (
+from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import NANOSECONDS, CaptureError
+from mqproto.captures.files.series import series_name
+from mqproto.captures.pipeline.engines.engine import spare_modules
+from mqproto.captures.pipeline.run.job import packets_of
+from mqproto.captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals, complete_until
+from mqproto.captures.pipeline.source.files import (
     RANGE_BYTES,
     CaptureFile,
     Inventory,
@@ -67,14 +68,13 @@ from captures.pipeline.source.files import (
     look_at,
     mapped,
 )
-from captures.pipeline.source.records import Data
-from captures.pipeline.source.scan import Reading, read_plan
-from captures.pipeline.source.segments import Segments, segments
-from captures.pipeline.source.storage import absolute, is_remote
-from captures.pipeline.tables.parts import parquet
-from captures.pipeline.tables.schemas.tables import TABLES
-from captures.pipeline.tables.tables import Tables, is_there
-from mqproto.base.errors import UsageError
+from mqproto.captures.pipeline.source.records import Data
+from mqproto.captures.pipeline.source.scan import Reading, read_plan
+from mqproto.captures.pipeline.source.segments import Segments, segments
+from mqproto.captures.pipeline.source.storage import absolute, is_remote
+from mqproto.captures.pipeline.tables.parts import parquet
+from mqproto.captures.pipeline.tables.schemas.tables import TABLES
+from mqproto.captures.pipeline.tables.tables import Tables, is_there
 
 BATCH_ROWS: Final = 32_768
 """Each goes to the JVM in one piece."""
@@ -119,7 +119,7 @@ FILES: Final = pa.schema(
         ("damage", pa.string()),
     ]
 )
-"""One file a row, as in captures.pipeline.run.inputs.
+"""One file a row, as in mqproto.captures.pipeline.run.inputs.
 
     first_ns: when its first frame was caught; null if it has none.
     damage: why it cannot be read, or not even its first frame; then `form` and what is behind that are null.

@@ -1,13 +1,13 @@
 """Captures made worse on purpose, as sniffers and networks make them: for tests of readers of captures.
 
-    python -m captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
+    python -m mqproto.captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
 
 Each function takes frames and gives frames, one at a time. Shares are in percent; one seed spoils one capture in one
 way, on each machine and each Python. What is done to a frame stands in its comment, unless it is gone.
 """
 
-from captures.spoil.command import main
-from captures.spoil.frames import (
+from mqproto.captures.spoil.command import main
+from mqproto.captures.spoil.frames import (
     HEADERS,
     cut,
     delayed,
@@ -18,8 +18,8 @@ from captures.spoil.frames import (
     shortened,
     swapped,
 )
-from captures.spoil.points import at_hosts, bonded, halved, skewed, translated
-from captures.spoil.segments import coalesced, late_syns, placed, segmented, written
+from mqproto.captures.spoil.points import at_hosts, bonded, halved, skewed, translated
+from mqproto.captures.spoil.segments import coalesced, late_syns, placed, segmented, written
 
 __all__ = [
     "HEADERS",

@@ -1,7 +1,7 @@
-"""python -m captures.spoil"""
+"""python -m mqproto.captures.spoil"""
 
 import sys
 
-from captures.spoil.command import main
+from mqproto.captures.spoil.command import main
 
 sys.exit(main())

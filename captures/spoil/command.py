@@ -1,4 +1,4 @@
-"""`python -m captures.spoil`: one capture in, one or several that are worse out."""
+"""`python -m mqproto.captures.spoil`: one capture in, one or several that are worse out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from captures.files.frame import NANOSECONDS, CaptureError, Frame
-from captures.files.pcap import PcapWriter, read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.spoil.frames import HEADERS, cut, delayed, lost, relinked, repeated, shortened, swapped
-from captures.spoil.points import at_hosts, halved, skewed, translated
-from captures.spoil.segments import coalesced, late_syns, segmented
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import NANOSECONDS, CaptureError, Frame
+from mqproto.captures.files.pcap import PcapWriter, read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.spoil.frames import HEADERS, cut, delayed, lost, relinked, repeated, shortened, swapped
+from mqproto.captures.spoil.points import at_hosts, halved, skewed, translated
+from mqproto.captures.spoil.segments import coalesced, late_syns, segmented
 
 SHARES: Final = {
     "coalesce": "segments that are joined to the one before them",
@@ -32,7 +32,9 @@ LATE_NS: Final = 20_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m captures.spoil", description="Make a capture worse.")
+    parser = argparse.ArgumentParser(
+        prog="python -m mqproto.captures.spoil", description="Make a capture worse."
+    )
     parser.add_argument("source", type=Path, help="the capture to read")
     parser.add_argument("target", type=Path, help="what to write; .pcap is classic pcap, all else pcapng")
     parser.add_argument("--seed", type=int, default=0, help="what the dice are made from")

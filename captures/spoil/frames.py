@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from captures.files.frame import ETHERNET, Frame, Interface
-from captures.net.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
+from mqproto.captures.files.frame import ETHERNET, Frame, Interface
+from mqproto.captures.net.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
 
 RAW_IP: Final = 101
 VLAN_TAG: Final = struct.pack("!HH", 0x8100, 42)

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from captures.files.frame import Frame, Interface
-from captures.net.ip import IPV4_HEADER, IPV6_HEADER
-from captures.net.links import ip_start
-from captures.net.tcp import word_sum
-from captures.spoil.frames import dice
-from captures.spoil.segments import Placed, placed
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.ip import IPV4_HEADER, IPV6_HEADER
+from mqproto.captures.net.links import ip_start
+from mqproto.captures.net.tcp import word_sum
+from mqproto.captures.spoil.frames import dice
+from mqproto.captures.spoil.segments import Placed, placed
 
 WAYS: Final = ("one way", "the other way")
 MILLION: Final = 1_000_000

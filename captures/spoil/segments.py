@@ -10,11 +10,11 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from captures.files.frame import MAX_FRAME_BYTES, Frame
-from captures.net.ip import FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
-from captures.net.links import ip_start
-from captures.net.tcp import FIN, PROTOCOL_TCP, PSH, RST, SYN, TCP_HEADER, word_sum
-from captures.spoil.frames import dice, noted
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, Frame
+from mqproto.captures.net.ip import FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
+from mqproto.captures.net.links import ip_start
+from mqproto.captures.net.tcp import FIN, PROTOCOL_TCP, PSH, RST, SYN, TCP_HEADER, word_sum
+from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
 """What an IP packet's length can say; of a longer one it says 0, as kernels do."""

@@ -1,5 +1,5 @@
 """A dissector for Wireshark and tshark, generated from the layouts of mqproto/wire."""
 
-from captures.wireshark.script import dissector
+from mqproto.captures.wireshark.script import dissector
 
 __all__ = ["dissector"]

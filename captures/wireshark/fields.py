@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from captures.wireshark.expressions import bit_places, quoted
-from captures.wireshark.layouts import Leaf, Translated
-from captures.wireshark.meanings import HEXADECIMAL, MEANINGS, Meanings, title
+from mqproto.captures.wireshark.expressions import bit_places, quoted
+from mqproto.captures.wireshark.layouts import Leaf, Translated
+from mqproto.captures.wireshark.meanings import HEXADECIMAL, MEANINGS, Meanings, title
 from mqproto.wire.schema.record import Bit, Bits, names_of_bits
 
 PREFIX: Final = "msmq."

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from construct import Const, FormatField, GreedyBytes, Subconstruct
 
-from captures.wireshark.expressions import checked, number, quoted, truth
+from mqproto.captures.wireshark.expressions import checked, number, quoted, truth
 from mqproto.wire.schema.generator.source import fixed_format, grouped
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from captures.decode.security.words import SENDER_KINDS
 from mqproto.bodies.automation import BY_NUMBER
 from mqproto.bodies.objects import BINARY_FORMATTER
+from mqproto.captures.decode.security.words import SENDER_KINDS
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.layouts.base import INFINITE, BaseHeader
 from mqproto.wire.layouts.debug import DebugHeader

@@ -6,8 +6,12 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
-from captures.decode.security.words import KEY_BITS, SIZED_CIPHERS
-from captures.decode.sight import (
+from mqproto.bodies.automation import BY_NUMBER
+from mqproto.bodies.objects import BINARY_FORMATTER
+from mqproto.bodies.records import GADGETS
+from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT
+from mqproto.captures.decode.security.words import KEY_BITS, SIZED_CIPHERS
+from mqproto.captures.decode.sight import (
     TLS_CONTENTS,
     TLS_HANDSHAKE,
     TLS_HEAD,
@@ -16,16 +20,12 @@ from captures.decode.sight import (
     TLS_MINOR,
     TLS_RECORD_LIMIT_BYTES,
 )
-from captures.net.streams import MSMQ_PORT
-from captures.packets import PING_PORT
-from captures.wireshark.expressions import quoted, quoted_bytes
-from captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
-from captures.wireshark.layouts import Translated, Translator
-from captures.wireshark.meanings import MEANINGS
-from mqproto.bodies.automation import BY_NUMBER
-from mqproto.bodies.objects import BINARY_FORMATTER
-from mqproto.bodies.records import GADGETS
-from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT
+from mqproto.captures.net.streams import MSMQ_PORT
+from mqproto.captures.packets import PING_PORT
+from mqproto.captures.wireshark.expressions import quoted, quoted_bytes
+from mqproto.captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
+from mqproto.captures.wireshark.layouts import Translated, Translator
+from mqproto.captures.wireshark.meanings import MEANINGS
 from mqproto.wire.acknowledgment import FIRST_FINAL_CLASS, LABEL, ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.layouts.acknowledgment import BODY_SIZE, final_ack_body, order_ack_body

@@ -7,16 +7,16 @@ import zlib
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import MAX_SEGMENT_BYTES, Endpoint
-from captures.net.udp import encode_datagram
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES, Endpoint
+from mqproto.captures.net.udp import encode_datagram
 
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""Of how many pairs of ends we know how often they were connected; as many connections `captures.net.streams` keeps."""
+"""Of how many pairs of ends we know how often they were connected; as many connections `mqproto.captures.net.streams` keeps."""
 
 
 class Recorder:

@@ -10,11 +10,11 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from captures.files.append import GrowingFile
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base.recorder import RecordedConnection, Recorder
+from mqproto.captures.files.append import GrowingFile
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.recorder import RecordedConnection, Recorder
 
 if TYPE_CHECKING:
     # Clients have connections too, and no log: structlog would be a tenth of what they wait for.

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.command.options import (
     DONE,
     DirectoryOption,
     TopologyOption,
@@ -99,8 +99,8 @@ def mend(
 
 
 def _have_done(deed: str, nodes: list[str], topology: str, directory: Path | None) -> int:
-    from simulator.faults import byhand
-    from simulator.topology import places
+    from mqproto.simulator.faults import byhand
+    from mqproto.simulator.topology import places
 
     place = place_of(topology, directory)
     again = typed_again(topology, directory)

@@ -20,17 +20,17 @@ import typer
 from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
-from simulator.base.program.again import AGAIN
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.base.program.extras import to_install
-from simulator.cli import breaking, commands, keys
-from simulator.cli.choosing import only
-from simulator.cli.helping import ByTask, worded
-from simulator.cli.node import node
-from simulator.cli.queues import app as queue_app
-from simulator.cli.service import command as services
-from simulator.command import analysis, decoding, peers, reporting, store
-from simulator.command.options import (
+from mqproto.simulator.base.program.again import AGAIN
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.base.program.extras import to_install
+from mqproto.simulator.cli import breaking, commands, keys
+from mqproto.simulator.cli.choosing import only
+from mqproto.simulator.cli.helping import ByTask, worded
+from mqproto.simulator.cli.node import node
+from mqproto.simulator.cli.queues import app as queue_app
+from mqproto.simulator.cli.service import command as services
+from mqproto.simulator.command import analysis, decoding, peers, reporting, store
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     INTERRUPTED,
@@ -47,11 +47,11 @@ from simulator.command.options import (
     print_json,
     run_task,
 )
-from simulator.edges.console import command as live
-from simulator.edges.gateway import command as tokens
-from simulator.edges.operators.commands import audit, erase, failed
-from simulator.edges.validation.command import gateway, trigger
-from simulator.fuzz import commands as fuzz
+from mqproto.simulator.edges.console import command as live
+from mqproto.simulator.edges.gateway import command as tokens
+from mqproto.simulator.edges.operators.commands import audit, erase, failed
+from mqproto.simulator.edges.validation.command import gateway, trigger
+from mqproto.simulator.fuzz import commands as fuzz
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
@@ -129,9 +129,9 @@ def demo(
 
     With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
     """
-    from simulator.base.screen import ProgressScreen
-    from simulator.demo import demo, workload
-    from simulator.demo.screen import show_report
+    from mqproto.simulator.base.screen import ProgressScreen
+    from mqproto.simulator.demo import demo, workload
+    from mqproto.simulator.demo.screen import show_report
 
     if edges:
         if source or capture:
@@ -150,9 +150,9 @@ def demo(
 
 
 def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
-    from simulator.base.screen import ProgressScreen
-    from simulator.edges.validation.demo import run_edges_demo
-    from simulator.edges.validation.report import show
+    from mqproto.simulator.base.screen import ProgressScreen
+    from mqproto.simulator.edges.validation.demo import run_edges_demo
+    from mqproto.simulator.edges.validation.report import show
 
     progress = ProgressScreen(quiet=as_json)
     report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
@@ -190,10 +190,10 @@ def crash(
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
-    from simulator.base.screen import ProgressScreen
-    from simulator.demo import crash
-    from simulator.demo.screen import show_crash_report
-    from simulator.topology import load
+    from mqproto.simulator.base.screen import ProgressScreen
+    from mqproto.simulator.demo import crash
+    from mqproto.simulator.demo.screen import show_crash_report
+    from mqproto.simulator.topology import load
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     report = run_task(
@@ -266,7 +266,7 @@ def run(
     $ mqproto cut sender intermediate    # in another terminal
     $ mqproto mend
     """
-    from simulator.command.running import run_topology
+    from mqproto.simulator.command.running import run_topology
 
     page = None
     if console:
@@ -335,7 +335,7 @@ def wireshark() -> int:
 
     Wireshark finds it in the folder that Help, About, Folders calls Personal Lua Plugins.
     """
-    from captures.wireshark import dissector
+    from mqproto.captures.wireshark import dissector
 
     print(dissector(), end="")
     return DONE
@@ -362,8 +362,8 @@ def probe(
       flags           0x0210, server class
       ping, UDP 3527  nobody listens
     """
-    from simulator.base.screen import working
-    from simulator.command import probe as asking
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.command import probe as asking
 
     host, port = asking.target(host)
     with working(f"asking {host}:{port}"):
@@ -406,7 +406,7 @@ def simulate(
     as_json: JsonOption = False,
 ) -> int:
     """Whole systems on a clock that jumps, with everything that can go wrong. Status 1 if an invariant breaks."""
-    from simulator.world import command
+    from mqproto.simulator.world import command
 
     options = command.Options(
         seed=seed,
@@ -493,8 +493,8 @@ def replay(
     $ mqproto replay run-sender.pcapng --to 127.0.0.2
     $ mqproto replay run-sender.pcapng --message 'order 7' --node sender
     """
-    from simulator.replay import command
-    from simulator.replay.rewrite import read_map
+    from mqproto.simulator.replay import command
+    from mqproto.simulator.replay.rewrite import read_map
 
     options = command.Options(
         capture=capture,
@@ -605,7 +605,7 @@ def run_command(arguments: list[str]) -> int:
 
 def _how_a_topology_is_named(arguments: list[str]) -> str:
     """What to do, if there is one argument too many and one of them is a topology; empty if none is."""
-    from simulator.topology import shipped
+    from mqproto.simulator.topology import shipped
 
     known = shipped()
     for before, argument in pairwise(arguments):

@@ -15,8 +15,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     DirectoryOption,
@@ -33,9 +33,9 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.edges.trigger.standing import Standing
-    from simulator.node.control import Explanation
-    from simulator.topology.places import Place
+    from mqproto.simulator.edges.trigger.standing import Standing
+    from mqproto.simulator.node.control import Explanation
+    from mqproto.simulator.topology.places import Place
 
 MANY: Final = 1_000
 """Messages from which on `send` shows how far it is."""
@@ -207,7 +207,7 @@ def send(
     as_json: JsonOption = False,
 ) -> int:
     """Send a message, or one for each line; prints the identifiers."""
-    from simulator.command import talk
+    from mqproto.simulator.command import talk
 
     privacy_level, algorithm = talk.privacy(cipher, encrypts=encrypt)
     options = talk.SendOptions(
@@ -263,7 +263,7 @@ def _counted(count: int) -> Iterator[Callable[[int], None]]:
     if count < MANY:
         yield lambda sent: None
         return
-    from simulator.base.screen import working
+    from mqproto.simulator.base.screen import working
 
     with working(f"sending {counted(count, 'message')}") as say:
         yield lambda sent: say(f"sending: {sent:,} of {counted(count, 'message')}")
@@ -272,8 +272,8 @@ def _counted(count: int) -> Iterator[Callable[[int], None]]:
 def _send_imported(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None, *, as_json: bool
 ) -> int:
-    from simulator.client.live import as_it_is
-    from simulator.command import talk
+    from mqproto.simulator.client.live import as_it_is
+    from mqproto.simulator.command import talk
 
     place = run_task(partial(as_it_is, place))
     importing = talk.importing(place, node, queue, file, journal)
@@ -335,7 +335,7 @@ def receive(
     as_json: JsonOption = False,
 ) -> int:
     """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
-    from simulator.command import talk
+    from mqproto.simulator.command import talk
 
     if resume is not None and reject:
         raise UsageError("--resume keeps what was taken: leave --reject out")
@@ -363,7 +363,7 @@ def peek(
     as_json: JsonOption = False,
 ) -> int:
     """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
-    from simulator.command import talk
+    from mqproto.simulator.command import talk
 
     messages = run_task(partial(talk.peek, place_of(topology, directory), node, queue, count))
     for message in messages:
@@ -379,8 +379,8 @@ def queues(
     as_json: JsonOption = False,
 ) -> int:
     """What waits where, on every node that runs. Status 1 if none does."""
-    from simulator.client.live import as_it_is
-    from simulator.command import oversee
+    from mqproto.simulator.client.live import as_it_is
+    from mqproto.simulator.command import oversee
 
     place = run_task(partial(as_it_is, place_of(topology, directory)))
     found = run_task(partial(oversee.statuses, place))
@@ -414,7 +414,7 @@ def top(
       no OrderAck, next try in 1.0 s
     ...
     """
-    from simulator.cli.top import run
+    from mqproto.simulator.cli.top import run
 
     place = place_of(topology, directory)
     is_anybody = run(place, node, once=once, interval_s=interval_s)
@@ -457,12 +457,12 @@ def explain(
     place = place_of(topology, directory)
     from msgspec import to_builtins
 
-    from simulator.client.live import as_it_is
-    from simulator.command import oversee
-    from simulator.command.explain import Explainer
-    from simulator.edges.trigger.standing import told
-    from simulator.faults.byhand import broken_now
-    from simulator.topology import places
+    from mqproto.simulator.client.live import as_it_is
+    from mqproto.simulator.command import oversee
+    from mqproto.simulator.command.explain import Explainer
+    from mqproto.simulator.edges.trigger.standing import told
+    from mqproto.simulator.faults.byhand import broken_now
+    from mqproto.simulator.topology import places
 
     place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
@@ -491,8 +491,8 @@ def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | None]
 ) -> dict[str, list[Standing]]:
     """By node, who delivers from the queues that are told of; of a node that does not run, from all."""
-    from simulator.edges.history.errors import HistoryError
-    from simulator.edges.trigger.standing import standings
+    from mqproto.simulator.edges.history.errors import HistoryError
+    from mqproto.simulator.edges.trigger.standing import standings
 
     known: list[Standing] = []
     try:
@@ -533,8 +533,8 @@ def history(
 
     Nodes write the steps of messages into their logs if they are started with --waypoints.
     """
-    from simulator.command import oversee, story
-    from simulator.command.explain import Explainer
+    from mqproto.simulator.command import oversee, story
+    from mqproto.simulator.command.explain import Explainer
 
     if not subject:
         raise UsageError("an empty text names no message: type its identifier, or its producer's id")
@@ -573,10 +573,10 @@ def validate(
     """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
     from rich.console import Console
 
-    from simulator.edges.validation import ends, validation
-    from simulator.edges.validation import validate as running
-    from simulator.edges.validation.ends.report import show
-    from simulator.edges.validation.ends.running import validate_ends
+    from mqproto.simulator.edges.validation import ends, validation
+    from mqproto.simulator.edges.validation import validate as running
+    from mqproto.simulator.edges.validation.ends.report import show
+    from mqproto.simulator.edges.validation.ends.running import validate_ends
 
     names = scenarios or [*validation.shipped(), ends.NAME]
     chosen = {name: validation.load(name) for name in names if name != ends.NAME}
@@ -616,8 +616,8 @@ def purge(
     \b
     $ mqproto receive orders --count 100000 --json > orders.jsonl
     """
-    from simulator.base.screen import working
-    from simulator.command import oversee
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.command import oversee
 
     with working(f"deleting messages of {queue}"):
         at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
@@ -642,8 +642,8 @@ def send_back(
 
     Each has as much time again as it was sent with: one whose time was over comes back if nobody receives it in time.
     """
-    from simulator.base.screen import working
-    from simulator.command import oversee
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.command import oversee
 
     task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
     with working(f"sending messages of {queue} once more"):
@@ -679,7 +679,7 @@ def resume(
 def _hold(
     queue: str, topology: str, node: str | None, directory: Path | None, as_json: bool, *, on_hold: bool
 ) -> int:
-    from simulator.command import oversee
+    from mqproto.simulator.command import oversee
 
     sender = run_task(partial(oversee.hold, place_of(topology, directory), node, queue, on_hold=on_hold))
     state = "paused" if on_hold else "resumed"

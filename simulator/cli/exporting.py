@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from simulator.topology import QueueDeclaration, Topology
-from simulator.topology.views import as_toml
+from mqproto.simulator.topology import QueueDeclaration, Topology
+from mqproto.simulator.topology.views import as_toml
 
 MADE = "made by a command, or changed by one"
 HEADING = (

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     DirectoryOption,
@@ -31,7 +30,7 @@ from simulator.command.options import (
     print_json,
     run_task,
 )
-from simulator.security.keyfiles import (
+from mqproto.simulator.security.keyfiles import (
     ASIDE,
     OF_USER,
     SIGNING,
@@ -44,11 +43,12 @@ from simulator.security.keyfiles import (
     read_private,
     write_new,
 )
-from simulator.topology.places import keys_path, public_path
+from mqproto.simulator.topology.places import keys_path, public_path
+from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
 
 if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair
-    from simulator.topology.places import Place
+    from mqproto.simulator.topology.places import Place
 
 USUAL: Final = ("aes", "enhanced")
 """The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
@@ -106,7 +106,7 @@ def make(
     anew, with which this user signs there, and no other.
     """
     from mqproto.security import new_key_pair, provider_by_word
-    from simulator.base.screen import working
+    from mqproto.simulator.base.screen import working
 
     place, files = _files_of(node, topology, directory)
     if user is not None:
@@ -136,7 +136,7 @@ def _make_of_user(
 ) -> int:
     """The key with which a user signs."""
     from mqproto.security import new_key_pair
-    from simulator.base.screen import working
+    from mqproto.simulator.base.screen import working
 
     use = _use_of_user(user)
     if files.has(use) and not replace:
@@ -324,7 +324,7 @@ def _keep(place: Place, files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
 
 def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:
     """What was made, and which of the nodes that run here know it now."""
-    from simulator.command.peers import ask_each
+    from mqproto.simulator.command.peers import ask_each
 
     told = run_task(partial(ask_each, place, None, lambda client: client.read_keys()))
     for name, answer in told.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from mqproto.base.errors import UsageError
-from simulator.client.live import as_it_is, host_of
-from simulator.topology import QueueDeclaration
-from simulator.topology.places import Place
-from simulator.topology.resolve import is_bare
+from mqproto.simulator.client.live import as_it_is, host_of
+from mqproto.simulator.topology import QueueDeclaration
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.resolve import is_bare
 
 if TYPE_CHECKING:
-    from simulator.client.client import MadeOptions
+    from mqproto.simulator.client.client import MadeOptions
 
 
 async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, QueueDeclaration]:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
-from simulator.cli.queues import asked_for
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.cli.queues import asked_for
+from mqproto.simulator.command.options import (
     DONE,
     ConfigOption,
     DirectoryOption,
@@ -107,8 +107,8 @@ def node(
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
-    from simulator.node.node import serve
-    from simulator.topology.places import Place
+    from mqproto.simulator.node.node import serve
+    from mqproto.simulator.topology.places import Place
 
     if alone and (name or _was_said(context, "topology")):
         raise UsageError("--name is that of a node alone: leave NODE and --topology out")
@@ -117,7 +117,7 @@ def node(
     wanted = list(map(asked_for, queues or ()))
     remote_metrics = allow_remote
     if alone:
-        from simulator.topology.alone import node_alone
+        from mqproto.simulator.topology.alone import node_alone
 
         found, where = node_alone(alone, directory, address)
         place, name = Place(found, where), alone

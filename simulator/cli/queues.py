@@ -10,8 +10,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.command.options import (
     DONE,
     DirectoryOption,
     JsonOption,
@@ -25,11 +25,11 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.client import Client
-    from simulator.client.client import ChangedOptions, MadeOptions
-    from simulator.node.control import QueueWish
-    from simulator.topology import Node, QueueDeclaration, Topology
-    from simulator.topology.places import Place
+    from mqproto.simulator.client import Client
+    from mqproto.simulator.client.client import ChangedOptions, MadeOptions
+    from mqproto.simulator.node.control import QueueWish
+    from mqproto.simulator.topology import Node, QueueDeclaration, Topology
+    from mqproto.simulator.topology.places import Place
 
 TRANSACTIONAL: Final = "transactional"
 STRANGERS: Final = "strangers"
@@ -112,7 +112,7 @@ def asked_for(text: str) -> QueueWish:
     Raises:
         UsageError: it is none of these.
     """
-    from simulator.node.control import QueueWish
+    from mqproto.simulator.node.control import QueueWish
 
     name, *properties = text.split(":")
     if not name or not set(properties) <= {TRANSACTIONAL, STRANGERS}:
@@ -170,8 +170,8 @@ def create(
     PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
     $ mqproto queue create returns --like orders --topology shop
     """
-    from simulator.cli.likeness import like as with_properties_of
-    from simulator.cli.likeness import model_for
+    from mqproto.simulator.cli.likeness import like as with_properties_of
+    from mqproto.simulator.cli.likeness import model_for
 
     wish: MadeOptions = {
         "transactional": transactional,
@@ -217,7 +217,7 @@ def change(
     \b
     $ mqproto queue set orders --quota-kb 1024 --journal --topology shop
     """
-    from simulator.client.live import host_of
+    from mqproto.simulator.client.live import host_of
 
     wish: ChangedOptions = {
         "quota_kb": quota_kb,
@@ -260,8 +260,8 @@ def delete(
     \b
     $ mqproto queue delete orders --topology shop
     """
-    from simulator.base.screen import working
-    from simulator.client.live import host_of
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.client.live import host_of
 
     place = place_of(topology, directory)
     name = run_task(partial(host_of, place, node, queue))
@@ -282,7 +282,7 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """The queues of each node that runs, and what they are. Status 1 if none runs; what waits there: mqproto queues."""
-    from simulator.command.oversee import ask_all
+    from mqproto.simulator.command.oversee import ask_all
 
     place = place_of(topology, directory)
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
@@ -308,8 +308,8 @@ def export(
     \b
     $ mqproto queue export --topology shop > shop-now.toml
     """
-    from simulator.cli.exporting import exported
-    from simulator.command.oversee import ask_all
+    from mqproto.simulator.cli.exporting import exported
+    from mqproto.simulator.command.oversee import ask_all
 
     place = place_of(topology, directory)
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
@@ -320,7 +320,7 @@ def export(
 
 
 async def _of_node(place: Place, name: str, ask: Any) -> Any:
-    from simulator.client import connect
+    from mqproto.simulator.client import connect
 
     client: Client
     async with connect(place.topology, name, place.directory) as client:
@@ -330,7 +330,7 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
 def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
     """The node that is to make a queue; where nothing says which, the host of the one that it is to be like."""
     from mqproto.formatname import parse_path_name
-    from simulator.topology.resolve import is_bare
+    from mqproto.simulator.topology.resolve import is_bare
 
     computer = "." if is_bare(queue) else parse_path_name(queue).computer
     if computer != ".":
@@ -407,7 +407,7 @@ def _values(node: Node, queue: QueueDeclaration) -> dict[str, Any]:
 def _show(topology: Topology, found: Mapping[str, Iterable[QueueDeclaration]]) -> None:
     from rich.markup import escape
 
-    from simulator.base.screen import plain_table, wide_console
+    from mqproto.simulator.base.screen import plain_table, wide_console
 
     table = plain_table("queue")
     for column in ("properties", "format name"):

@@ -1,6 +1,6 @@
 """`make samples`: the captures of captures/samples, each made anew from its TOML.
 
-    python -m simulator.cli.samples captures/samples
+    python -m mqproto.simulator.cli.samples captures/samples
 
 A TOML says in its first half what the capture shows, and the command that makes it; a scenario stands there too. Below
 MARK is what was found in the capture when it was made. That half is written here; a test holds the capture to it.
@@ -19,20 +19,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from captures import spoil
-from captures.decode import Analyst, Kind
-from captures.decode.sight import MESSAGES
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
+from mqproto.captures import spoil
+from mqproto.captures.decode import Analyst, Kind
+from mqproto.captures.decode.sight import MESSAGES
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.world.scenarios.scenario import from_file
 from mqproto.wire import MessageClass
-from simulator.cli.cli import run_command
-from simulator.world.scenarios.scenario import from_file
 
 MARK: Final = "# Found in the capture when it was made; `make samples` writes it."
 COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
     ("mqproto",): run_command,
-    ("python", "-m", "captures.spoil"): spoil.main,
+    ("python", "-m", "mqproto.captures.spoil"): spoil.main,
 }
 """What makes a sample, by the words with which its command begins."""
 COUNTS: Final = (
@@ -90,7 +90,7 @@ def _write_keys(file: Path) -> None:
     """The keys of a sample whose messages are encrypted or signed, in NAME.keys: for `mqproto decode --keys`."""
     if "scenario" not in _read(file) or not (scenario := from_file(file)).has_keys:
         return
-    from simulator.world.node.keys import key_files
+    from mqproto.simulator.world.node.keys import key_files
 
     folder = file.with_suffix(".keys")
     folder.mkdir(exist_ok=True)

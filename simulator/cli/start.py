@@ -10,7 +10,7 @@ import sys
 from collections.abc import MutableMapping, Sequence
 from typing import Final, NoReturn
 
-from simulator.base.program.extras import to_install
+from mqproto.simulator.base.program.extras import to_install
 
 MISUSE: Final = 2
 SAFE_PATH: Final = "PYTHONSAFEPATH"
@@ -20,7 +20,7 @@ def main() -> NoReturn:
     """Run the command and exit."""
     keep_the_installation(sys.argv, sys.path, os.environ)
     try:
-        from simulator.cli.cli import main as run
+        from mqproto.simulator.cli.cli import main as run
     except ModuleNotFoundError as missing:
         advice = to_install(missing, sys.argv[1:])
         if advice is None:

@@ -20,20 +20,20 @@ from rich.text import Text
 from mqproto.base.foreign import shown
 from mqproto.manager.status import NodeStatus
 from mqproto.manager.whereabouts import Spot
+from mqproto.simulator.base.program.again import asked_to_end
+from mqproto.simulator.base.screen import wide_console
+from mqproto.simulator.command import oversee
+from mqproto.simulator.command.explain import brief, duration, is_kept
+from mqproto.simulator.command.options import run_task
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
-from simulator.base.program.again import asked_to_end
-from simulator.base.screen import wide_console
-from simulator.command import oversee
-from simulator.command.explain import brief, duration, is_kept
-from simulator.command.options import run_task
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
 
 if TYPE_CHECKING:
-    from simulator.client import Client
-    from simulator.node.control import Explanation
-    from simulator.topology.places import Place
+    from mqproto.simulator.client import Client
+    from mqproto.simulator.node.control import Explanation
+    from mqproto.simulator.topology.places import Place
 
 NARROWEST: Final = 64
 """Columns; in fewer the lines are cut."""

@@ -8,11 +8,11 @@ language that both ends speak.
 """
 
 from mqproto.base.errors import UsageError
-from simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
-from simulator.client.envelope import Envelope
-from simulator.client.exchange import NodeUnreachable
-from simulator.node.control import InDoubt, RolledBack
-from simulator.node.received import MessageId, ReceivedMessage
+from mqproto.simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.client.exchange import NodeUnreachable
+from mqproto.simulator.node.control import InDoubt, RolledBack
+from mqproto.simulator.node.received import MessageId, ReceivedMessage
 
 __all__ = [
     "Client",

@@ -16,10 +16,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from simulator.client import client as trio_client
-from simulator.client.client import Client, Taken
-from simulator.client.portal import THREAD, Held, PortalClient
-from simulator.node.received import MessageId
+from mqproto.simulator.client import client as trio_client
+from mqproto.simulator.client.client import Client, Taken
+from mqproto.simulator.client.portal import THREAD, Held, PortalClient
+from mqproto.simulator.node.received import MessageId
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,4 +105,4 @@ def _connecting(
 
 
 connect = _connecting(trio_client.connect)
-"""A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node."""
+"""A client of one node, as `mqproto.simulator.client.connect` has it; a thread of its own speaks to the node."""

@@ -26,14 +26,14 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
+from mqproto.simulator.client.journal import Journal, opened
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
+from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
+from mqproto.simulator.topology import QueueDeclaration, Topology, load, places
 from mqproto.wire import Guid
-from simulator.base.storeerrors import StoreError
-from simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
-from simulator.client.journal import Journal, opened
-from simulator.node import control
-from simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
-from simulator.node.received import MessageId, ReceivedMessage, received
-from simulator.topology import QueueDeclaration, Topology, load, places
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""

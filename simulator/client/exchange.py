@@ -23,11 +23,11 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.operations import Invoker
-from simulator.base.storeerrors import StoreError
-from simulator.client.journal import Journal
-from simulator.node import control
-from simulator.node.connection import Connection, read_buffer
-from simulator.node.control import Frame, FrameBuffer, InDoubt, Operation
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client.journal import Journal
+from mqproto.simulator.node import control
+from mqproto.simulator.node.connection import Connection, read_buffer
+from mqproto.simulator.node.control import Frame, FrameBuffer, InDoubt, Operation
 
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
 CONNECT_TIMEOUT_S: Final = 10.0

@@ -17,11 +17,11 @@ from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import Draft
 from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
+from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.storage.care.export import Exported, message_in
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, UserMessage, decode_message
 from mqproto.wire.guid import Guid, guid_text
-from simulator.node.received import MessageId
-from simulator.storage.care.export import Exported, message_in
 
 ONLY_IF_NAMED: Final = "name a QUEUE to have it sent there"
 

@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import IDENTIFIERS, Pending
-from simulator.base.logfile import private
-from simulator.base.storeerrors import ADVICE, StoreError, explained
-from simulator.node import control
-from simulator.node.control import Frame, Operation
+from mqproto.simulator.base.logfile import private
+from mqproto.simulator.base.storeerrors import ADVICE, StoreError, explained
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import Frame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 LAYOUT: Final = 2

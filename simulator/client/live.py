@@ -9,11 +9,11 @@ import trio
 
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname import PublicName, parse_queue_name
-from simulator.client.client import connect
-from simulator.client.exchange import NodeUnreachable
-from simulator.topology import QueueDeclaration, TopologyError, places
-from simulator.topology.places import Place
-from simulator.topology.resolve import is_bare, node_of
+from mqproto.simulator.client.client import connect
+from mqproto.simulator.client.exchange import NodeUnreachable
+from mqproto.simulator.topology import QueueDeclaration, TopologyError, places
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.resolve import is_bare, node_of
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:

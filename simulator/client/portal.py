@@ -13,9 +13,9 @@ import trio
 from anyio.from_thread import BlockingPortal
 
 from mqproto.base.errors import MqprotoError
+from mqproto.simulator.client.client import Client
+from mqproto.simulator.client.journal import Journal
 from mqproto.wire import Guid
-from simulator.client.client import Client
-from simulator.client.journal import Journal
 
 T = TypeVar("T")
 THREAD: Final = "mqproto client"

@@ -16,11 +16,11 @@ import msgspec
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
-from simulator.client.client import Client, as_parts
-from simulator.client.journal import Journal
-from simulator.node import control
-from simulator.node.control import InDoubt, RolledBack
-from simulator.node.received import MessageId, ReceivedMessage, received
+from mqproto.simulator.client.client import Client, as_parts
+from mqproto.simulator.client.journal import Journal
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import InDoubt, RolledBack
+from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):

@@ -1,1 +1,1 @@
-"""What a person types, and what is printed; `simulator.cli.cli` has the list of all commands."""
+"""What a person types, and what is printed; `mqproto.simulator.cli.cli` has the list of all commands."""

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from simulator.base.screen import wide_console
+from mqproto.simulator.base.screen import wide_console
 
 if TYPE_CHECKING:
-    from captures.pipeline.engines.progress import Progress
+    from mqproto.captures.pipeline.engines.progress import Progress
 
 MEGABYTE: Final = 1_000_000
 

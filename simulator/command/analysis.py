@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import TOPOLOGY_VARIABLE
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import TOPOLOGY_VARIABLE
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     MISUSE,
@@ -27,11 +27,11 @@ from simulator.command.options import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from captures.decode.names import Names
-    from captures.pipeline.engines.engine import Engine
-    from captures.pipeline.engines.sparkengine import SparkEngine
-    from captures.pipeline.run.job import Result
-    from captures.pipeline.tables.tables import Tables
+    from mqproto.captures.decode.names import Names
+    from mqproto.captures.pipeline.engines.engine import Engine
+    from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
+    from mqproto.captures.pipeline.run.job import Result
+    from mqproto.captures.pipeline.tables.tables import Tables
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -129,9 +129,9 @@ def analyse(
     settings = _settings(conf or (), packages)
     names, at_hand = _checked(captures, topology, keys or ())
     # These take longer to import than all that was looked at so far.
-    from captures.pipeline.run.job import analyse, nothing_new
-    from captures.pipeline.source.files import inventory
-    from captures.pipeline.tables.tables import Tables
+    from mqproto.captures.pipeline.run.job import analyse, nothing_new
+    from mqproto.captures.pipeline.source.files import inventory
+    from mqproto.captures.pipeline.tables.tables import Tables
 
     tables = Tables(out)
     range_bytes = range_mib << 20
@@ -179,9 +179,9 @@ def _spark(
 ) -> Iterator[tuple[SparkSession, SparkEngine]]:
     """A session for the block, and what has it carry out stages; where its pages are is said, if there are any."""
     # These take as long to import as all that was done so far.
-    from captures.pipeline.engines.session import spark_session
-    from captures.pipeline.engines.sparkengine import SparkEngine
-    from simulator.command.analysing import ProgressLine
+    from mqproto.captures.pipeline.engines.session import spark_session
+    from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
+    from mqproto.simulator.command.analysing import ProgressLine
 
     line = ProgressLine()
     with (
@@ -204,11 +204,11 @@ def make_tables(
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
     names, at_hand = _checked(captures, topology, keys)
-    from captures.pipeline.engines.localengine import LocalEngine
-    from captures.pipeline.run.job import analyse, nothing_new
-    from captures.pipeline.source.files import inventory
-    from captures.pipeline.tables.tables import Tables
-    from simulator.command.analysing import ProgressLine
+    from mqproto.captures.pipeline.engines.localengine import LocalEngine
+    from mqproto.captures.pipeline.run.job import analyse, nothing_new
+    from mqproto.captures.pipeline.source.files import inventory
+    from mqproto.captures.pipeline.tables.tables import Tables
+    from mqproto.simulator.command.analysing import ProgressLine
 
     tables = Tables(out)
     line = ProgressLine()
@@ -230,7 +230,7 @@ def _checked(
     Raises:
         UsageError: a capture is not there, as far as this machine knows, or a topology or keys are none.
     """
-    from captures.pipeline.source.storage import absolute, may_be_there
+    from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
     for typed in captures:
         if not may_be_there(absolute(typed)):
@@ -247,7 +247,7 @@ def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
         UsageError: they are none.
     """
     if keys:
-        from captures.decode.security.keyring import read_keys
+        from mqproto.captures.decode.security.keyring import read_keys
 
         read_keys(tuple(keys))
     return tuple(str(Path(path).absolute()) for path in keys)
@@ -261,12 +261,12 @@ def _log_of(tables: Tables) -> Path:
 
 def _names(topology: str | None) -> Names:
     """What queue managers and queues are called."""
-    from captures.decode.names import Names
+    from mqproto.captures.decode.names import Names
 
     if topology is None:
         return Names()
-    from simulator.command.captured import names_of
-    from simulator.topology import load
+    from mqproto.simulator.command.captured import names_of
+    from mqproto.simulator.topology import load
 
     return names_of(load(topology))
 
@@ -307,7 +307,7 @@ def _watch(
     as_json: bool,
 ) -> int:
     """A line for each batch, until somebody interrupts it."""
-    from captures.pipeline.run.watching import watch
+    from mqproto.captures.pipeline.run.watching import watch
 
     statuses = {DONE}
 
@@ -365,10 +365,10 @@ def _status(result: Result) -> int:
 
 
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
-    from captures.decode.findings import CODES
-    from captures.decode.views.summary import accounts
-    from captures.packets import Totals
     from mqproto.base.words import counted
+    from mqproto.captures.decode.findings import CODES
+    from mqproto.captures.decode.views.summary import accounts
+    from mqproto.captures.packets import Totals
 
     if result.series:
         totals = Totals()
@@ -404,7 +404,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
-    from captures.decode.views.summary import accounts_as_json
+    from mqproto.captures.decode.views.summary import accounts_as_json
 
     return {
         "series": [

@@ -14,7 +14,9 @@ from typing import Any, BinaryIO, Final, cast
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from captures.decode import (
+from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
+from mqproto.captures.decode import (
     Analyst,
     Finding,
     Follower,
@@ -28,23 +30,21 @@ from captures.decode import (
     row_of,
     svg,
 )
-from captures.decode.names import SHORT_GUID, QueueKey
-from captures.decode.security.keyring import Evidence, read_keys
-from captures.decode.selection import kinds_named, moment_named, sequence_named
-from captures.decode.views.evidence import evidence_lines
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import MAGICS, read_frames
-from captures.net.merging import merged, series_of
-from captures.net.turns import Turn, Turns
-from captures.packets import PacketReader
-from captures.systems import Systems, contents_of
-from mqproto.base.errors import UsageError
-from mqproto.base.words import counted
+from mqproto.captures.decode.names import SHORT_GUID, QueueKey
+from mqproto.captures.decode.security.keyring import Evidence, read_keys
+from mqproto.captures.decode.selection import kinds_named, moment_named, sequence_named
+from mqproto.captures.decode.views.evidence import evidence_lines
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import MAGICS, read_frames
+from mqproto.captures.net.merging import merged, series_of
+from mqproto.captures.net.turns import Turn, Turns
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.systems import Systems, contents_of
+from mqproto.simulator.base.screen import wide_console
+from mqproto.simulator.command import show
+from mqproto.simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
+from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
-from simulator.base.screen import wide_console
-from simulator.command import show
-from simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
-from simulator.topology import Topology, load
 
 DIAGRAM_LIMIT: Final = 1_000
 """How many packets a diagram has, unless --limit asks for another number."""

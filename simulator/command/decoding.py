@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import TOPOLOGY_VARIABLE
-from simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
+from mqproto.simulator.base.program.environment import TOPOLOGY_VARIABLE
+from mqproto.simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
-    from simulator.command import captured
+    from mqproto.simulator.command import captured
 
 PACKETS_LIMIT: Final = 1_000
 """How many packets of a stream are shown, each with all its fields, unless --limit asks for another number."""
@@ -102,7 +102,7 @@ def decode(
     mqproto decode captures/ --tables tables        what mqproto analyse makes
     xxd packet.bin | mqproto decode -               every field of pasted bytes
     """
-    from simulator.command import captured
+    from mqproto.simulator.command import captured
 
     options = captured.Options(
         topology=topology,
@@ -129,7 +129,7 @@ def decode(
             raise UsageError(
                 "--tables makes tables of all packets: beside it are --topology, --body-text, --keys and --json"
             )
-        from simulator.command.analysis import make_tables
+        from mqproto.simulator.command.analysis import make_tables
 
         return make_tables(sources, tables, topology, body_text=body_text, keys=options.keys, as_json=as_json)
     if body_text:
@@ -156,13 +156,13 @@ def packets(
     as_json: bool,
 ) -> int:
     """Every field of packets that stand behind one another, and what is wrong with them."""
-    from captures.decode.security.keyring import read_keys
-    from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
-    from captures.net.payload import payload_in
+    from mqproto.captures.decode.security.keyring import read_keys
+    from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
+    from mqproto.captures.net.payload import payload_in
+    from mqproto.simulator.base import screen
+    from mqproto.simulator.command import show
     from mqproto.wire import inspect_stream
     from mqproto.wire.layouts.keyblobs import begins_private_key
-    from simulator.base import screen
-    from simulator.command import show
 
     if stdin is None:
         data = show.read_source(source)

@@ -15,11 +15,11 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, Outg
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import FloodStatus
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
+from mqproto.simulator.node.control import Explanation, Receiver
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
 from mqproto.wire import MessageClass, guid_from_text
 from mqproto.wire.classes import REFUSALS
-from simulator.node.control import Explanation, Receiver
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
 
 NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import (
+from mqproto.simulator.base.program.environment import (
     DIRECTORY_VARIABLE,
     TOPOLOGY_VARIABLE,
     typed_again,
@@ -24,7 +24,7 @@ from simulator.base.program.environment import (
 if TYPE_CHECKING:
     import trio
 
-    from simulator.topology.places import Place
+    from mqproto.simulator.topology.places import Place
 
 DONE: Final = 0
 FINDING: Final = 1
@@ -76,8 +76,8 @@ HistoryOption = Annotated[
 def _configured(context: typer.Context, value: str) -> str:
     """Take what is in a file for what was not typed, and heed SIGHUP."""
     if value and not context.resilient_parsing:
-        from simulator.base.program import settings
-        from simulator.base.program.again import AGAIN
+        from mqproto.simulator.base.program import settings
+        from mqproto.simulator.base.program.again import AGAIN
 
         def read() -> dict[str, Any]:
             return settings.read(settings.Chosen.of(value), context.command, context)
@@ -109,7 +109,7 @@ def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) 
 
     waypoints: whether all of them are to write those.
     """
-    from simulator.topology.places import Place
+    from mqproto.simulator.topology.places import Place
 
     place = Place.of(topology, directory)
     return place.with_waypoints() if waypoints else place
@@ -129,7 +129,7 @@ def only_node(place: Place) -> str:
 
 def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
     """What has to be typed to start a node, before its name; and the options of all other commands for these nodes."""
-    from simulator.topology.places import is_run
+    from mqproto.simulator.topology.places import is_run
 
     command = "restart" if is_run(place.directory, place.topology.name) else "node"
     options = typed_again(topology, directory)

@@ -17,18 +17,18 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.base.words import counted
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
+from mqproto.simulator.client.exchange import PATIENCE_S
+from mqproto.simulator.client.live import as_it_is
+from mqproto.simulator.command.explain import Explainer, duration, is_kept
+from mqproto.simulator.node.control import Explanation
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.directory import Directory, known_as
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.resolve import is_bare, is_system_queue
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
-from simulator.base.screen import plain_table, wide_console
-from simulator.client import Client, MessageId, NodeUnreachable, connect
-from simulator.client.exchange import PATIENCE_S
-from simulator.client.live import as_it_is
-from simulator.command.explain import Explainer, duration, is_kept
-from simulator.node.control import Explanation
-from simulator.topology import Topology, places
-from simulator.topology.directory import Directory, known_as
-from simulator.topology.places import Place
-from simulator.topology.resolve import is_bare, is_system_queue
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ async def explanations(
 ) -> dict[str, Explanation | None]:
     """What each node, or the one, says of a queue, a node or a message; None for one that is not running.
 
-    place: with the queues as they are (`simulator.client.live.as_it_is`).
+    place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
 
     Raises:
         UsageError, FormatNameError: it is none of these.

@@ -15,10 +15,9 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import counted
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
-from mqproto.wire.guid import guid_from_text, guid_text
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.command.explain import brief, duration
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.command.explain import brief, duration
+from mqproto.simulator.command.options import (
     DONE,
     MISUSE,
     DirectoryOption,
@@ -30,15 +29,16 @@ from simulator.command.options import (
     print_json,
     run_task,
 )
+from mqproto.wire.guid import guid_from_text, guid_text
 
 if TYPE_CHECKING:
     from mqproto.manager.status import PeersStatus
     from mqproto.neighbours.peerstatus import PeerStatus
-    from simulator.client import Client
-    from simulator.node.control import Blocked
-    from simulator.node.control import Peer as PeerWish
-    from simulator.topology import Topology
-    from simulator.topology.places import Place
+    from mqproto.simulator.client import Client
+    from mqproto.simulator.node.control import Blocked
+    from mqproto.simulator.node.control import Peer as PeerWish
+    from mqproto.simulator.topology import Topology
+    from mqproto.simulator.topology.places import Place
 
 SHOW: Final = "show"
 Refusal = UsageError | FormatNameError
@@ -154,7 +154,7 @@ def remove(
     as_json: JsonOption = False,
 ) -> int:
     """Forget a queue manager that was added, or met."""
-    from simulator.node.control import Peer
+    from mqproto.simulator.node.control import Peer
 
     return _tell(Peer(name), "is forgotten", node, topology, directory, as_json)
 
@@ -168,15 +168,15 @@ def move(
     as_json: JsonOption = False,
 ) -> int:
     """Say that one has moved to where its GUID has turned up last; it is answered there from now on."""
-    from simulator.node.control import Peer
+    from mqproto.simulator.node.control import Peer
 
     return _tell(Peer(name, has_moved=True), "has moved", node, topology, directory, as_json)
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
     """What is to be known of one; with `probes` its GUID is what it says itself."""
-    from simulator.command.probe import probe
-    from simulator.node.control import Peer
+    from mqproto.simulator.command.probe import probe
+    from mqproto.simulator.node.control import Peer
 
     manager = b""
     if guid is not None:
@@ -193,7 +193,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
         manager = report.tcp.manager
     files: dict[str, bytes] = {}
     if keys is not None:
-        from simulator.security.keyfiles import FORMS, PublicFiles
+        from mqproto.simulator.security.keyfiles import FORMS, PublicFiles
 
         files = PublicFiles(keys).read()
         if not files:
@@ -273,7 +273,7 @@ async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | No
     Raises:
         NodeUnreachable: the one is not running.
     """
-    from simulator.command.oversee import ask_all
+    from mqproto.simulator.command.oversee import ask_all
 
     return await ask_all(place, lambda client: client.peers(), node)
 
@@ -286,7 +286,7 @@ async def ask_each(
     Raises:
         NodeUnreachable: the one is not running.
     """
-    from simulator.command.oversee import ask_all
+    from mqproto.simulator.command.oversee import ask_all
 
     async def carefully(client: Client) -> T | Refusal:
         try:

@@ -19,11 +19,11 @@ import trio
 from mqproto.base.errors import WireFormatError
 from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import MSMQ_PORT, PING_PORT
+from mqproto.simulator.command.handshake import Finding, Handshake, Outcome, shown
+from mqproto.simulator.topology.file import read_address
 from mqproto.wire import Guid, Ping, decode_ping, encode_ping, guid_text
 from mqproto.wire.layouts.internal import EstablishConnection
 from mqproto.wire.layouts.ping import ping_packet
-from simulator.command.handshake import Finding, Handshake, Outcome, shown
-from simulator.topology.file import read_address
 
 READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.command.options import DONE, FINDING, JsonOption, print_json
+from mqproto.simulator.command.options import DONE, FINDING, JsonOption, print_json
 
 if TYPE_CHECKING:
-    from captures.pipeline.report.search import Sought
-    from captures.pipeline.tables.tables import Tables
+    from mqproto.captures.pipeline.report.search import Sought
+    from mqproto.captures.pipeline.tables.tables import Tables
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
@@ -82,10 +82,10 @@ def report(
     _see_that_there_is(tables)
     # It would speak of fonts, and of where it keeps what it knows of them.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    from captures.pipeline.report.search import Sought, prepare
-    from captures.pipeline.source.whole import whole
-    from captures.pipeline.tables.tables import Tables
-    from simulator.base.screen import working
+    from mqproto.captures.pipeline.report.search import Sought, prepare
+    from mqproto.captures.pipeline.source.whole import whole
+    from mqproto.captures.pipeline.tables.tables import Tables
+    from mqproto.simulator.base.screen import working
 
     opened = Tables(tables)
     if not (find is queue is host is None):
@@ -96,10 +96,10 @@ def report(
         raise UsageError(f"{tables} is not on this machine: say with --html where the page is to go")
     target = Path(tables) / PAGE if html is None else html
     with working(f"reading {tables}") as say:
-        from captures.pipeline.report.gather import gather
-        from captures.pipeline.report.page import page
-        from captures.pipeline.report.summary import as_json as facts_as_json
-        from captures.pipeline.report.summary import lines
+        from mqproto.captures.pipeline.report.gather import gather
+        from mqproto.captures.pipeline.report.page import page
+        from mqproto.captures.pipeline.report.summary import as_json as facts_as_json
+        from mqproto.captures.pipeline.report.summary import lines
 
         facts = gather(opened)
         say("drawing the page")
@@ -130,7 +130,7 @@ def _see_that_there_is(place: str) -> None:
     Raises:
         NoTablesError: there is none on this machine; of others the tables' own reader knows.
     """
-    from captures.pipeline.source.storage import absolute, may_be_there
+    from mqproto.captures.pipeline.source.storage import absolute, may_be_there
 
     if not may_be_there(absolute(place)):
         raise NoTablesError(place)
@@ -138,10 +138,10 @@ def _see_that_there_is(place: str) -> None:
 
 def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
     """What became of the messages that are sought."""
-    from captures.pipeline.report.gather import told
-    from captures.pipeline.report.search import asked, named
-    from captures.pipeline.report.summary import story, story_as_json
-    from simulator.base.screen import working
+    from mqproto.captures.pipeline.report.gather import told
+    from mqproto.captures.pipeline.report.search import asked, named
+    from mqproto.captures.pipeline.report.summary import story, story_as_json
+    from mqproto.simulator.base.screen import working
 
     with working(f"looking for {asked(sought)}"):
         found = named(tables, sought, NAMED_LIMIT + 1)
@@ -214,8 +214,8 @@ def tables(
     mqproto tables tables --export folder --format csv
     """
     _see_that_there_is(place)
-    from captures.pipeline.tables.tables import Tables
-    from simulator.base.screen import working
+    from mqproto.captures.pipeline.tables.tables import Tables
+    from mqproto.simulator.base.screen import working
 
     if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
         raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
@@ -227,7 +227,7 @@ def tables(
             count = opened.vacuum(keep_hours * HOUR_S)
         print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
     elif export is not None:
-        from captures.pipeline.tables import queries
+        from mqproto.captures.pipeline.tables import queries
 
         with working(f"writing to {export}"):
             written = queries.export(opened, export, form, sql)
@@ -242,8 +242,8 @@ def tables(
 
 
 def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
-    from captures.pipeline.tables.queries import answer
-    from simulator.base.screen import working
+    from mqproto.captures.pipeline.tables.queries import answer
+    from mqproto.simulator.base.screen import working
 
     with working("asking the tables"):
         found = answer(tables, sql, None if as_json else ROWS_LIMIT)
@@ -257,7 +257,7 @@ def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
 
 
 def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
-    from captures.pipeline.tables.schemas.tables import RUNS, TABLES
+    from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
 
     known = {**TABLES, "runs": RUNS}
     if name not in known:
@@ -272,7 +272,7 @@ def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
 
 
 def _list(tables: Tables, *, as_json: bool) -> None:
-    from captures.pipeline.tables.schemas.tables import TABLES
+    from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 
     row = tables.row
     assert row is not None

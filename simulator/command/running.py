@@ -15,16 +15,16 @@ from rich.live import Live
 
 from mqproto.base.errors import UsageError
 from mqproto.manager.status import NodeStatus
-from simulator.base.program.again import asked_to_end
-from simulator.base.screen import plain_table, wide_console
-from simulator.command import oversee
-from simulator.faults import byhand
-from simulator.faults.links import Links
-from simulator.faults.supervisor import Supervisor, capture_of, stopped_at_the_end
-from simulator.topology import Topology, places
-from simulator.topology.file import written_address
-from simulator.topology.places import Place
-from simulator.topology.views import Address
+from mqproto.simulator.base.program.again import asked_to_end
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.command import oversee
+from mqproto.simulator.faults import byhand
+from mqproto.simulator.faults.links import Links
+from mqproto.simulator.faults.supervisor import Supervisor, capture_of, stopped_at_the_end
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0

@@ -16,12 +16,12 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from captures.decode.security.keyring import Evidence, KeyRing
-from captures.decode.views.evidence import evidence_lines
-from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.base.foreign import quoted, shown
 from mqproto.bodies import describe, read_body
+from mqproto.captures.decode.security.keyring import Evidence, KeyRing
+from mqproto.captures.decode.views.evidence import evidence_lines
+from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,

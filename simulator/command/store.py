@@ -14,9 +14,9 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from simulator.base.logfile import private
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
-from simulator.command.options import (
+from mqproto.simulator.base.logfile import private
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     DirectoryOption,
@@ -28,9 +28,9 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.storage.care import Salvage
-    from simulator.topology import Topology
-    from simulator.topology.nodes import Node
+    from mqproto.simulator.storage.care import Salvage
+    from mqproto.simulator.topology import Topology
+    from mqproto.simulator.topology.nodes import Node
 
 app = typer.Typer(help="Look after the store of a node. Nothing is overwritten, and nothing thrown away.")
 SAID_EVERY: Final = 1_000
@@ -54,9 +54,9 @@ def check(
     """
     from contextlib import closing
 
-    from simulator.base.screen import working
-    from simulator.storage.care import salvaged
-    from simulator.storage.files import SYSTEM_FILES
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.storage.care import salvaged
+    from mqproto.simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
     with working(f"reading {path.name}"), closing(salvaged(SYSTEM_FILES, path)) as found:
@@ -108,9 +108,9 @@ def backup(
     all that the node had answered before the command was typed, but for express messages that its memory alone has. A
     store that is hurt is not copied.
     """
-    from simulator.base.screen import working
-    from simulator.storage.care import back_up
-    from simulator.storage.files import SYSTEM_FILES
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.storage.care import back_up
+    from mqproto.simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
     with working(f"copying {path.name}, and reading the copy"):
@@ -156,10 +156,10 @@ def export(
     """
     from contextlib import closing
 
-    from simulator.base.screen import working
-    from simulator.storage.care import salvaged
-    from simulator.storage.care.export import exported, line_of
-    from simulator.storage.files import SYSTEM_FILES
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.storage.care import salvaged
+    from mqproto.simulator.storage.care.export import exported, line_of
+    from mqproto.simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
     with working(f"reading {path.name}") as say, closing(salvaged(SYSTEM_FILES, path)) as found:
@@ -206,7 +206,7 @@ def _chosen(found: Salvage, names: list[str], topology: Topology) -> set[int]:
     Raises:
         UsageError: the store has none of that name.
     """
-    from simulator.topology.directory import known_as
+    from mqproto.simulator.topology.directory import known_as
 
     called: dict[str, set[int]] = {}
     for number, row in found.queues.items():
@@ -234,9 +234,9 @@ def repair(
     The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
     from a queue may be delivered again.
     """
-    from simulator.base.screen import working
-    from simulator.storage.care import repair as repair_store
-    from simulator.storage.files import SYSTEM_FILES
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.storage.care import repair as repair_store
+    from mqproto.simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
     with working(f"reading {path.name}"):
@@ -274,9 +274,9 @@ def adopt(
     is listed when the node starts. Of one that was copied what waits stays with the original: the copy is set aside in
     FILE-copied-DATE, and its node, which needs a GUID of its own, begins with an empty store.
     """
-    from simulator.base.screen import working
-    from simulator.storage.care import adopt_moved, set_aside_copied
-    from simulator.storage.files import SYSTEM_FILES
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.storage.care import adopt_moved, set_aside_copied
+    from mqproto.simulator.storage.files import SYSTEM_FILES
 
     if moved == copied:
         raise UsageError(
@@ -305,7 +305,7 @@ def _named(store: str, topology: str, directory: Path | None) -> tuple[Path, Nod
     """The file that is meant, and its node, if that was named."""
     if store.endswith(".sqlite") or "/" in store:
         return Path(store), None
-    from simulator.topology.places import store_path
+    from mqproto.simulator.topology.places import store_path
 
     place = place_of(topology, directory)
     node = place.topology.node_named(store)
@@ -318,7 +318,7 @@ def _file_of(store: str, topology: str, directory: Path | None) -> Path:
 
 def _as_people_call_them(found: Salvage, topology: str, directory: Path | None) -> dict[str, int]:
     """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
-    from simulator.topology.directory import known_as
+    from mqproto.simulator.topology.directory import known_as
 
     known = place_of(topology, directory).topology
     counts: dict[str, int] = {}

@@ -18,16 +18,16 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 import msgspec
 
 from mqproto.base.words import counted
+from mqproto.simulator.command.explain import Explainer, is_kept
+from mqproto.simulator.command.oversee import explanations, explanations_as_json, knows
+from mqproto.simulator.node.clients.deeds import EVENT
+from mqproto.simulator.node.control import Explanation
+from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
+from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
-from simulator.command.explain import Explainer, is_kept
-from simulator.command.oversee import explanations, explanations_as_json, knows
-from simulator.node.clients.deeds import EVENT
-from simulator.node.control import Explanation
-from simulator.node.received import MessageId
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
-from simulator.topology.places import Place
 
 STEPS_LIMIT: Final = 10_000
 """Steps of one story; a message that is sent again for days has more, and those beyond are counted."""

@@ -25,23 +25,23 @@ from mqproto.messages.drafts import (
     Draft,
 )
 from mqproto.queues.protection import fingerprint
+from mqproto.simulator.client import MessageId, ReceivedMessage, Reject, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote, envelope_typed
+from mqproto.simulator.client.live import as_it_is, host_of
+from mqproto.simulator.client.submission import receive_all, send_all, send_runs
+from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
+from mqproto.simulator.security.guarding import is_installed
+from mqproto.simulator.security.keyfiles import SIGNING
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.errors import nearest
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.resolve import is_bare, is_elsewhere
 from mqproto.turn.guard import CIPHERS, STRONG, cipher_named
 from mqproto.wire import INFINITE, sid_from_text
-from simulator.client import MessageId, ReceivedMessage, Reject, connect
-from simulator.client.envelope import Envelope, FailureNote, envelope_typed
-from simulator.client.live import as_it_is, host_of
-from simulator.client.submission import receive_all, send_all, send_runs
-from simulator.demo.workload import BODY_LIMIT_BYTES
-from simulator.security.guarding import is_installed
-from simulator.security.keyfiles import SIGNING
-from simulator.topology import Topology, places
-from simulator.topology.errors import nearest
-from simulator.topology.places import Place
-from simulator.topology.resolve import is_bare, is_elsewhere
 
 if TYPE_CHECKING:
     # It brings the readers of captures: a sixth of what every other `send` would wait for.
-    from simulator.client.imported import Import
+    from mqproto.simulator.client.imported import Import
 
 TRANSACTION_LIMIT: Final = 500
 """Messages in one transaction of `receive`; more take several."""
@@ -362,13 +362,13 @@ def importing(
 ) -> Importing:
     """The messages of a file that `mqproto store export` has written, - for stdin, as far as they can be sent.
 
-    place: with the queues as they are (`simulator.client.live.as_it_is`).
+    place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
 
     Raises:
         UsageError: it cannot be read, or is something else; or they are of several nodes' stores and nobody says where
             to send them.
     """
-    from simulator.client.imported import read_import
+    from mqproto.simulator.client.imported import read_import
 
     topology = place.topology
     if queue is not None:

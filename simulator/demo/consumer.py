@@ -15,8 +15,8 @@ from typing import Final
 
 import trio
 
-from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from simulator.faults.proof import Received, digest_of
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
+from mqproto.simulator.faults.proof import Received, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5

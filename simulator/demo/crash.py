@@ -28,20 +28,20 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.base.screen import ProgressScreen
-from simulator.client import Client, connect
-from simulator.demo.consumer import PATIENCE_S, Consumer
-from simulator.demo.observer import LOOK_S, Observer
-from simulator.demo.producer import Producer, produce
-from simulator.demo.report import CrashReport, FlowReport
-from simulator.demo.rolling import Roller, give_keys, protected
-from simulator.demo.screen import node_table
-from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
-from simulator.demo.workload import HEAVY, HEAVY_PROTECTED, orders
-from simulator.faults.proof import compare
-from simulator.faults.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
-from simulator.topology import Topology, load, places
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.screen import ProgressScreen
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.demo.consumer import PATIENCE_S, Consumer
+from mqproto.simulator.demo.observer import LOOK_S, Observer
+from mqproto.simulator.demo.producer import Producer, produce
+from mqproto.simulator.demo.report import CrashReport, FlowReport
+from mqproto.simulator.demo.rolling import Roller, give_keys, protected
+from mqproto.simulator.demo.screen import node_table
+from mqproto.simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
+from mqproto.simulator.demo.workload import HEAVY, HEAVY_PROTECTED, orders
+from mqproto.simulator.faults.proof import compare
+from mqproto.simulator.faults.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
+from mqproto.simulator.topology import Topology, load, places
 
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"

@@ -20,19 +20,19 @@ from typing import BinaryIO, Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.recorder import Recorder
-from simulator.base.screen import ProgressScreen
-from simulator.client import Client, connect
-from simulator.demo.consumer import PATIENCE_S, Consumer
-from simulator.demo.observer import Observer
-from simulator.demo.producer import Producer
-from simulator.demo.report import DemoReport, Outage
-from simulator.demo.screen import node_table
-from simulator.demo.workload import Workload
-from simulator.faults.links import BreakableLink, Links, is_free, shown_addresses
-from simulator.faults.proof import WireCount, compare, delays_ms, examine, percentile
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.topology import Action, Fault, Topology, load
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.base.screen import ProgressScreen
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.demo.consumer import PATIENCE_S, Consumer
+from mqproto.simulator.demo.observer import Observer
+from mqproto.simulator.demo.producer import Producer
+from mqproto.simulator.demo.report import DemoReport, Outage
+from mqproto.simulator.demo.screen import node_table
+from mqproto.simulator.demo.workload import Workload
+from mqproto.simulator.faults.links import BreakableLink, Links, is_free, shown_addresses
+from mqproto.simulator.faults.proof import WireCount, compare, delays_ms, examine, percentile
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.topology import Action, Fault, Topology, load
 
 QUEUE: Final = r"destination\orders"
 SENDER: Final = "sender"

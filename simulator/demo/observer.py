@@ -9,8 +9,8 @@ from typing import Final
 import trio
 
 from mqproto.manager.status import NodeStatus
-from simulator.client import Client, NodeUnreachable
-from simulator.demo.report import NodeCount
+from mqproto.simulator.client import Client, NodeUnreachable
+from mqproto.simulator.demo.report import NodeCount
 
 LOOK_S: Final = 0.1
 """How often a node is asked. What a killed process did after it was last asked is not counted."""

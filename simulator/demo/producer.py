@@ -15,12 +15,12 @@ from typing import Any, Final
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, InDoubt, MessageId, NodeUnreachable
+from mqproto.simulator.demo.consumer import RECONNECT_S
+from mqproto.simulator.demo.workload import Item, Workload, as_batches
+from mqproto.simulator.faults.proof import Sent, digest_of
+from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
-from simulator.demo.consumer import RECONNECT_S
-from simulator.demo.workload import Item, Workload, as_batches
-from simulator.faults.proof import Sent, digest_of
-from simulator.security.keyfiles import SIGNING
 
 BEAT_S: Final = 0.02
 """How often what has become due is handed over."""

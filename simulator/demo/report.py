@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from simulator.demo.strikes import Stage
-from simulator.faults.proof import Comparison, WireCount
-from simulator.topology import Action
+from mqproto.simulator.demo.strikes import Stage
+from mqproto.simulator.faults.proof import Comparison, WireCount
+from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
 """Messages flow again so soon after a restarted node is ready."""

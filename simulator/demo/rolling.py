@@ -18,13 +18,13 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.queues.protection import Protection
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.faults.supervisor import NodeError, Supervisor
+from mqproto.simulator.security.guarding import is_installed
+from mqproto.simulator.security.keyfiles import make_keys
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS
-from simulator.base.randomness import chance
-from simulator.faults.supervisor import NodeError, Supervisor
-from simulator.security.guarding import is_installed
-from simulator.security.keyfiles import make_keys
-from simulator.topology import Topology
-from simulator.topology.views import as_toml
 
 BITS: Final = 2_048
 PAUSES_S: Final = (0.5, 4.0)
@@ -80,7 +80,7 @@ class Roller:
             await trio.sleep(pause_s)
 
     async def _roll(self, name: str) -> None:
-        command = [sys.executable, "-m", "simulator.cli.cli", "keys", "make", name, "--replace"]
+        command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "keys", "make", name, "--replace"]
         command += ["--provider", "aes", "--topology", str(self._topology)]
         command += ["--directory", str(self._directory)]
         done = await trio.run_process(command, stdout=subprocess.DEVNULL, capture_stderr=True, check=False)

@@ -7,9 +7,9 @@ from typing import Final
 
 from rich.table import Table
 
-from simulator.base.screen import plain_table, show_verdict, wide_console
-from simulator.demo.report import CrashReport, DemoReport, FlowReport, NodeCount, Outage
-from simulator.demo.strikes import Stage
+from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
+from mqproto.simulator.demo.report import CrashReport, DemoReport, FlowReport, NodeCount, Outage
+from mqproto.simulator.demo.strikes import Stage
 
 COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 

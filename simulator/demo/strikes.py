@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
-from simulator.base.randomness import chance
+from mqproto.simulator.base.randomness import chance
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from simulator.command.options import complain
+from mqproto.simulator.command.options import complain
 
 QUIET_S: Final = 10.0
 """Between two lines of one kind, also where failures and successes take turns."""

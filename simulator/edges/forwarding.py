@@ -17,8 +17,8 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
-from simulator.base.traces.context import TRACE, TRACE_STATE, trace_of, with_trace
-from simulator.client.envelope import HEADER_NAME
+from mqproto.simulator.base.traces.context import TRACE, TRACE_STATE, trace_of, with_trace
+from mqproto.simulator.client.envelope import HEADER_NAME
 
 ENCODING: Final = "content-encoding"
 CLOUD_EVENTS: Final = "ce-"

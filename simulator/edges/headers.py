@@ -16,12 +16,12 @@ from urllib.parse import quote, unquote
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
+from mqproto.simulator.client.client import DraftOptions
+from mqproto.simulator.command.talk import ACKNOWLEDGMENTS, privacy, signer
+from mqproto.simulator.security.keyfiles import SIGNING
+from mqproto.simulator.topology.errors import nearest
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import INFINITE
-from simulator.client.client import DraftOptions
-from simulator.command.talk import ACKNOWLEDGMENTS, privacy, signer
-from simulator.security.keyfiles import SIGNING
-from simulator.topology.errors import nearest
 
 LABEL: Final = "MQ-Label"
 PRIORITY: Final = "MQ-Priority"

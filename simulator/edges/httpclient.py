@@ -22,7 +22,7 @@ import h11
 import httpx
 import trio
 
-from simulator.base.http.tcpstream import READ_BYTES, TcpStream
+from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 ANSWER_LIMIT_BYTES: Final = 65_536
 """How much of an answer's body is read."""

@@ -18,9 +18,9 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.words import counted
-from simulator.faults.links import BreakableLink, Links
-from simulator.faults.supervisor import NodeError, Supervisor
-from simulator.topology import Action, places
+from mqproto.simulator.faults.links import BreakableLink, Links
+from mqproto.simulator.faults.supervisor import NodeError, Supervisor
+from mqproto.simulator.topology import Action, places
 
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024

@@ -14,11 +14,11 @@ from typing import Final
 
 import trio
 
-from simulator.base.recorder import Recorder
-from simulator.faults.network import LinkProxy
-from simulator.topology import Action, Link, Topology
-from simulator.topology.nodes import DEFAULT_PORT
-from simulator.topology.views import Address
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.faults.network import LinkProxy
+from mqproto.simulator.topology import Action, Link, Topology
+from mqproto.simulator.topology.nodes import DEFAULT_PORT
+from mqproto.simulator.topology.views import Address
 
 ANY_PORT: Final = ("127.0.0.1", 0)
 

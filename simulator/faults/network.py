@@ -18,11 +18,11 @@ from typing import Final
 
 import trio
 
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base.recorder import RecordedConnection, Recorder
-from simulator.base.sockets import RESET_ON_CLOSE, refuse_itself
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.recorder import RecordedConnection, Recorder
+from mqproto.simulator.base.sockets import RESET_ON_CLOSE, refuse_itself
 
 READ_BYTES: Final = 256 * 1024
 BACKLOG: Final = 128

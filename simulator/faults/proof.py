@@ -14,10 +14,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader, SeenPacket
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.wire import (
     FinalAckBody,
     Guid,

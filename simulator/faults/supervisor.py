@@ -24,12 +24,12 @@ from typing import BinaryIO, Final, TypeVar
 import trio
 
 from mqproto.base.errors import MqprotoError
-from simulator.base.logfile import appended, written
-from simulator.base.processes import cpu_s_of
-from simulator.faults.network import Gate
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import Topology, places
-from simulator.topology.views import Address, as_toml, seen_by
+from mqproto.simulator.base.logfile import appended, written
+from mqproto.simulator.base.processes import cpu_s_of
+from mqproto.simulator.faults.network import Gate
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.views import Address, as_toml, seen_by
 
 OPENING: Final = b"opening"
 READY: Final = b"ready"
@@ -211,7 +211,7 @@ class Supervisor:
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
         written(self.topology_file(name), seen)
-        command = [sys.executable, "-m", "simulator.cli.cli", "node", name, "--supervised"]
+        command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "node", name, "--supervised"]
         command += [
             "--topology",
             str(self.topology_file(name)),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from simulator.command.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
+from mqproto.simulator.command.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
 
 if TYPE_CHECKING:
-    from simulator.fuzz.parser.parser import Report
+    from mqproto.simulator.fuzz.parser.parser import Report
 
 SECONDS: Final = 60.0
 
@@ -77,8 +77,8 @@ def parser(
     Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory. Of our
     own codec also: the generated code and construct disagree, or what is read is not written the same.
     """
-    from simulator.fuzz.parser import parser as fuzzing
-    from simulator.fuzz.parser.judges import DEFAULT_EXPECTED
+    from mqproto.simulator.fuzz.parser import parser as fuzzing
+    from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
 
     options = fuzzing.Options(
         target=target,
@@ -162,8 +162,8 @@ def peer(
     Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
     connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
     """
-    from simulator.fuzz.peer import campaign as fuzzing
-    from simulator.fuzz.peer import peer as peers
+    from mqproto.simulator.fuzz.peer import campaign as fuzzing
+    from mqproto.simulator.fuzz.peer import peer as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = fuzzing.Plan(seed, seconds, cases, parallel, folder=out)
@@ -225,9 +225,9 @@ def strangers(
     What has to hold: each honest message comes once, in order, and soon after the attack; half of what came before an
     attack comes during it; no node takes more memory, or writes more log, than is said at the end.
     """
-    from simulator.fuzz.hostile import shown, suite
-    from simulator.fuzz.hostile.plan import Plan
-    from simulator.fuzz.hostile.verdict import Ordeal
+    from mqproto.simulator.fuzz.hostile import shown, suite
+    from mqproto.simulator.fuzz.hostile.plan import Plan
+    from mqproto.simulator.fuzz.hostile.verdict import Ordeal
 
     if listing:
         shown.show_attacks()
@@ -268,9 +268,9 @@ def repeat(
     as_json: JsonOption = False,
 ) -> int:
     """Do once more what led to a finding. Status 1 if it shows again."""
-    from simulator.fuzz import findings
-    from simulator.fuzz.parser import parser as fuzzing
-    from simulator.fuzz.peer import peer
+    from mqproto.simulator.fuzz import findings
+    from mqproto.simulator.fuzz.parser import parser as fuzzing
+    from mqproto.simulator.fuzz.peer import peer
 
     finding = findings.load(file)
     if finding.how.get("fuzz") == peer.FUZZ:
@@ -316,7 +316,7 @@ def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[fl
     """A bar on the terminal that is told the seconds gone and the findings so far; nothing in a pipe."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from simulator.base.screen import wide_console
+    from mqproto.simulator.base.screen import wide_console
 
     console = wide_console(stderr=True)
     columns = (

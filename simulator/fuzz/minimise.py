@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from mqproto.simulator.base.shrinking import Search, Step, anew, fewer, shrinking, shrunk
+from mqproto.simulator.fuzz.mutations import fields_of, sections_of, with_honest_size
+from mqproto.simulator.fuzz.roles import role_of
 from mqproto.wire import SeenField
-from simulator.base.shrinking import Search, Step, anew, fewer, shrinking, shrunk
-from simulator.fuzz.mutations import fields_of, sections_of, with_honest_size
-from simulator.fuzz.roles import role_of
 
 TRIES: Final = 5_000
 """How often a fault is looked at again, at most."""

@@ -16,10 +16,10 @@ from itertools import chain, combinations
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.roles import Role, role_of
 from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet, inspect_ping
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 from mqproto.wire.layouts.session import session_header
-from simulator.fuzz.roles import Role, role_of
 
 _SIZE_AT: Final = base_header.offset_of("packet_size")
 _FLAGS: Final = struct.Struct(base_header.struct_format("flags"))

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import trio
 
-from simulator.base.sockets import round_trip_s
-from simulator.base.tap import Tap
+from mqproto.simulator.base.sockets import round_trip_s
+from mqproto.simulator.base.tap import Tap
 
 READ_BYTES: Final = 256 * 1024
 """What one read takes at most; throughput at 1,400-byte reads is a fifteenth."""

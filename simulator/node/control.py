@@ -30,7 +30,7 @@ from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
-from simulator.topology import QueueDeclaration, TopologyError
+from mqproto.simulator.topology import QueueDeclaration, TopologyError
 
 VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import NewLife, QueueKind, QueueRow
 from mqproto.wire import decode_message
 from mqproto.wire.glance import head_of
 from mqproto.wire.guid import guid_text
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
 
 HEADING: Final = (
     "# Life {number} of {name} began on a store that was put back. What waited in it stands here, a line each: its\n"

@@ -27,6 +27,36 @@ from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import NodeStatus
 from mqproto.routing import MSMQ_PORT
+from mqproto.simulator.base.http.server import Server
+from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.logfile import open_log
+from mqproto.simulator.base.program.again import AGAIN, asked_to_end
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.program.extras import to_install
+from mqproto.simulator.base.program.manager import keep_telling
+from mqproto.simulator.base.repeats import Repeats
+from mqproto.simulator.base.sockets import BACKLOG, listen
+from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
+from mqproto.simulator.base.tap import Recording
+from mqproto.simulator.base.traces.context import sampled_in
+from mqproto.simulator.base.traces.starting import tracing
+from mqproto.simulator.node.clients.readers import listening_for_readers
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.connection import read_buffer
+from mqproto.simulator.node.control import QueueWish
+from mqproto.simulator.node.indoubt import list_in_doubt
+from mqproto.simulator.node.pings import Pings, ping_port
+from mqproto.simulator.node.removals import Removals
+from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
+from mqproto.simulator.node.service import Service
+from mqproto.simulator.node.tls import Certificates, Handshakes, certificates_of
+from mqproto.simulator.node.transport import Transports
+from mqproto.simulator.node.turns import Alarm, Turns
+from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.directory import Directory, known_as
+from mqproto.simulator.topology.file import written_address
 from mqproto.turn.effects import (
     Batch,
     CloseTransport,
@@ -42,40 +72,10 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import NO_KEYS
 from mqproto.turn.waypoints import nobody
 from mqproto.wire.guid import guid_text
-from simulator.base.http.server import Server
-from simulator.base.log import Lines, node_log
-from simulator.base.logfile import open_log
-from simulator.base.program.again import AGAIN, asked_to_end
-from simulator.base.program.collector import seldom_collected
-from simulator.base.program.extras import to_install
-from simulator.base.program.manager import keep_telling
-from simulator.base.repeats import Repeats
-from simulator.base.sockets import BACKLOG, listen
-from simulator.base.storeerrors import DiskFullError, StoreError
-from simulator.base.tap import Recording
-from simulator.base.traces.context import sampled_in
-from simulator.base.traces.starting import tracing
-from simulator.node.clients.readers import listening_for_readers
-from simulator.node.clock import Clock
-from simulator.node.connection import read_buffer
-from simulator.node.control import QueueWish
-from simulator.node.indoubt import list_in_doubt
-from simulator.node.pings import Pings, ping_port
-from simulator.node.removals import Removals
-from simulator.node.room import TRY_S, Fullness, Room, free_bytes
-from simulator.node.service import Service
-from simulator.node.tls import Certificates, Handshakes, certificates_of
-from simulator.node.transport import Transports
-from simulator.node.turns import Alarm, Turns
-from simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
-from simulator.storage import Store
-from simulator.topology import Topology, places
-from simulator.topology.directory import Directory, known_as
-from simulator.topology.file import written_address
 
 if TYPE_CHECKING:
-    from simulator.base.traces.sdk.stays import Stays
-    from simulator.base.traces.sdk.tracer import Tracer
+    from mqproto.simulator.base.traces.sdk.stays import Stays
+    from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""
@@ -193,7 +193,7 @@ class Node:
 
     def _followed(self, tracer: Tracer) -> Stays:
         """The spans of messages that belong to a trace. What it takes is imported by those alone who want it."""
-        from simulator.base.traces.sdk.stays import Stays
+        from mqproto.simulator.base.traces.sdk.stays import Stays
 
         node, called = self._directory.node, partial(known_as, self._directory.topology)
         return Stays(tracer, node.name, node.guid, called)
@@ -251,8 +251,8 @@ class Node:
         """The HTTP server of metrics. What it takes is imported by those alone who want it."""
         from prometheus_client import Metric
 
-        from simulator.base.http.monitoring import Monitored, served
-        from simulator.node.metrics.families import Facts, families
+        from mqproto.simulator.base.http.monitoring import Monitored, served
+        from mqproto.simulator.node.metrics.families import Facts, families
 
         node = self._directory.node
 

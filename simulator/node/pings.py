@@ -19,14 +19,14 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import PING_PORT
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.base.tap import Recording
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.transport import dial, refusal
+from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.topology import Node
 from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
-from simulator.base.sockets import listen
-from simulator.base.tap import Recording
-from simulator.node.clock import Clock
-from simulator.node.transport import dial, refusal
-from simulator.node.turns import Turns
-from simulator.topology import Node
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """One byte more than a Ping has, so that a longer datagram is seen to be one."""

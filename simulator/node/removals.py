@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 
 from mqproto.messages.kept import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.logfile import LogFile
+from mqproto.simulator.node.received import MessageId, ReceivedMessage
 from mqproto.turn.effects import Departure
 from mqproto.turn.waypoints import class_name
 from mqproto.wire import Guid, MessageClass
 from mqproto.wire.glance import variable_part
-from simulator.base.log import node_log
-from simulator.base.logfile import LogFile
-from simulator.node.received import MessageId, ReceivedMessage
 
 COPY: Final = b'{"failure":"'
-"""How the extension of a copy begins that a trigger has made (`simulator.client.envelope.FailureNote`)."""
+"""How the extension of a copy begins that a trigger has made (`mqproto.simulator.client.envelope.FailureNote`)."""
 
 
 class Removed(NamedTuple):

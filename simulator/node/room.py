@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqproto.manager.queuemanager import QueueManager
-from simulator.storage import Store
+from mqproto.simulator.storage import Store
 
 LOOK_S: Final = 60.0
 """How often the file system is asked."""

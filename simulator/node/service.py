@@ -22,26 +22,26 @@ from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, Us
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.credentials import credentials_of
+from mqproto.simulator.node.clients.deeds import TELL_S, Deeds
+from mqproto.simulator.node.clients.operators import Operators
+from mqproto.simulator.node.clients.orders import carry_out
+from mqproto.simulator.node.clients.patience import Patience
+from mqproto.simulator.node.clients.performers import IDENTITY_BYTES, Performers
+from mqproto.simulator.node.clients.readers import LOOKS, called, refusal
+from mqproto.simulator.node.clients.receivers import Receive, receivers
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.connection import Connection
+from mqproto.simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
+from mqproto.simulator.node.room import Room, found_for
+from mqproto.simulator.node.transport import accept
+from mqproto.simulator.node.turns import NO_TURN, Turns
+from mqproto.simulator.security.guarding import NodeGuard
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology.directory import Directory
 from mqproto.turn.effects import Delivery, Received, StoredState
-from simulator.base.storeerrors import StoreError
-from simulator.node import control
-from simulator.node.clients.credentials import credentials_of
-from simulator.node.clients.deeds import TELL_S, Deeds
-from simulator.node.clients.operators import Operators
-from simulator.node.clients.orders import carry_out
-from simulator.node.clients.patience import Patience
-from simulator.node.clients.performers import IDENTITY_BYTES, Performers
-from simulator.node.clients.readers import LOOKS, called, refusal
-from simulator.node.clients.receivers import Receive, receivers
-from simulator.node.clock import Clock
-from simulator.node.connection import Connection
-from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
-from simulator.node.room import Room, found_for
-from simulator.node.transport import accept
-from simulator.node.turns import NO_TURN, Turns
-from simulator.security.guarding import NodeGuard
-from simulator.storage import Store
-from simulator.topology.directory import Directory
 
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""

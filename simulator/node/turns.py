@@ -9,9 +9,9 @@ from typing import Final
 
 import trio
 
+from mqproto.simulator.node.connection import READ_BYTES
 from mqproto.wire import MAXIMUM_PACKET_SIZE
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
-from simulator.node.connection import READ_BYTES
 
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20

@@ -8,10 +8,10 @@ import sys
 
 import trio
 
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base.sockets import listen
-from simulator.command.probe import target
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.command.probe import target
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:

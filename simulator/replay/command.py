@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from captures.decode.row import identifier_text
-from captures.decode.selection import MessageNamed
-from captures.files.frame import CaptureError
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket, read_packets
-from captures.script import Script, choose, read_script, survey
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.selection import MessageNamed
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket, read_packets
+from mqproto.captures.script import Script, choose, read_script, survey
+from mqproto.simulator.replay.addresses import allowed, is_loopback, listening_at
+from mqproto.simulator.replay.identity import CAPTURED, named, new_guid, newest_sequence, sources
+from mqproto.simulator.replay.onemessage import alone, as_new, described, find_message
+from mqproto.simulator.replay.performance import Pace, Performance
+from mqproto.simulator.replay.progress import progress
+from mqproto.simulator.replay.report import Report, report_of
+from mqproto.simulator.replay.rewrite import QueueMap, Rewriter
+from mqproto.simulator.replay.stage import Outcome, accepted, connected, play_listening, play_to, settings_for
+from mqproto.simulator.replay.verbatim import Verbatim
 from mqproto.wire import Guid, guid_text
-from simulator.replay.addresses import allowed, is_loopback, listening_at
-from simulator.replay.identity import CAPTURED, named, new_guid, newest_sequence, sources
-from simulator.replay.onemessage import alone, as_new, described, find_message
-from simulator.replay.performance import Pace, Performance
-from simulator.replay.progress import progress
-from simulator.replay.report import Report, report_of
-from simulator.replay.rewrite import QueueMap, Rewriter
-from simulator.replay.stage import Outcome, accepted, connected, play_listening, play_to, settings_for
-from simulator.replay.verbatim import Verbatim
 
 if TYPE_CHECKING:
-    from simulator.client import MessageId
-    from simulator.topology.places import Place
+    from mqproto.simulator.client import MessageId
+    from mqproto.simulator.topology.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Options:
     """What was typed.
 
     to, listen: addresses; at least one of them.
-    side, connection: as for `captures.script.choose`.
+    side, connection: as for `mqproto.captures.script.choose`.
     message: the one message that is played; None for all.
     identity: `captured`, `new`, a GUID, or empty for the default.
     speed: `captured`, `max`, a factor, or empty for the default.
@@ -128,7 +128,7 @@ async def send_again(options: Options, place: Place, node: str) -> tuple[str, st
         UsageError: it makes no sense.
         NodeUnreachable: the node does not run.
     """
-    from simulator.client import connect
+    from mqproto.simulator.client import connect
 
     if options.to or options.listen or options.identity or options.speed or options.as_captured:
         raise UsageError(

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from captures.script import Script
 from mqproto.base.errors import UsageError
+from mqproto.captures.script import Script
 from mqproto.wire import Guid, TxSequenceId, guid_from_text
 
 CAPTURED: Final = "captured"

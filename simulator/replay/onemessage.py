@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from captures.answers import Answers, Identity, identity_of
-from captures.decode.names import printable
-from captures.decode.row import identifier_text
-from captures.decode.selection import MessageNamed
-from captures.net.conversation import Side
-from captures.packets import SeenPacket
-from captures.script import Connection, Part, Scene, Script, is_message, spellings
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.captures.answers import Answers, Identity, identity_of
+from mqproto.captures.decode.names import printable
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.selection import MessageNamed
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.script import Connection, Part, Scene, Script, is_message, spellings
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.replay.rewrite import QueueMap, destination_of, key_of
 from mqproto.wire import UserMessage
-from simulator.replay.rewrite import QueueMap, destination_of, key_of
 
 NAMED: Final = 5
 """Of how many messages that fit the identifiers are told."""
@@ -33,7 +33,7 @@ def find_message(
     """The message that is meant, and who sent it: where it crosses several links, or was sent again, at the first time.
 
     Args:
-        side, only: as for `captures.script.choose`; what others sent is not meant.
+        side, only: as for `mqproto.captures.script.choose`; what others sent is not meant.
 
     Raises:
         UsageError: there is none, or there are several.

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from captures.answers import Answers
-from captures.script import Script
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
+from mqproto.captures.answers import Answers
+from mqproto.captures.script import Script
 from mqproto.session import InFlight
+from mqproto.simulator.replay.receiver import Receiver
+from mqproto.simulator.replay.rewrite import Rewriter
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
-from simulator.replay.receiver import Receiver
-from simulator.replay.rewrite import Rewriter
 
 GATE_S: Final = 2.0
 """How long a message waits for what the peer had said before it in the capture, while nothing else happens."""

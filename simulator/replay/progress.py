@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
-from captures.answers import Answers
-from simulator.base.screen import wide_console
+from mqproto.captures.answers import Answers
+from mqproto.simulator.base.screen import wide_console
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from captures.answers import Identity, identity_of, is_answer
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
+from mqproto.captures.answers import Identity, identity_of, is_answer
 from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.spellings import without_case

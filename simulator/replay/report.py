@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.answers import Answers
-from captures.script import Script
 from mqproto.base.words import counted
+from mqproto.captures.answers import Answers
+from mqproto.captures.script import Script
+from mqproto.simulator.replay.rewrite import Changes
+from mqproto.simulator.replay.stage import Outcome
 from mqproto.wire import Guid, guid_text
-from simulator.replay.rewrite import Changes
-from simulator.replay.stage import Outcome
 
 SHOWN: Final = 20
 """How many differences, and how many things left out, are shown to people; programs get all."""

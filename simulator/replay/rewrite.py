@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from captures.answers import Identity, Place
-from captures.script import Script
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.captures.answers import Identity, Place
+from mqproto.captures.script import Script
 from mqproto.formatname import (
     DirectName,
     MultipleElementName,

@@ -13,14 +13,14 @@ from typing import Final
 
 import trio
 
-from captures.net.tcp import Endpoint
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import MqprotoError, WireFormatError
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.node.transport import accept, dial, refusal
+from mqproto.simulator.replay.identity import new_guid
+from mqproto.simulator.replay.performance import Performance
+from mqproto.simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
-from simulator.node.transport import accept, dial, refusal
-from simulator.replay.identity import new_guid
-from simulator.replay.performance import Performance
-from simulator.replay.talk import READ_BYTES, News, Talk, farewell
 
 LINGER_S: Final = 0.3
 """How long the peer has to be quiet at the end, so that what it says too much is heard as well."""

@@ -11,9 +11,9 @@ import trio
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.replay.performance import Performance
 from mqproto.wire import Guid, decode_message
-from simulator.node.clock import Clock
-from simulator.replay.performance import Performance
 
 READ_BYTES: Final = 64 * 1024
 FAREWELL_S: Final = 2.0

@@ -11,9 +11,12 @@ from typing import Final
 
 import trio
 
-from captures.answers import Answers, Witness
-from captures.script import Scene, Script, Step
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.answers import Answers, Witness
+from mqproto.captures.script import Scene, Script, Step
+from mqproto.simulator.replay.performance import Pace
+from mqproto.simulator.replay.stage import LINGER_S, Outcome
+from mqproto.simulator.replay.talk import READ_BYTES, News, farewell
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -22,9 +25,6 @@ from mqproto.wire import (
     UserMessage,
     decode_packet,
 )
-from simulator.replay.performance import Pace
-from simulator.replay.stage import LINGER_S, Outcome
-from simulator.replay.talk import READ_BYTES, News, farewell
 
 PATIENCE: Final = 2
 """How often the peer may be waited for in vain."""

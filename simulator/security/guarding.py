@@ -19,13 +19,13 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.messages.drafts import CERTIFICATE_LIMIT_BYTES
+from mqproto.simulator.security.keyfiles import ASIDE, LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
+from mqproto.simulator.topology import Node, Topology
+from mqproto.simulator.topology.places import keys_path, public_path
 from mqproto.turn.effects import Note
 from mqproto.turn.guard import ProtectionError, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_from_text, guid_text, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
-from simulator.security.keyfiles import ASIDE, LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
-from simulator.topology import Node, Topology
-from simulator.topology.places import keys_path, public_path
 
 if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyGuard, KeyPair, Keys, PublicKey

@@ -22,10 +22,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.logfile import private
+from mqproto.simulator.topology.places import keys_path, make, public_path
 from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
-from simulator.base.logfile import private
-from simulator.topology.places import keys_path, make, public_path
 
 if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair

@@ -14,6 +14,6 @@ The lock is the operating system's, so it goes with the process, however that en
 line that says what to do. care/ has what an operator asks for: what is hurt, copies, a repair, what was moved.
 """
 
-from simulator.storage.store import LIMITS, Limits, Store
+from mqproto.simulator.storage.store import LIMITS, Limits, Store
 
 __all__ = ["LIMITS", "Limits", "Store"]

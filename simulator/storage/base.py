@@ -14,16 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqproto.turn.effects import (
-    POSITION_BITS,
-    IdentifierRow,
-    MessageRow,
-    QueueKind,
-    QueueRow,
-)
-from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, DamageError, LifeFullError, StoreError, finds_no_room
-from simulator.storage.checksums import (
+from mqproto.simulator.base.storeerrors import ADVICE, DamageError, LifeFullError, StoreError, finds_no_room
+from mqproto.simulator.storage.checksums import (
     MESSAGE_COLUMNS,
     message_checksum,
     message_columns,
@@ -32,12 +24,12 @@ from simulator.storage.checksums import (
     whole_packets,
     whole_rows,
 )
-from simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
-from simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
-from simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
-from simulator.storage.recent import Recent, RecentStates, Size, runs
-from simulator.storage.segments import explained_file
-from simulator.storage.tables import (
+from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
+from mqproto.simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
+from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
+from mqproto.simulator.storage.recent import Recent, RecentStates, Size, runs
+from mqproto.simulator.storage.segments import explained_file
+from mqproto.simulator.storage.tables import (
     APPLICATION_ID,
     GIVE_UP_NAME,
     INSERT_MESSAGE,
@@ -51,9 +43,23 @@ from simulator.storage.tables import (
     UPSERT_QUEUE,
     keys_of,
 )
-from simulator.storage.witnesses.life import NOWHERE, Home
-from simulator.storage.witnesses.sqlitelog import Salts, found_salts, header_of, log_path, see_that_it_belongs
-from simulator.storage.witnesses.witness import Said, said_by_witness, witness_path
+from mqproto.simulator.storage.witnesses.life import NOWHERE, Home
+from mqproto.simulator.storage.witnesses.sqlitelog import (
+    Salts,
+    found_salts,
+    header_of,
+    log_path,
+    see_that_it_belongs,
+)
+from mqproto.simulator.storage.witnesses.witness import Said, said_by_witness, witness_path
+from mqproto.turn.effects import (
+    POSITION_BITS,
+    IdentifierRow,
+    MessageRow,
+    QueueKind,
+    QueueRow,
+)
+from mqproto.wire.guid import Guid, guid_text
 
 DICE: Final = random.SystemRandom()
 CHECKPOINT_PAGES: Final = 500

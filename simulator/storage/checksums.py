@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from mqproto.simulator.base.storeerrors import DamageError
 from mqproto.turn.effects import POSITION_BITS, MessageRow
-from simulator.base.storeerrors import DamageError
 
 NUMBERS: Final = Struct("<QQ?q")
 """Key, message_id, final_ack, expires_s."""

@@ -8,6 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
+from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.recent import Recent, Size, in_order, joined
+from mqproto.simulator.storage.tables import keys_of
 from mqproto.turn.effects import (
     POSITION_BITS,
     MessageRow,
@@ -18,10 +22,6 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
-from simulator.base.storeerrors import DamageError
-from simulator.storage.base import Tables
-from simulator.storage.recent import Recent, Size, in_order, joined
-from simulator.storage.tables import keys_of
 
 Row = tuple[int, bytes, bool]
 """A message: its key or its position, its packet, and `final_ack`."""

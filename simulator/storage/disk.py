@@ -12,6 +12,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
+from mqproto.simulator.base.storeerrors import ADVICE, StoreError
+from mqproto.simulator.storage.contents import fitting
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
@@ -29,9 +32,6 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import ADVICE, StoreError
-from simulator.storage.contents import fitting
-from simulator.storage.tables import LAST_POSITION
 
 
 class Shelf:

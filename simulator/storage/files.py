@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from simulator.base.storeerrors import StoreError, primary_code
+from mqproto.simulator.base.storeerrors import StoreError, primary_code
 
 FULL_FLUSH: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 """macOS flushes to the disk itself only if that is asked for by name."""

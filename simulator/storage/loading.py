@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
+from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.checksums import whole_rows
+from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
@@ -19,9 +22,6 @@ from mqproto.turn.effects import (
     StoredQueue,
     StoredState,
 )
-from simulator.storage.base import Tables
-from simulator.storage.checksums import whole_rows
-from simulator.storage.tables import LAST_POSITION, keys_of
 
 T = TypeVar("T")
 

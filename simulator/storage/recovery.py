@@ -6,13 +6,18 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError, finds_no_room, repair_advice
-from simulator.storage.base import BEGINNING, Mark, Tables
-from simulator.storage.files import DRAFT, Files
-from simulator.storage.opening.earlier import found_segment
-from simulator.storage.recent import Recent, Size
-from simulator.storage.segments import (
+from mqproto.simulator.base.storeerrors import (
+    DiskFullError,
+    LifeFullError,
+    StoreError,
+    finds_no_room,
+    repair_advice,
+)
+from mqproto.simulator.storage.base import BEGINNING, Mark, Tables
+from mqproto.simulator.storage.files import DRAFT, Files
+from mqproto.simulator.storage.opening.earlier import found_segment
+from mqproto.simulator.storage.recent import Recent, Size
+from mqproto.simulator.storage.segments import (
     FoundSegment,
     Segment,
     SegmentName,
@@ -21,7 +26,8 @@ from simulator.storage.segments import (
     segment_path,
     segments_of,
 )
-from simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.wire.guid import Guid
 
 
 class Recovered(NamedTuple):

@@ -12,9 +12,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from mqproto.wire.guid import Guid
-from simulator.storage.files import Files, made
-from simulator.storage.segments import (
+from mqproto.simulator.storage.files import Files, made
+from mqproto.simulator.storage.segments import (
     HEADER,
     NO_ROOM,
     SALT_BYTES,
@@ -23,6 +22,7 @@ from simulator.storage.segments import (
     explained_file,
     segment_path,
 )
+from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
 """Applications and neighbours may each fill one share of it with a batch; one is for what makes room."""

@@ -24,12 +24,12 @@ from struct import Struct
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
+from mqproto.simulator.storage.files import Files, LogFile, made
+from mqproto.simulator.storage.records import decoded, encoded
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
-from simulator.storage.files import Files, LogFile, made
-from simulator.storage.records import decoded, encoded
-from simulator.storage.tables import LAST_POSITION
 
 MAGIC: Final = b"mqprolog"
 VERSION: Final = 2

@@ -21,6 +21,28 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.base.durations import Durations
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.storeerrors import (
+    POSTPONED_AFTER,
+    DiskFullError,
+    LifeFullError,
+    StoreError,
+    explained,
+    finds_no_room,
+    primary_code,
+    sound,
+)
+from mqproto.simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of, write_anew
+from mqproto.simulator.storage.checksums import whole_message
+from mqproto.simulator.storage.contents import Contents
+from mqproto.simulator.storage.files import SYSTEM_FILES, Files
+from mqproto.simulator.storage.loading import load
+from mqproto.simulator.storage.recovery import recover, witness_of
+from mqproto.simulator.storage.reserve import SHARES, Reserve
+from mqproto.simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
+from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
+from mqproto.simulator.storage.witnesses.identity import Identity
+from mqproto.simulator.storage.witnesses.life import Known
+from mqproto.simulator.storage.witnesses.witness import WitnessFullError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
     MessageRow,
@@ -33,28 +55,6 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import (
-    POSTPONED_AFTER,
-    DiskFullError,
-    LifeFullError,
-    StoreError,
-    explained,
-    finds_no_room,
-    primary_code,
-    sound,
-)
-from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of, write_anew
-from simulator.storage.checksums import whole_message
-from simulator.storage.contents import Contents
-from simulator.storage.files import SYSTEM_FILES, Files
-from simulator.storage.loading import load
-from simulator.storage.recovery import recover, witness_of
-from simulator.storage.reserve import SHARES, Reserve
-from simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
-from simulator.storage.tables import LAST_POSITION, keys_of
-from simulator.storage.witnesses.identity import Identity
-from simulator.storage.witnesses.life import Known
-from simulator.storage.witnesses.witness import WitnessFullError
 
 
 class Limits(NamedTuple):

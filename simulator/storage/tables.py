@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS
 from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
-from simulator.storage.checksums import MESSAGE_COLUMNS
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6

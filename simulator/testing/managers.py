@@ -17,11 +17,11 @@ import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from mqproto.base.errors import UsageError
-from simulator.client.blocking import BlockingClient, connect, held
-from simulator.faults.links import BreakableLink, Links
-from simulator.faults.supervisor import NodeProcess, Supervisor, supervised
-from simulator.topology import Action, Topology, load, parse
-from simulator.topology.views import as_toml
+from mqproto.simulator.client.blocking import BlockingClient, connect, held
+from mqproto.simulator.faults.links import BreakableLink, Links
+from mqproto.simulator.faults.supervisor import NodeProcess, Supervisor, supervised
+from mqproto.simulator.topology import Action, Topology, load, parse
+from mqproto.simulator.topology.views import as_toml
 
 QUEUES: Final = ("orders:transactional", "replies:transactional", "notes")
 TRANSACTIONAL: Final = "transactional"
@@ -99,7 +99,7 @@ class QueueManagers:
         return list(self.topology.nodes)
 
     def connect(self, name: str, journal: Path | None = None) -> AbstractContextManager[BlockingClient]:
-        """A client of one: see `simulator.client.blocking.connect`."""
+        """A client of one: see `mqproto.simulator.client.blocking.connect`."""
         return connect(self.topology, name, self.directory, journal=journal)
 
     def log(self, name: str) -> str:

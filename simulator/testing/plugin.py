@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from simulator.testing.managers import Starting
+    from mqproto.simulator.testing.managers import Starting
 
 
 @pytest.fixture
 def queue_managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starting]:
-    """Starts queue managers for one test, and ends them however that ends: see `simulator.testing.managers`."""
+    """Starts queue managers for one test, and ends them however that ends: see `mqproto.simulator.testing.managers`."""
     try:
-        from simulator.testing.managers import Starting
+        from mqproto.simulator.testing.managers import Starting
     except ModuleNotFoundError as missing:
         pytest.fail(f"{missing.name} is not installed: pip install 'mqproto[testing]'")
     with ExitStack() as ends:

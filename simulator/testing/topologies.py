@@ -1,7 +1,7 @@
 """Hypothesis strategies for topologies: who there is, who may connect to whom, and what goes wrong.
 
 from hypothesis import given
-from simulator.testing.topologies import topologies
+from mqproto.simulator.testing.topologies import topologies
 
 @given(topologies())
 def test_every_node_finds_a_way_to_every_other(topology: Topology) -> None: ...
@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.routing import RoutingLink, Site
+from mqproto.simulator.topology import Fault, Link, Node, QueueDeclaration, Tls, Topology
+from mqproto.simulator.topology.model import Action
+from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
+from mqproto.simulator.topology.views import as_toml
 from mqproto.testing.headers import queue_managers
 from mqproto.wire import Guid
-from simulator.topology import Fault, Link, Node, QueueDeclaration, Tls, Topology
-from simulator.topology.model import Action
-from simulator.topology.nodes import FIRST_IDENTIFIER
-from simulator.topology.views import as_toml
 
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 MOST_NODES: Final = 6

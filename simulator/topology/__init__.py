@@ -5,11 +5,11 @@ sites and link costs, resolve.py what a typed name means, file.py how it is all 
 in simulator/topology/shipped; read three-node.toml first.
 """
 
-from simulator.topology.errors import TopologyError
-from simulator.topology.file import load, parse, shipped
-from simulator.topology.model import Action, Fault, Link, Topology
-from simulator.topology.nodes import Node, QueueDeclaration, Tls
-from simulator.topology.resolve import Destination
+from mqproto.simulator.topology.errors import TopologyError
+from mqproto.simulator.topology.file import load, parse, shipped
+from mqproto.simulator.topology.model import Action, Fault, Link, Topology
+from mqproto.simulator.topology.nodes import Node, QueueDeclaration, Tls
+from mqproto.simulator.topology.resolve import Destination
 
 __all__ = [
     "Action",

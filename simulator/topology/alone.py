@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.topology import places
-from simulator.topology.errors import TopologyError
-from simulator.topology.file import load, read_address, shipped, state_folder, written_address
-from simulator.topology.model import Topology
-from simulator.topology.nodes import DEFAULT_PORT, NODE_NAME
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.errors import TopologyError
+from mqproto.simulator.topology.file import load, read_address, shipped, state_folder, written_address
+from mqproto.simulator.topology.model import Topology
+from mqproto.simulator.topology.nodes import DEFAULT_PORT, NODE_NAME
 
 DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 

@@ -24,12 +24,12 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import PING_PORT, NextHop, Peer, Routes
 from mqproto.routing.peers import address_of, brought_by
+from mqproto.simulator.topology import Node, Topology, TopologyError
+from mqproto.simulator.topology import QueueDeclaration as Declared
+from mqproto.simulator.topology.resolve import Destination as Found
+from mqproto.simulator.topology.resolve import elsewhere, is_bare
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
-from simulator.topology import Node, Topology, TopologyError
-from simulator.topology import QueueDeclaration as Declared
-from simulator.topology.resolve import Destination as Found
-from simulator.topology.resolve import elsewhere, is_bare
 
 KNOWN_LIMIT: Final = 1_000
 """How many names are remembered as people spell them."""

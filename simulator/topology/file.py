@@ -120,11 +120,10 @@ from mqproto.base.errors import UsageError
 from mqproto.queues.protection import OPTIONAL, Protection
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE
-from mqproto.wire.guid import Guid, guid_from_text
-from simulator.base.traces.asked import checked_collector
-from simulator.topology.errors import TopologyError, nearest
-from simulator.topology.model import Action, Fault, Link, Strangers, Topology, User
-from simulator.topology.nodes import (
+from mqproto.simulator.base.traces.asked import checked_collector
+from mqproto.simulator.topology.errors import TopologyError, nearest
+from mqproto.simulator.topology.model import Action, Fault, Link, Strangers, Topology, User
+from mqproto.simulator.topology.nodes import (
     DEFAULT_PORT,
     FIRST_IDENTIFIER,
     METRICS_PORT,
@@ -133,6 +132,7 @@ from simulator.topology.nodes import (
     QueueDeclaration,
     Tls,
 )
+from mqproto.wire.guid import Guid, guid_from_text
 
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
@@ -233,7 +233,7 @@ class _Fault(msgspec.Struct):
 
 def shipped() -> list[str]:
     """The names of the topologies that come with mqproto."""
-    folder = resources.files("simulator.topology") / "shipped"
+    folder = resources.files("mqproto.simulator.topology") / "shipped"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
     )
@@ -259,7 +259,7 @@ def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
     file = f"{name}.toml"
     if name not in shipped():
         return _load_alone(name, (state_folder(name) if directory is None else directory) / file)
-    return parse((resources.files("simulator.topology") / "shipped" / file).read_text("utf-8"), file)
+    return parse((resources.files("mqproto.simulator.topology") / "shipped" / file).read_text("utf-8"), file)
 
 
 def _load_alone(name: str, path: Path) -> Topology:

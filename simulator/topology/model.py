@@ -18,14 +18,14 @@ from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_queue_name
 from mqproto.routing import RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE, check_origin
+from mqproto.simulator.topology.errors import TopologyError, nearest, refuse_twins
+from mqproto.simulator.topology.nodes import Node, QueueDeclaration, find, refuse_shared_guids
+from mqproto.simulator.topology.ports import reserved_address
+from mqproto.simulator.topology.resolve import Destination, is_system_queue, resolve
+from mqproto.simulator.topology.routes import next_hops
+from mqproto.simulator.topology.sites import refuse_without_sites, site_hops
 from mqproto.wire import sid_from_text
 from mqproto.wire.guid import Guid
-from simulator.topology.errors import TopologyError, nearest, refuse_twins
-from simulator.topology.nodes import Node, QueueDeclaration, find, refuse_shared_guids
-from simulator.topology.ports import reserved_address
-from simulator.topology.resolve import Destination, is_system_queue, resolve
-from simulator.topology.routes import next_hops
-from simulator.topology.sites import refuse_without_sites, site_hops
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from mqproto.formatname.path import LocalName
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import PING_PORT
 from mqproto.routing.peers import check_origin
+from mqproto.simulator.topology.errors import TopologyError, nearest, refuse_twins
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
-from simulator.topology.errors import TopologyError, nearest, refuse_twins
 
 DEFAULT_PORT: Final = 1801
 METRICS_PORT: Final = 9180

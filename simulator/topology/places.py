@@ -15,12 +15,12 @@ from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
-from simulator.base.program import environment
-from simulator.base.traces.asked import checked_collector
-from simulator.topology import Topology, TopologyError, load
-from simulator.topology.file import read_address, state_folder
-from simulator.topology.nodes import METRICS_PORT
-from simulator.topology.resolve import is_bare, node_of
+from mqproto.simulator.base.program import environment
+from mqproto.simulator.base.traces.asked import checked_collector
+from mqproto.simulator.topology import Topology, TopologyError, load
+from mqproto.simulator.topology.file import read_address, state_folder
+from mqproto.simulator.topology.nodes import METRICS_PORT
+from mqproto.simulator.topology.resolve import is_bare, node_of
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
 """sun_path has 104 bytes on macOS and 108 on Linux, one of them a NUL."""

@@ -25,9 +25,9 @@ from mqproto.formatname import (
     parse_queue_name,
 )
 from mqproto.formatname.path import LocalName
+from mqproto.simulator.topology.errors import TopologyError
+from mqproto.simulator.topology.nodes import Node, QueueDeclaration
 from mqproto.wire.guid import Guid, guid_text
-from simulator.topology.errors import TopologyError
-from simulator.topology.nodes import Node, QueueDeclaration
 
 
 class Directory(typing.Protocol):

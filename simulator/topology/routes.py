@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.topology.errors import TopologyError, nearest
+from mqproto.simulator.topology.errors import TopologyError, nearest
 
 
 def next_hops(

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 
 from mqproto.base.errors import UsageError
 from mqproto.routing import Enterprise, Machine, Router, RoutingLink, Site
-from simulator.topology.errors import TopologyError
-from simulator.topology.nodes import Node
+from mqproto.simulator.topology.errors import TopologyError
+from mqproto.simulator.topology.nodes import Node
 
 
 def refuse_without_sites(nodes: Collection[Node], links: Collection[RoutingLink]) -> None:

@@ -13,10 +13,10 @@ from types import MappingProxyType
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.protection import OPTIONAL
+from mqproto.simulator.topology import Fault, Link, Node, Topology
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.model import Strangers
 from mqproto.wire.guid import guid_text
-from simulator.topology import Fault, Link, Node, Topology
-from simulator.topology.file import written_address
-from simulator.topology.model import Strangers
 
 Address = tuple[str, int]
 
@@ -42,7 +42,7 @@ Remarks = Mapping[tuple[str, str], str]
 
 
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
-    """The text that `simulator.topology.parse` reads as this topology.
+    """The text that `mqproto.simulator.topology.parse` reads as this topology.
 
     is_brief: settings, and what is said of strangers and of queues, are left out where they are as by default. Else all
         that a file may leave out is said.

@@ -4,9 +4,9 @@ Read scenarios/scenario.py first: a world is data. draw.py makes it from a seed,
 says what must hold, and shrink.py makes a world that breaks something smaller. `mqproto simulate` is all of it.
 """
 
-from simulator.world.draw import draw
-from simulator.world.run import Result, simulate
-from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
-from simulator.world.world import Breach
+from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from mqproto.simulator.world.world import Breach
 
 __all__ = ["Breach", "Burst", "Consumer", "Fault", "Link", "Result", "Scenario", "draw", "simulate"]

@@ -9,12 +9,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Final
 
-from captures import pools
-from simulator.base.program.collector import seldom_collected
-from simulator.world.draw import draw
-from simulator.world.report import Summary
-from simulator.world.run import simulate
-from simulator.world.truth import simulate_into
+from mqproto.captures import pools
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.run import simulate
+from mqproto.simulator.world.truth import simulate_into
 
 SHARE: Final = 25
 """How many seeds a process takes at a time."""

@@ -12,15 +12,15 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.base.errors import UsageError
-from simulator.base.screen import plain_table, wide_console
-from simulator.world.campaign import at_once, run_seeds
-from simulator.world.draw import draw
-from simulator.world.report import Summary, describe
-from simulator.world.run import Result, simulate
-from simulator.world.scenarios.scenario import Scenario, as_json, from_file
-from simulator.world.shrink import shrink
+from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.world.campaign import at_once, run_seeds
+from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.report import Summary, describe
+from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.scenarios.scenario import Scenario, as_json, from_file
+from mqproto.simulator.world.shrink import shrink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

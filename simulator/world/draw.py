@@ -21,16 +21,16 @@ from mqproto.messages.drafts import (
     SECURITY_BYTES,
     SIGNATURE_BYTES,
 )
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.faults.attacks import draw_attacks
+from mqproto.simulator.world.faults.doubts import draw_doubters, draw_late_words
+from mqproto.simulator.world.faults.readings import draw_readings
+from mqproto.simulator.world.faults.table import DETOUR_MS, FAULTS
+from mqproto.simulator.world.node.files import DEATHS
+from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
+from mqproto.simulator.world.scenarios.traffic import KINDS, by_its_guid, to_a_stranger
+from mqproto.simulator.world.scenarios.ways import steps_between
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
-from simulator.base.randomness import chance
-from simulator.world.faults.attacks import draw_attacks
-from simulator.world.faults.doubts import draw_doubters, draw_late_words
-from simulator.world.faults.readings import draw_readings
-from simulator.world.faults.table import DETOUR_MS, FAULTS
-from simulator.world.node.files import DEATHS
-from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
-from simulator.world.scenarios.traffic import KINDS, by_its_guid, to_a_stranger
-from simulator.world.scenarios.ways import steps_between
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from simulator.world.faults.table import FAULTS
-from simulator.world.run import Result
-from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Scenario
-from simulator.world.scenarios.traffic import KINDS
-from simulator.world.world import Breach
+from mqproto.simulator.world.faults.table import FAULTS
+from mqproto.simulator.world.run import Result
+from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Scenario
+from mqproto.simulator.world.scenarios.traffic import KINDS
+from mqproto.simulator.world.world import Breach
 
 EVENTS: Final[dict[str, str]] = {
     "store put back": "stores put back as they were earlier",

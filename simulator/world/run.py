@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
-from captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.manager.whereabouts import Spot
+from mqproto.simulator.world.faults.table import EVENTS
+from mqproto.simulator.world.network.glimpse import identity_of
+from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.node.files import DiedError
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.oracle import atrest, intime
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Scenario
+from mqproto.simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
+from mqproto.simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
 from mqproto.turn.effects import QueueKind
-from simulator.world.faults.table import EVENTS
-from simulator.world.network.glimpse import identity_of
-from simulator.world.network.trace import Trace
-from simulator.world.node.files import DiedError
-from simulator.world.node.machine import Machine
-from simulator.world.oracle import atrest, intime
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.scenario import Burst, Fault, Scenario
-from simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
-from simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
 """Faults after which messages whose time is over may leave late."""

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from mqproto.base.errors import UsageError
-from simulator.base.shrinking import anew, fewer, shrunk
-from simulator.world.run import Result, simulate
-from simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
-from simulator.world.scenarios.ways import steps_between
+from mqproto.simulator.base.shrinking import anew, fewer, shrunk
+from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from mqproto.simulator.world.scenarios.ways import steps_between
 
 RUNS: Final = 3_000
 """How many worlds are tried at most."""

@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.scenarios.scenario import Scenario, as_json
+from mqproto.simulator.world.scenarios.traffic import Message
 from mqproto.wire import Guid, MessageClass, guid_text
-from simulator.world.run import Result, simulate
-from simulator.world.scenarios.scenario import Scenario, as_json
-from simulator.world.scenarios.traffic import Message
 
 
 def as_truth(result: Result) -> dict[str, Any]:

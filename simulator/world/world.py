@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto import routing
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Enterprise, NextHop, Peer, Router, Routes, RoutingLink, Site
 from mqproto.routing.peers import brought_by
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.links import Line
+from mqproto.simulator.world.network.sniffer import Sniffer
+from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.node.consumers import Application
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.oracle import invariants
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
+from mqproto.simulator.world.scenarios.traffic import CHOSEN, KINDS, QUEUES, REPLIES
+from mqproto.simulator.world.scenarios.ways import steps_between
 from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.wire import Guid, MessageClass
-from simulator.world.network.events import EventQueue
-from simulator.world.network.links import Line
-from simulator.world.network.sniffer import Sniffer
-from simulator.world.network.trace import Trace
-from simulator.world.node.consumers import Application
-from simulator.world.node.machine import Machine
-from simulator.world.oracle import invariants
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.oracle import Oracle
-from simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
-from simulator.world.scenarios.traffic import CHOSEN, KINDS, QUEUES, REPLIES
-from simulator.world.scenarios.ways import steps_between
 
 if TYPE_CHECKING:
-    from simulator.world.node.keys import Keyring
+    from mqproto.simulator.world.node.keys import Keyring
 
 RESTART_MS: Final = 500
 """How long after a crash of its own a node is started again."""
@@ -265,7 +265,7 @@ def _keyring_of(scenario: Scenario, ledger: Ledger) -> Keyring:
         UsageError: the libraries are missing.
     """
     try:
-        from simulator.world.node.keys import Keyring
+        from mqproto.simulator.world.node.keys import Keyring
     except ModuleNotFoundError:
         raise UsageError("the nodes of this world have keys: pip install 'mqproto[security]'") from None
     return Keyring(scenario, ledger.session_key_made)

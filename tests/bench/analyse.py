@@ -28,7 +28,7 @@ from tests.bench.watch import Taken, Watch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from captures.pipeline.engines.engine import Engine
+    from mqproto.captures.pipeline.engines.engine import Engine
 
 MASTER: Final = "local[2]"
 USUAL_MB: Final = 218
@@ -61,9 +61,9 @@ async def measure(options: Options, told: Told) -> Result:
     """
     if find_spec("pyspark") is None:
         raise UsageError("pyspark is not installed: pip install 'mqproto[spark]'")
-    from captures.pipeline.engines.progress import Progress
-    from captures.pipeline.engines.session import spark_session
-    from captures.pipeline.engines.sparkengine import SparkEngine
+    from mqproto.captures.pipeline.engines.progress import Progress
+    from mqproto.captures.pipeline.engines.session import spark_session
+    from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
 
     def listen(progress: Progress) -> None:
         told(f"analyse: {progress.stage}")
@@ -213,8 +213,8 @@ class Bench:
         Raises:
             BenchError: they lack packets, or something was found wrong.
         """
-        from captures.pipeline.run.job import analyse
-        from captures.pipeline.tables.tables import Tables
+        from mqproto.captures.pipeline.run.job import analyse
+        from mqproto.captures.pipeline.tables.tables import Tables
 
         out = self._folder / "tables"
         stopwatch = _Stopwatch(self._engine)

@@ -13,11 +13,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Segments, Side
-from captures.net.ip import IPV4_HEADER
-from captures.net.tcp import ACK, ETHERNET_HEADER, SYN, TCP_HEADER, Endpoint
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Segments, Side
+from mqproto.captures.net.ip import IPV4_HEADER
+from mqproto.captures.net.tcp import ACK, ETHERNET_HEADER, SYN, TCP_HEADER, Endpoint
 from mqproto.wire import (
     Guid,
     OrderAckBody,

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from simulator.faults.supervisor import Supervisor
-from simulator.topology import Topology
+from mqproto.simulator.faults.supervisor import Supervisor
+from mqproto.simulator.topology import Topology
 from tests.bench.load import row
 from tests.simulator.conftest import forked_programs, no_width_from_outside
 from tests.simulator.running import running

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mqproto.simulator.faults.proof import percentile
 from mqproto.wire import encode_packet
-from simulator.faults.proof import percentile
 from tests.bench import byhand
 from tests.bench.codec import example
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from tests.bench.analyse import MEGABYTE, Analysis, Bench, Capture, check, costs_of, measure_by
 from tests.bench.figures import BenchError, Options
 from tests.bench.watch import Taken

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.demo.workload import BODY_LIMIT_BYTES, HEAVY, orders
+from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES, HEAVY, orders
 from tests.bench import backlog
 from tests.bench.figures import Options
 from tests.bench.load.row import THREE

@@ -6,11 +6,11 @@ import random
 from itertools import count, pairwise
 from pathlib import Path
 
-from captures.decode import Analyst
-from captures.files.pcap import read_capture
-from captures.net.ip import IpReader
-from captures.net.tcp import Segment, encode_frame
-from captures.packets import PacketReader, content_of
+from mqproto.captures.decode import Analyst
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import Segment, encode_frame
+from mqproto.captures.packets import PacketReader, content_of
 from tests.bench.bulk import write_capture
 
 

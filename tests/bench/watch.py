@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from simulator.base.processes import PROC, cpu_s_of, memory_of
+from mqproto.simulator.base.processes import PROC, cpu_s_of, memory_of
 
 INTERVAL_S: Final = 0.25
 GROWTH: Final = 1.05

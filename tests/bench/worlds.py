@@ -10,11 +10,11 @@ from functools import partial
 from itertools import count, islice
 from typing import Final
 
-from simulator.base.program.collector import seldom_collected
-from simulator.base.randomness import chance
-from simulator.world.draw import Times, draw_faults
-from simulator.world.run import simulate
-from simulator.world.scenarios.scenario import Burst, Link, Scenario
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.draw import Times, draw_faults
+from mqproto.simulator.world.run import simulate
+from mqproto.simulator.world.scenarios.scenario import Burst, Link, Scenario
 from tests.bench.figures import Figure, Options, Result, Told, in_turns
 
 WORLDS: Final = 200

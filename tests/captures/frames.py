@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from captures.files.frame import Frame
-from captures.net.ip import IpReader
-from captures.net.links import ip_start
-from captures.net.tcp import PROTOCOL_TCP, Segment, decode_segment
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.links import ip_start
+from mqproto.captures.net.tcp import PROTOCOL_TCP, Segment, decode_segment
 
 
 def segment_in(frame: Frame, reader: IpReader) -> Segment | None:

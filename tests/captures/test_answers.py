@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.answers import Answers, Fate, Witness, class_name, identity_of, place_of
-from captures.net.conversation import Side
+from mqproto.captures.answers import Answers, Fate, Witness, class_name, identity_of, place_of
+from mqproto.captures.net.conversation import Side
 from mqproto.wire import NULL_GUID, MessageClass, OrderAckBody, TxSequenceId, encode_packet, user_message
 from mqproto.wire.acknowledgment import order_ack
 from tests.conversations import (

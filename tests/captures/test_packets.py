@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import PcapWriter, read_frames
-from captures.net.conversation import Side, TcpConversation
-from captures.net.ip import DONT_FRAGMENT
-from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from captures.packets import PacketReader, SeenPacket, read_packets
-from captures.spoil import shortened
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import PcapWriter, read_frames
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.ip import DONT_FRAGMENT
+from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
+from mqproto.captures.packets import PacketReader, SeenPacket, read_packets
+from mqproto.captures.spoil import shortened
 from mqproto.testing import packets as packets_of_any_kind
 from mqproto.wire import Ping, UserMessage, encode_packet, encode_ping
 

@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from captures.files.frame import Frame, Interface
-from captures.points import OTHERS, PointCounter, Points, Side, point_name
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.points import OTHERS, PointCounter, Points, Side, point_name
 
 
 def side(point: str = "p", *, client: bool = True, **counts: int | bool) -> Side:
@@ -77,7 +77,7 @@ def test_times_that_go_back_are_those_of_one_interface() -> None:
 
 
 def test_interfaces_that_somebody_made_up_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captures.points.POINTS_LIMIT", 3)
+    monkeypatch.setattr("mqproto.captures.points.POINTS_LIMIT", 3)
     counter = PointCounter()
     for number in range(50):
         counter.frame(Frame(1, b"", interface=Interface(number)))

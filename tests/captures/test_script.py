@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures import script as module
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader, SeenPacket
-from captures.script import Script, choose, read_script, survey
 from mqproto.base.errors import UsageError
+from mqproto.captures import script as module
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader, SeenPacket
+from mqproto.captures.script import Script, choose, read_script, survey
 from mqproto.wire import NULL_GUID, MessageClass, Ping, encode_packet, encode_ping
 from mqproto.wire.generated import properties_offset
 from tests.conversations import (

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from captures import spoil
-from captures.files.frame import Frame
-from captures.packets import PacketReader
-from captures.systems import Systems, contents_of
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.systems import Systems, contents_of
 from mqproto.wire import UserMessage
 from tests.captures.pipeline.samples import FRAMES
 from tests.captures.truth.kinds import apart

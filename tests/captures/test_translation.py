@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from captures import spoil
-from captures.decode import Analyst, Finding
-from captures.files.frame import Frame
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader, SeenPacket
-from captures.translation import said_of
+from mqproto.captures import spoil
+from mqproto.captures.decode import Analyst, Finding
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader, SeenPacket
+from mqproto.captures.translation import said_of
 from mqproto.wire import encode_packet, establish_connection, guid_from_text
 from tests.captures.pipeline.samples import FRAMES
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.net.direction import Arrival, Chunk, Stream
-from captures.net.ip import IpReader
-from captures.net.streams import Reassembler
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.direction import Arrival, Chunk, Stream
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.streams import Reassembler
 from tests.captures.frames import segment_in
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from simulator.topology import load
+from mqproto.simulator.topology import load
 
 from .matrix import CANNOT, NONE, cases, cell, verdict
 

@@ -9,9 +9,9 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, encode_packet, final_ack, order_ack
-from simulator.storage.disk import Disk
 from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
 from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
 from tests.pair import Net, at, chain, guid_of, queue

@@ -14,11 +14,11 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.manager.identifiers import COUNTED_SENDERS, LEAST_LOOKED_AT, MessageIdHistory
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import IdentifierRow
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import Guid
-from simulator.storage import Store
-from simulator.storage.disk import Disk
 from tests.pair import guid_of
 
 A, B, C, NEAR = guid_of("a"), guid_of("b"), guid_of("c"), guid_of("near")

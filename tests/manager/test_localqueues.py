@@ -12,12 +12,12 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import QueueKind, QueueRow, StoredState, Writes
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
-from simulator.storage.disk import Disk
 from tests.pair import guid_of
 from tests.windows import NOW, a_packet
 

@@ -16,6 +16,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft, copies
 from mqproto.messages.listing import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.transfer.sequence import NUMBER_BLOCK
 from mqproto.wire import (
     MultiQueueFormatHeader,
@@ -26,7 +27,6 @@ from mqproto.wire import (
     encode_packet,
     without_session_header,
 )
-from simulator.node.received import ReceivedMessage
 from tests.examples import a_user_message
 from tests.pair import Net, at, chain, queue
 

@@ -9,8 +9,8 @@ import pytest
 from mqproto.base.errors import UsageError
 from mqproto.neighbours import blocks
 from mqproto.neighbours.blocks import network_of, overlap
+from mqproto.simulator.storage import Store
 from mqproto.turn.effects import QueueKind
-from simulator.storage import Store
 from tests.memory import memory_folder
 from tests.pair import Net, at, chain, guid_of, queue
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.outbound import Outbound
+from mqproto.simulator.storage.witnesses.identity import Identity
+from mqproto.simulator.storage.witnesses.life import Cause
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import Succession
-from simulator.storage.witnesses.identity import Identity
-from simulator.storage.witnesses.life import Cause
 from tests.plants.planting import plant
 
 LOST = ("nothing_is_retained", "all_is_accounted_for")

@@ -13,8 +13,8 @@ from typing import Any
 from mqproto.base.errors import UsageError
 from mqproto.manager import outcomes
 from mqproto.manager.arrivals import Arrivals
+from mqproto.simulator.world.world import World
 from mqproto.turn.guard import SIGNED_20, with_proof
-from simulator.world.world import World
 from tests.plants.planting import plant
 
 

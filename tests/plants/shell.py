@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from mqproto.manager.queuemanager import QueueManager
-from simulator.base.storeerrors import DiskFullError, StoreError
-from simulator.storage import Store, contents, recovery, segments, store
-from simulator.storage.base import Tables
-from simulator.storage.contents import Contents, Row
-from simulator.storage.opening.earlier import found_segment
-from simulator.storage.recent import Recent
-from simulator.storage.reserve import Reserve
-from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
-from simulator.storage.witnesses.witness import Witness
-from simulator.world.node import machine
+from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
+from mqproto.simulator.storage import Store, contents, recovery, segments, store
+from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.contents import Contents, Row
+from mqproto.simulator.storage.opening.earlier import found_segment
+from mqproto.simulator.storage.recent import Recent
+from mqproto.simulator.storage.reserve import Reserve
+from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
+from mqproto.simulator.storage.witnesses.witness import Witness
+from mqproto.simulator.world.node import machine
 from tests.plants.planting import plant
 
 ON_DISK = "disks_have_what_was_committed"

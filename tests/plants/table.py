@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
-from captures import pools
 from mqproto.base.errors import UsageError
-from simulator.base.program.collector import seldom_collected
-from simulator.world.draw import draw
-from simulator.world.run import simulate
-from simulator.world.world import Breach
+from mqproto.captures import pools
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.run import simulate
+from mqproto.simulator.world.world import Breach
 from tests.plants import PLANTS, planted
 
 SEEDS: Final = 5_000

@@ -12,10 +12,10 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.session import Session
-from simulator import world as worlds
-from simulator.world import draw, simulate
-from simulator.world.oracle import answers, atrest, doubts, intime, invariants
-from simulator.world.shrink import shrink
+from mqproto.simulator import world as worlds
+from mqproto.simulator.world import draw, simulate
+from mqproto.simulator.world.oracle import answers, atrest, doubts, intime, invariants
+from mqproto.simulator.world.shrink import shrink
 from tests.plants import PLANTS, core, planted, shell
 from tests.plants.table import first_found, main
 
@@ -205,10 +205,10 @@ def test_shell_and_store_have_plants_as_the_core_has() -> None:
 
 def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
     watching = {
-        "simulator.storage.disk",
-        "simulator.world.node.files",
+        "mqproto.simulator.storage.disk",
+        "mqproto.simulator.world.node.files",
         *(
-            f"simulator.world.oracle.{name}"
+            f"mqproto.simulator.world.oracle.{name}"
             for name in ("answers", "atrest", "doubts", "intime", "invariants", "ledger", "oracle", "watched")
         ),
     }

@@ -24,9 +24,9 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.declarations import FIRST_IDENTIFIER
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import Note, QueueKind
 from mqproto.wire.guid import guid_text
-from simulator.storage.disk import Disk
 from tests.pair import guid_of
 from tests.windows import NOW
 

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mqproto.base.configuration import Settings
 from mqproto.queues.joining import joining
 from mqproto.queues.lanes import QueueWindow
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     MessageRow,
     QueueKind,
@@ -20,7 +21,6 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
-from simulator.storage.disk import Disk
 from tests.windows import QUEUE, Filed, no_deadline
 
 OTHER = QUEUE + 1

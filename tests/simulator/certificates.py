@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from simulator.topology import Tls, Topology
+from mqproto.simulator.topology import Tls, Topology
 
 AUTHORITY: Final = trustme.CA()
 BEGUN: Final = datetime.now(UTC) - timedelta(days=9)

@@ -16,21 +16,21 @@ import h11
 import httpx
 import trio
 
-from simulator.base.http.server import Limits
-from simulator.base.log import Lines
-from simulator.client import ReceivedMessage, connect
-from simulator.edges.gateway.run import Options, run_gateway
-from simulator.topology import Topology
-from simulator.topology.places import Place
+from mqproto.simulator.base.http.server import Limits
+from mqproto.simulator.base.log import Lines
+from mqproto.simulator.client import ReceivedMessage, connect
+from mqproto.simulator.edges.gateway.run import Options, run_gateway
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.places import Place
 from tests.simulator.forks import Fork, Forks
 from tests.simulator.running import Log
 
 SERVE = """
 import pickle, sys, trio
-from simulator.edges.gateway.run import serve
+from mqproto.simulator.edges.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
-GATEWAYS: Final = Forks("simulator.edges.gateway.run")
+GATEWAYS: Final = Forks("mqproto.simulator.edges.gateway.run")
 NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """What clients of plain HTTP verify by. Without one httpx reads the certificates of all authorities for each client,
 which took as long as a short test."""

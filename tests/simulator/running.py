@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import trio
 
-from simulator.client import Client, connect
-from simulator.node.node import Node, run_node
-from simulator.topology import Topology
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.node.node import Node, run_node
+from mqproto.simulator.topology import Topology
 from tests.simulator.forks import Fork, Forks
 
 DESTINATION = r"destination\private$\orders"
@@ -23,11 +23,11 @@ DESTINATION = r"destination\private$\orders"
 SERVE = """
 import pickle, sys
 from pathlib import Path
-from simulator.node.node import serve
+from mqproto.simulator.node.node import serve
 topology = pickle.load(sys.stdin.buffer)
 serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """
-NODES: Final = Forks("simulator.node.node")
+NODES: Final = Forks("mqproto.simulator.node.node")
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:

@@ -17,6 +17,10 @@ from typing import Final
 
 import pytest
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.files import FileIdentity, SystemFile, SystemFiles
 from mqproto.turn.effects import (
     LIFE,
     FinalAckKept,
@@ -30,10 +34,6 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.randomness import chance
-from simulator.storage import Limits, Store
-from simulator.storage.base import Tables
-from simulator.storage.files import FileIdentity, SystemFile, SystemFiles
 
 
 class SameFiles(SystemFiles):

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 import trio
 
-from simulator.client import connect
-from simulator.topology import Topology, load
+from mqproto.simulator.client import connect
+from mqproto.simulator.topology import Topology, load
 from tests.simulator.running import DESTINATION, until_sent
 
 LAST = b"all that was sent before this has been seen"

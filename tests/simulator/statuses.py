@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
+from mqproto.simulator.topology import load
 from mqproto.wire import guid_text
-from simulator.topology import load
 
 THREE = load("three-node")
 SENDER, INTERMEDIATE, DESTINATION = THREE.nodes.values()

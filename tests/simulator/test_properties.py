@@ -28,21 +28,21 @@ import trio
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from captures.files.pcap import read_frames
-from captures.packets import PacketReader
 from mqproto import Draft
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.packets import PacketReader
 from mqproto.formatname.wire import admin_from_wire, response_from_wire
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
+from mqproto.simulator.client import MessageId, connect
+from mqproto.simulator.client.blocking import BlockingClient
+from mqproto.simulator.command.talk import ACKNOWLEDGMENTS
+from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
+from mqproto.simulator.faults.supervisor import capture_of
+from mqproto.simulator.testing.managers import QueueManagers, started
+from mqproto.simulator.topology import load, parse
 from mqproto.testing import sids
 from mqproto.wire import INFINITE, Guid, MessageClass, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.properties import LONGEST_LABEL
-from simulator.client import MessageId, connect
-from simulator.client.blocking import BlockingClient
-from simulator.command.talk import ACKNOWLEDGMENTS
-from simulator.edges.gateway.confirmations import FULL_RECEIVE
-from simulator.faults.supervisor import capture_of
-from simulator.testing.managers import QueueManagers, started
-from simulator.topology import load, parse
 from tests.simulator.typed import COMMAND, in_process
 
 EXAMPLES: Final = int(os.environ.get("MQPROTO_PROPERTIES", "6"))

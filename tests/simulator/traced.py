@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from simulator.base.traces.sdk.tracer import Tracer
+from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 
 @dataclass

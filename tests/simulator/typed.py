@@ -19,19 +19,22 @@ from typing import IO, Any, Final
 import pytest
 import trio
 
-from simulator.cli.cli import run_command
-from simulator.topology import load
-from simulator.topology.views import as_toml
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.views import as_toml
 from tests.simulator.forks import Fork, Forks
 
-COMMAND = [sys.executable, "-m", "simulator.cli.cli"]
+COMMAND = [sys.executable, "-m", "mqproto.simulator.cli.cli"]
 TIMEOUT_S = 200
-MAIN: Final = "from simulator.cli.cli import main\nmain()"
-PREPARED: Final = ("simulator.cli.cli", "pydantic.type_adapter", "pydantic.types")
+MAIN: Final = "from mqproto.simulator.cli.cli import main\nmain()"
+PREPARED: Final = ("mqproto.simulator.cli.cli", "pydantic.type_adapter", "pydantic.types")
 """The command, and what typer imports when it reads an argument."""
-FORKS: Final = Forks(*PREPARED, "simulator.client", "simulator.edges.history.history")
+FORKS: Final = Forks(*PREPARED, "mqproto.simulator.client", "mqproto.simulator.edges.history.history")
 PROGRAMS: Final = Forks(
-    *PREPARED, "simulator.node.node", "simulator.edges.gateway.run", "simulator.edges.trigger.run"
+    *PREPARED,
+    "mqproto.simulator.node.node",
+    "mqproto.simulator.edges.gateway.run",
+    "mqproto.simulator.edges.trigger.run",
 )
 
 
@@ -92,7 +95,7 @@ async def forked(*arguments: str | Path) -> Done:
 
 @contextmanager
 def forked_programs() -> Iterator[None]:
-    """What a supervisor starts as `python -m simulator.cli.cli`, nodes, gateways and triggers, is forked in this block.
+    """What a supervisor starts as `python -m mqproto.simulator.cli.cli`, nodes, gateways and triggers, is forked in this block.
 
     A run that kills ten of them would import ten times what takes each up to a second of a processor.
     """

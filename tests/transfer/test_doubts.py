@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import FIGURES, KEEP, Settings
+from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer import doubts
 from mqproto.turn.effects import QueueKind, ReadBy, ReadExpired, ReadPage
 from mqproto.wire import (
@@ -23,7 +24,6 @@ from mqproto.wire import (
     guid_text,
     order_ack,
 )
-from simulator.storage.disk import Disk
 from tests.observing import DEADXACT, JOURNAL, administration, arrive, bodies, ended, messages
 from tests.pair import Net, at, chain, deaf, guid_of, queue
 

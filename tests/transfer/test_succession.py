@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.session.acknowledgment import ACK_DELAY_MS
+from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer.succession import SPREAD
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, NewLife, QueueKind
 from mqproto.wire import OrderAckBody, TxSequenceId, order_ack
-from simulator.storage.disk import Disk
 from tests.observing import arrive, messages
 from tests.pair import Net, at, chain, guid_of, queue
 

@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from captures.decode.findings import Finding, Severity
-from captures.decode.names import printable
-from captures.decode.security.words import protection_of
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.names import printable
+from mqproto.captures.decode.security.words import protection_of
 from mqproto.wire import UserMessage
 
 if TYPE_CHECKING:

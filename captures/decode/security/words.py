@@ -21,7 +21,7 @@ SIZED_CIPHERS: Final = (RC2, RC4)
 
 
 class Protection(NamedTuple):
-    """The columns of a row, by their names, as `captures.decode.row.PacketRow` explains them."""
+    """The columns of a row, by their names, as `mqproto.captures.decode.row.PacketRow` explains them."""
 
     security_header: bool
     sender_kind: str | None

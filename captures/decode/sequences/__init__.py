@@ -6,9 +6,14 @@ acknowledgment has to have, `checker.py` follows all sequences of a capture.
 
 from __future__ import annotations
 
-from captures.decode.sequences.checker import NUMBER_LIMIT, SEQUENCE_LIMIT, SequenceChecker, SequenceView
-from captures.decode.sequences.progress import GAP_LIMIT, Gap, HopProgress, numbers, shown
-from captures.decode.sequences.sequence import HOP_LIMIT, Claim, Said, Sequence, SequenceKey
+from mqproto.captures.decode.sequences.checker import (
+    NUMBER_LIMIT,
+    SEQUENCE_LIMIT,
+    SequenceChecker,
+    SequenceView,
+)
+from mqproto.captures.decode.sequences.progress import GAP_LIMIT, Gap, HopProgress, numbers, shown
+from mqproto.captures.decode.sequences.sequence import HOP_LIMIT, Claim, Said, Sequence, SequenceKey
 
 __all__ = [
     "GAP_LIMIT",

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NodeKey, NumberedMessage
-from captures.decode.findings import Finding, Severity
-from captures.decode.sequences.claims import claim_of, compare, is_newer, judged, suspect_elsewhere
-from captures.decode.sequences.progress import Gap, HopProgress, shown
-from captures.decode.sequences.sequence import HOP_LIMIT, SAID_LIMIT, Sequence
-from captures.decode.sight import Acknowledged
-from captures.decode.ways import SECOND_NS, Ways
+from mqproto.captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NodeKey, NumberedMessage
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.sequences.claims import claim_of, compare, is_newer, judged, suspect_elsewhere
+from mqproto.captures.decode.sequences.progress import Gap, HopProgress, shown
+from mqproto.captures.decode.sequences.sequence import HOP_LIMIT, SAID_LIMIT, Sequence
+from mqproto.captures.decode.sight import Acknowledged
+from mqproto.captures.decode.ways import SECOND_NS, Ways
 from mqproto.wire import NULL_GUID, Guid, TxSequenceId
 
 SEQUENCE_LIMIT: Final = 4_096

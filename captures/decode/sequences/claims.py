@@ -14,12 +14,12 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from captures.decode.facts import Acknowledgment, NodeKey
-from captures.decode.findings import Finding, Severity
-from captures.decode.ranges import first_missing
-from captures.decode.sequences.progress import shown
-from captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
-from captures.decode.ways import SLACK_NS, Ways, written_ns
+from mqproto.captures.decode.facts import Acknowledgment, NodeKey
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.ranges import first_missing
+from mqproto.captures.decode.sequences.progress import shown
+from mqproto.captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
+from mqproto.captures.decode.ways import SLACK_NS, Ways, written_ns
 from mqproto.wire import guid_text
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE

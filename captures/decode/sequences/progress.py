@@ -6,10 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from captures.decode.facts import NumberedMessage
-from captures.decode.findings import Finding, Severity
-from captures.decode.journeys import ago
-from captures.decode.ranges import BoundedRanges
+from mqproto.captures.decode.facts import NumberedMessage
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.journeys import ago
+from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.wire import TxSequenceId
 
 GAP_LIMIT: Final = 1_000

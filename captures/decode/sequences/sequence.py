@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
-from captures.decode.findings import Finding
-from captures.decode.ranges import BoundedRanges, first_missing
-from captures.decode.sequences.progress import HopProgress
-from captures.decode.sight import Acknowledged
-from captures.decode.ways import SECOND_NS, SLACK_NS
+from mqproto.captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
+from mqproto.captures.decode.findings import Finding
+from mqproto.captures.decode.ranges import BoundedRanges, first_missing
+from mqproto.captures.decode.sequences.progress import HopProgress
+from mqproto.captures.decode.sight import Acknowledged
+from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
 from mqproto.wire import NULL_GUID, Guid, QueueName, TxSequenceId
 
 HOP_LIMIT: Final = 64

@@ -12,11 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.decode.facts import SessionFacts
-from captures.decode.findings import Finding, Severity
-from captures.decode.sessions.connections import MSMQ_PORT, Connection, Connections, Stage
-from captures.decode.sessions.half import HALF_CIRCLE, MAY_FOLLOW, Half, Sent, Step, ahead, at_or_before
-from captures.decode.sight import Kind
+from mqproto.captures.decode.facts import SessionFacts
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.sessions.connections import MSMQ_PORT, Connection, Connections, Stage
+from mqproto.captures.decode.sessions.half import (
+    HALF_CIRCLE,
+    MAY_FOLLOW,
+    Half,
+    Sent,
+    Step,
+    ahead,
+    at_or_before,
+)
+from mqproto.captures.decode.sight import Kind
 from mqproto.wire import NULL_GUID, Guid, SessionHeader, guid_text
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from captures.decode.facts import NodeKey, SessionFacts
-from captures.decode.names import Names
-from captures.decode.sessions.half import NOTHING, Half
-from captures.net.tcp import Endpoint
+from mqproto.captures.decode.facts import NodeKey, SessionFacts
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.half import NOTHING, Half
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid, guid_text
 
 MSMQ_PORT: Final = 1801

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from captures.decode.facts import NodeKey, SessionFacts
-from captures.net.tcp import Endpoint
+from mqproto.captures.decode.facts import NodeKey, SessionFacts
+from mqproto.captures.net.tcp import Endpoint
 
 HALF_CIRCLE: Final = 0x8000
 """A 16-bit count that is ahead of another by as much or more is behind it."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from captures.decode.facts import NodeKey
-from captures.decode.names import Names
-from captures.decode.sight import Kind, Sight
-from captures.decode.views.line import CLASS_NAMES
+from mqproto.captures.decode.facts import NodeKey
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sight import Kind, Sight
+from mqproto.captures.decode.views.line import CLASS_NAMES
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,

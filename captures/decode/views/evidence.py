@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from captures.decode.names import printable
-from captures.decode.row import body_text
-from captures.decode.security.keyring import Evidence
+from mqproto.captures.decode.names import printable
+from mqproto.captures.decode.row import body_text
+from mqproto.captures.decode.security.keyring import Evidence
 
 SHOWN_CHARACTERS: Final = 60
 SHOWN_BYTES: Final = 16

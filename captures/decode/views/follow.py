@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.decode.facts import Hop, MessageKey
-from captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
-from captures.decode.names import Names, printable
-from captures.decode.row import identifier_text
-from captures.decode.selection import MessageNamed
-from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
-from captures.decode.sight import MESSAGES, Kind, Sight
-from captures.decode.views.line import CLASS_NAMES
+from mqproto.captures.decode.facts import Hop, MessageKey
+from mqproto.captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
+from mqproto.captures.decode.names import Names, printable
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.selection import MessageNamed
+from mqproto.captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
+from mqproto.captures.decode.sight import MESSAGES, Kind, Sight
+from mqproto.captures.decode.views.line import CLASS_NAMES
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,

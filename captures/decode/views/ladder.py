@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from captures.decode.facts import NodeKey
-from captures.decode.findings import Finding, Severity
-from captures.decode.names import Names
-from captures.decode.sight import Kind, Sight
-from captures.decode.views.arrows import Label, Wording, wording
-from captures.decode.views.links import Happening, happenings
-from captures.drawing import characters
-from captures.drawing.ladder import AGAIN, LACKS, WRONG, Break, Pause, Row, Rung, Span
-from captures.net.tcp import Endpoint
-from captures.net.turns import Turn
+from mqproto.captures.decode.facts import NodeKey
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sight import Kind, Sight
+from mqproto.captures.decode.views.arrows import Label, Wording, wording
+from mqproto.captures.decode.views.links import Happening, happenings
+from mqproto.captures.drawing import characters
+from mqproto.captures.drawing.ladder import AGAIN, LACKS, WRONG, Break, Pause, Row, Rung, Span
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.turns import Turn
 
 NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from captures.decode.names import Names, printable
-from captures.decode.security.words import protection_of
-from captures.decode.sight import Kind, Sight, guids_of, tls_record
+from mqproto.captures.decode.names import Names, printable
+from mqproto.captures.decode.security.words import protection_of
+from mqproto.captures.decode.sight import Kind, Sight, guids_of, tls_record
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from captures.decode.names import printable
-from captures.net.tcp import Endpoint
-from captures.net.turns import Turn, Turned
+from mqproto.captures.decode.names import printable
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.turns import Turn, Turned
 
 LONGEST: int = 80
 """How much is shown of what the frame of a capture says."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
-from captures.decode.names import printable
-from captures.decode.views.words import duration, share
-from captures.points import Clock, Point
 from mqproto.base.words import counted
+from mqproto.captures.decode.names import printable
+from mqproto.captures.decode.views.words import duration, share
+from mqproto.captures.points import Clock, Point
 
 WIDTH: Final = 120
 INDENT: Final = " " * 13

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from captures.decode.findings import CODES, Finding, Severity
-from captures.decode.names import Names
-from captures.decode.sight import Kind, Sight
-from captures.decode.views import quality
-from captures.packets import Totals
-from captures.points import Points
 from mqproto.base.words import counted
+from mqproto.captures.decode.findings import CODES, Finding, Severity
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sight import Kind, Sight
+from mqproto.captures.decode.views import quality
+from mqproto.captures.packets import Totals
+from mqproto.captures.points import Points
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from captures.decode.views.arrows import Label
-from captures.decode.views.ladder import Ladder
-from captures.drawing.ladder import drawn, stylesheet
-from captures.drawing.shapes import as_svg, document
+from mqproto.captures.decode.views.arrows import Label
+from mqproto.captures.decode.views.ladder import Ladder
+from mqproto.captures.drawing.ladder import drawn, stylesheet
+from mqproto.captures.drawing.shapes import as_svg, document
 
 
 def svg(ladder: Ladder, label: Label, title: str) -> Iterator[str]:

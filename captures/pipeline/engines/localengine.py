@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
-from captures import pools
-from captures.pipeline.engines.engine import (
+from mqproto.captures import pools
+from mqproto.captures.pipeline.engines.engine import (
     Entry,
     Function,
     OrderedInbox,
@@ -32,13 +32,13 @@ from captures.pipeline.engines.engine import (
     pickled,
     spare_modules,
 )
-from captures.pipeline.engines.failures import JobError, TaskError, naming
-from captures.pipeline.engines.progress import Listener, Progress, nobody
+from mqproto.captures.pipeline.engines.failures import JobError, TaskError, naming
+from mqproto.captures.pipeline.engines.progress import Listener, Progress, nobody
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-PRELOADED: Final = ("captures.pipeline.run.job",)
+PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
 """What the process imports that those of the pool are forked from."""
 PATIENCE_S: Final = 1.0
 """What it takes to import that."""

@@ -24,13 +24,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.failures import JobError, job_error, reason, reason_in_log
-from captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
-from captures.pipeline.engines.java import find_java
-from captures.pipeline.engines.progress import Listener, Progress, nobody
-from captures.pipeline.engines.sharing import cache_folder, share_classes
-from captures.pipeline.engines.shipping import pack
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.captures.pipeline.engines.failures import JobError, job_error, reason, reason_in_log
+from mqproto.captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
+from mqproto.captures.pipeline.engines.java import find_java
+from mqproto.captures.pipeline.engines.progress import Listener, Progress, nobody
+from mqproto.captures.pipeline.engines.sharing import cache_folder, share_classes
+from mqproto.captures.pipeline.engines.shipping import pack
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
@@ -174,7 +174,7 @@ class _Start:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "8",
-            # What goes from stage to stage is packed already, see captures.pipeline.engines.engine.
+            # What goes from stage to stage is packed already, see mqproto.captures.pipeline.engines.engine.
             "spark.rdd.compress": "false",
             "spark.shuffle.compress": "false",
             "spark.shuffle.spill.compress": "false",

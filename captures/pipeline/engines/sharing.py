@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from captures.pipeline.engines.java import Java
+from mqproto.captures.pipeline.engines.java import Java
 
 QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Start as usual where an archive cannot be used, and say nothing of it."""

@@ -1,6 +1,6 @@
 """Our packages as one zip, for executors on machines that do not have them.
 
-`python -m captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes along,
+`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes along,
 as it is small and of Python alone. What is compiled has to be there: numpy, pyarrow, and before Python 3.14
 backports.zstd.
 """
@@ -31,7 +31,7 @@ def pack(path: Path) -> Path:
 def main(arguments: list[str]) -> int:
     """The command; its status is 2 for misuse."""
     if len(arguments) != 1 or not arguments[0].endswith(".zip"):
-        print("usage: python -m captures.pipeline.engines.shipping FILE.zip", file=sys.stderr)
+        print("usage: python -m mqproto.captures.pipeline.engines.shipping FILE.zip", file=sys.stderr)
         return 2
     print(pack(Path(arguments[0])))
     return 0

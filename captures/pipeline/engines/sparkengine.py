@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from captures.pipeline.engines.engine import (
+from mqproto.captures.pipeline.engines.engine import (
     Function,
     OrderedInbox,
     Outbox,
@@ -30,9 +30,9 @@ from captures.pipeline.engines.engine import (
     pickled,
     spare_modules,
 )
-from captures.pipeline.engines.failures import naming
-from captures.pipeline.engines.progress import Listener, nobody
-from captures.pipeline.engines.tally import Tally, context_of, reported
+from mqproto.captures.pipeline.engines.failures import naming
+from mqproto.captures.pipeline.engines.progress import Listener, nobody
+from mqproto.captures.pipeline.engines.tally import Tally, context_of, reported
 
 T = TypeVar("T")
 R = TypeVar("R")

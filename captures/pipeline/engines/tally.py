@@ -11,7 +11,7 @@ from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.progress import Listener, Progress, nobody
+from mqproto.captures.pipeline.engines.progress import Listener, Progress, nobody
 
 INTERVAL_S: Final = 0.25
 

@@ -2,7 +2,7 @@
 
 Each module is one stage. It says which COLUMNS it reads, by which KEY rows are brought together and in which ORDER
 they come, and by SCHEMAS which tables it gives; Spark, or a test, does the bringing together. Stages keep state over
-batches, bounded as that of `captures.decode`, whose rules they use.
+batches, bounded as that of `mqproto.captures.decode`, whose rules they use.
 
 1. `sessions.directory` learns from all handshakes who is at which address; that is small, and goes to every stage of
    sessions.

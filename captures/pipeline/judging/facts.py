@@ -1,4 +1,4 @@
-"""Rows of packets as the facts that the rules of `captures.decode` read."""
+"""Rows of packets as the facts that the rules of `mqproto.captures.decode` read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from captures.decode.facts import (
+from mqproto.captures.decode.facts import (
     NOT_KNOWN,
     NOT_SAID,
     Acknowledgment,
@@ -16,19 +16,19 @@ from captures.decode.facts import (
     NumberedMessage,
     SessionFacts,
 )
-from captures.decode.row import EXPRESS, NOT_EXPRESS, TRANSACTIONAL
-from captures.decode.sessions.half import last_loss
-from captures.decode.sight import Kind
-from captures.decode.ways import ENDLESS, EVER, Sending, Talk
-from captures.net.direction import Ending
-from captures.net.tcp import Endpoint
-from captures.pipeline.tables.lists import identifier_of, key_of, mapped, records, values
+from mqproto.captures.decode.row import EXPRESS, NOT_EXPRESS, TRANSACTIONAL
+from mqproto.captures.decode.sessions.half import last_loss
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.decode.ways import ENDLESS, EVER, Sending, Talk
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.tables.lists import identifier_of, key_of, mapped, records, values
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
 from mqproto.wire.layouts.base import INFINITE
 
 Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
 """By series, connection, interface and whether the client sent it: the packets of that direction before which the
-capture lacks what may have been messages, as captures.decode.sessions.half has them. Captures that lack nothing have
+capture lacks what may have been messages, as mqproto.captures.decode.sessions.half has them. Captures that lack nothing have
 none."""
 MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
 """Deliveries."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.findings import Finding, Severity
-from captures.pipeline.judging.schema import FINDINGS
-from captures.pipeline.tables.lists import batch_of
+from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.pipeline.judging.schema import FINDINGS
+from mqproto.captures.pipeline.tables.lists import batch_of
 
 COLUMNS: Final = ("series", "row_id", "number", "own_findings")
 RANK: Final = 3_000_000

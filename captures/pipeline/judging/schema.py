@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.tables.schemas import packets
-from captures.pipeline.tables.schemas.columns import schema_of
+from mqproto.captures.pipeline.tables.schemas import packets
+from mqproto.captures.pipeline.tables.schemas.columns import schema_of
 
 TEXT, INTEGER, SHORT, FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
 INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
@@ -21,5 +21,5 @@ BEGUN: Final = ("row_id", "file", "frame", "file_offset")
 
 RELATIONS: Final = packets.RELATIONS.schema
 FINDINGS: Final = schema_of(packets.FOUND)
-"""What was found, as `captures.decode.Finding`, before its place is known."""
+"""What was found, as `mqproto.captures.decode.Finding`, before its place is known."""
 ENDINGS: Final = packets.ENDINGS.schema

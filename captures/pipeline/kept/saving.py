@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from captures.pipeline.kept.state import StateError, decoded, encoded
-from captures.pipeline.tables.parts import Part, Store, TablesError, parquet_table
+from mqproto.captures.pipeline.kept.state import StateError, decoded, encoded
+from mqproto.captures.pipeline.tables.parts import Part, Store, TablesError, parquet_table
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from importlib import import_module
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
-from captures.pipeline.kept.state_schema import DEFAULTS, RECORDS
 from mqproto.base.errors import MqprotoError
+from mqproto.captures.pipeline.kept.state_schema import DEFAULTS, RECORDS
 
 T = TypeVar("T")
 

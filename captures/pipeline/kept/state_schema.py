@@ -14,221 +14,221 @@ from typing import Any, Final
 
 RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "acknowledgment": (
-        "captures.decode.facts.Acknowledgment",
+        "mqproto.captures.decode.facts.Acknowledgment",
         "key hop number towards identifier sequence_number positive time_ns interface connection ahead",
     ),
     "session-facts": (
-        "captures.decode.facts.SessionFacts",
+        "mqproto.captures.decode.facts.SessionFacts",
         "number time_ns connection interface source destination kind missing_bytes skipped_bytes recoverable "
         "header client server refused timeouts_ms window position size_bytes ahead cut_bytes snapped_bytes",
     ),
     "finding": (
-        "captures.decode.findings.Finding",
+        "mqproto.captures.decode.findings.Finding",
         "severity code packet text section others",
     ),
     "severity": (
-        "captures.decode.findings.Severity",
+        "mqproto.captures.decode.findings.Severity",
         "",
     ),
     "names": (
-        "captures.decode.names.Names",
+        "mqproto.captures.decode.names.Names",
         "managers addresses hosts queues _destinations",
     ),
     "bounded-ranges": (
-        "captures.decode.ranges.BoundedRanges",
+        "mqproto.captures.decode.ranges.BoundedRanges",
         "_first _last _limit",
     ),
     "sequence-checker": (
-        "captures.decode.sequences.checker.SequenceChecker",
+        "mqproto.captures.decode.sequences.checker.SequenceChecker",
         "_limit _remembered _sequences",
     ),
     "gap": (
-        "captures.decode.sequences.progress.Gap",
+        "mqproto.captures.decode.sequences.progress.Gap",
         "first last packet time_ns",
     ),
     "hop-progress": (
-        "captures.decode.sequences.progress.HopProgress",
+        "mqproto.captures.decode.sequences.progress.HopProgress",
         "base covered gaps passed packet place",
     ),
     "claim": (
-        "captures.decode.sequences.sequence.Claim",
+        "mqproto.captures.decode.sequences.sequence.Claim",
         "ack missing message_id is_behind",
     ),
     "said": (
-        "captures.decode.sequences.sequence.Said",
+        "mqproto.captures.decode.sequences.sequence.Said",
         "acker own_id number packet",
     ),
     "sequence": (
-        "captures.decode.sequences.sequence.Sequence",
+        "mqproto.captures.decode.sequences.sequence.Sequence",
         "key towards ambiguous hops unknown early order_acked order_ack_packet order_ack_id order_ack_ended "
         "said passed written is_ahead claims suspicions packets",
     ),
     "session-checker": (
-        "captures.decode.sessions.checker.SessionChecker",
+        "mqproto.captures.decode.sessions.checker.SessionChecker",
         "_connections",
     ),
     "session": (
-        "captures.decode.sessions.connections.Connection",
+        "mqproto.captures.decode.sessions.connections.Connection",
         "client server stage asked client_guid server_guid timeouts_ms request proposal",
     ),
     "connections": (
-        "captures.decode.sessions.connections.Connections",
+        "mqproto.captures.decode.sessions.connections.Connections",
         "_addresses _called _connections _names",
     ),
     "stage": (
-        "captures.decode.sessions.connections.Stage",
+        "mqproto.captures.decode.sessions.connections.Stage",
         "",
     ),
     "session-half": (
-        "captures.decode.sessions.half.Half",
+        "mqproto.captures.decode.sessions.half.Half",
         "endpoint key hop label step end sent most recoverable_sent most_recoverable adrift acknowledged "
         "stale torn unacknowledged unsaved unnumbered heard window offered over losses",
     ),
     "sent-packet": (
-        "captures.decode.sessions.half.Sent",
+        "mqproto.captures.decode.sessions.half.Sent",
         "half packet recoverable count recoverable_count most most_recoverable acknowledged_by "
         "acknowledged_ns saved_by numbered",
     ),
     "step": (
-        "captures.decode.sessions.half.Step",
+        "mqproto.captures.decode.sessions.half.Step",
         "",
     ),
     "acknowledged": (
-        "captures.decode.sight.Acknowledged",
+        "mqproto.captures.decode.sight.Acknowledged",
         "packets",
     ),
     "kind": (
-        "captures.decode.sight.Kind",
+        "mqproto.captures.decode.sight.Kind",
         "",
     ),
     "lack": (
-        "captures.decode.ways.Lack",
+        "mqproto.captures.decode.ways.Lack",
         "",
     ),
     "sending": (
-        "captures.decode.ways.Sending",
+        "mqproto.captures.decode.ways.Sending",
         "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes over",
     ),
     "silence": (
-        "captures.decode.ways.Silence",
+        "mqproto.captures.decode.ways.Silence",
         "over_ns last_ns sender pair",
     ),
     "span": (
-        "captures.decode.ways.Span",
+        "mqproto.captures.decode.ways.Span",
         "lack since_ns until_ns size_bytes sender came_bytes",
     ),
     "ways": (
-        "captures.decode.ways.Ways",
+        "mqproto.captures.decode.ways.Ways",
         "began_late _began_ns _begun _into _out_of _silent_into _silent_out_of _skew_ns",
     ),
     "capture-error": (
-        "captures.files.frame.CaptureError",
+        "mqproto.captures.files.frame.CaptureError",
         "where offset reason",
     ),
     "interface": (
-        "captures.files.frame.Interface",
+        "mqproto.captures.files.frame.Interface",
         "number link_type name options",
     ),
     "clock": (
-        "captures.files.pcapng.Clock",
+        "mqproto.captures.files.pcapng.Clock",
         "ticks_per_second offset_s",
     ),
     "section": (
-        "captures.files.pcapng.Section",
+        "mqproto.captures.files.pcapng.Section",
         "order sources interface_count",
     ),
     "source": (
-        "captures.files.pcapng.Source",
+        "mqproto.captures.files.pcapng.Source",
         "interface clock snapshot_bytes",
     ),
     "framing": (
-        "captures.framing.Framing",
+        "mqproto.captures.framing.Framing",
         "missing_bytes position seen skipped_bytes snapped_bytes _buffer _guess _head _mark _refused "
         "_rest_bytes",
     ),
     "guess": (
-        "captures.framing.Guess",
+        "mqproto.captures.framing.Guess",
         "began size_bytes data ended",
     ),
     "mark": (
-        "captures.framing.Mark",
+        "mqproto.captures.framing.Mark",
         "position time_ns frame offset",
     ),
     "stream-count": (
-        "captures.framing.StreamCount",
+        "mqproto.captures.framing.StreamCount",
         "stream packet_count packet_bytes cut_count cut_bytes headless_bytes refused_bytes hidden_bytes "
         "resumed_count",
     ),
     "view": (
-        "captures.net.causality.View",
+        "mqproto.captures.net.causality.View",
         "senders _apart _count",
     ),
     "side": (
-        "captures.net.conversation.Side",
+        "mqproto.captures.net.conversation.Side",
         "",
     ),
     "chunk": (
-        "captures.net.direction.Chunk",
+        "mqproto.captures.net.direction.Chunk",
         "time_ns data missing_bytes frame offset ahead cut_bytes",
     ),
     "early-segment": (
-        "captures.net.direction.Early",
+        "mqproto.captures.net.direction.Early",
         "position order time_ns frame offset needs payload cut_bytes",
     ),
     "ending": (
-        "captures.net.direction.Ending",
+        "mqproto.captures.net.direction.Ending",
         "",
     ),
     "in-place": (
-        "captures.net.direction.InPlace",
+        "mqproto.captures.net.direction.InPlace",
         "start needs chunk",
     ),
     "stream": (
-        "captures.net.direction.Stream",
+        "mqproto.captures.net.direction.Stream",
         "connection source destination interface from_start ending sent_bytes came_bytes data_bytes gap_count "
         "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
         "opposite",
     ),
     "ip-reader": (
-        "captures.net.ip.IpReader",
+        "mqproto.captures.net.ip.IpReader",
         "given_up_count _partial",
     ),
     "partial-packet": (
-        "captures.net.ip._Partial",
+        "mqproto.captures.net.ip._Partial",
         "pieces whole_bytes held_bytes",
     ),
     "held": (
-        "captures.net.recent.Held",
+        "mqproto.captures.net.recent.Held",
         "total_bytes",
     ),
     "recent": (
-        "captures.net.recent.Recent",
+        "mqproto.captures.net.recent.Recent",
         "known_from _held _pieces _size_bytes",
     ),
     "sender": (
-        "captures.net.sender.Sender",
+        "mqproto.captures.net.sender.Sender",
         "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream _acknowledged "
         "_assumed _base _early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare "
         "_needed_unseen _next _recent _start _taken_count",
     ),
     "waiting-chunk": (
-        "captures.net.sender.Waiting",
+        "mqproto.captures.net.sender.Waiting",
         "start needs chunk came other_came",
     ),
     "tcp-connection": (
-        "captures.net.streams.Connection",
+        "mqproto.captures.net.streams.Connection",
         "ends number _apart _assumed _held _views",
     ),
     "tap-half": (
-        "captures.net.taps.Half",
+        "mqproto.captures.net.taps.Half",
         "interface ahead_ns",
     ),
     "endpoint": (
-        "captures.net.tcp.Endpoint",
+        "mqproto.captures.net.tcp.Endpoint",
         "host port",
     ),
     "totals": (
-        "captures.packets.Totals",
+        "mqproto.captures.packets.Totals",
         "frames segment_frames ping_frames other_frames cut_frames untimed_frames first_ns last_ns "
         "connections msmq_streams given_up_connections packets cut_packets stream_bytes packet_bytes "
         "cut_bytes headless_bytes refused_bytes other_bytes hidden_bytes resumed_count gap_count "
@@ -236,113 +236,113 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "given_up_fragments",
     ),
     "translation": (
-        "captures.translation.Translation",
+        "mqproto.captures.translation.Translation",
         "number way shown initial",
     ),
     "translation-between": (
-        "captures.translation.Between",
+        "mqproto.captures.translation.Between",
         "hosts shown",
     ),
     "capture-file": (
-        "captures.pipeline.source.files.CaptureFile",
+        "mqproto.captures.pipeline.source.files.CaptureFile",
         "path size_bytes form packing fingerprint section start first_ns unpacked_bytes",
     ),
     "growth": (
-        "captures.pipeline.reading.growth.Growth",
+        "mqproto.captures.pipeline.reading.growth.Growth",
         "files frames_before places last_ns range_count frames rows framed totals waiting "
         "translations crossings",
     ),
     "past": (
-        "captures.pipeline.judging.tasks.judged.Past",
+        "mqproto.captures.pipeline.judging.tasks.judged.Past",
         "learners first_hops losses ways places clock_pairs codes",
     ),
     "frozen": (
-        "captures.pipeline.reading.ranges.lookback.Frozen",
+        "mqproto.captures.pipeline.reading.ranges.lookback.Frozen",
         "thing",
     ),
     "look-back": (
-        "captures.pipeline.reading.ranges.lookback.LookBack",
+        "mqproto.captures.pipeline.reading.ranges.lookback.LookBack",
         "places states",
     ),
     "place": (
-        "captures.pipeline.reading.reading.Place",
+        "mqproto.captures.pipeline.reading.reading.Place",
         "number reading frames_before halves translations",
     ),
     "reading": (
-        "captures.pipeline.source.scan.Reading",
+        "mqproto.captures.pipeline.source.scan.Reading",
         "file start end first_number frame_count section damage",
     ),
     "open-pair": (
-        "captures.pipeline.reading.ranges.seams.OpenPair",
+        "mqproto.captures.pipeline.reading.ranges.seams.OpenPair",
         "ends last_place state look_back",
     ),
     "pair-state": (
-        "captures.pipeline.reading.ranges.seams.PairState",
+        "mqproto.captures.pipeline.reading.ranges.seams.PairState",
         "connection framings last_number",
     ),
     "directory": (
-        "captures.pipeline.judging.sessions.directory.Directory",
+        "mqproto.captures.pipeline.judging.sessions.directory.Directory",
         "by_series",
     ),
     "first-hop": (
-        "captures.pipeline.judging.sessions.directory.FirstHop",
+        "mqproto.captures.pipeline.judging.sessions.directory.FirstHop",
         "series address port manager",
     ),
     "introduction": (
-        "captures.pipeline.judging.sessions.directory.Introduction",
+        "mqproto.captures.pipeline.judging.sessions.directory.Introduction",
         "number client client_guid server server_guid",
     ),
     "learners": (
-        "captures.pipeline.judging.sessions.directory.Learners",
+        "mqproto.captures.pipeline.judging.sessions.directory.Learners",
         "_learners",
     ),
     "remembered": (
-        "captures.pipeline.judging.sessions.directory.Remembered",
+        "mqproto.captures.pipeline.judging.sessions.directory.Remembered",
         "conflict hosts introductions listening _before _ends _ends_before _next _told",
     ),
     "learner": (
-        "captures.pipeline.judging.sessions.directory._Learner",
+        "mqproto.captures.pipeline.judging.sessions.directory._Learner",
         "checker conflict hosts introductions listening number _before _ends _ends_before _told",
     ),
     "outcome": (
-        "captures.pipeline.judging.messages.histories.Outcome",
+        "mqproto.captures.pipeline.judging.messages.histories.Outcome",
         "",
     ),
     "hop-count": (
-        "captures.pipeline.judging.sequences.sequence_counts.HopCount",
+        "mqproto.captures.pipeline.judging.sequences.sequence_counts.HopCount",
         "first_ns last_ns received resends gaps",
     ),
     "order-row": (
-        "captures.pipeline.judging.sequences.sequence_counts.OrderRow",
+        "mqproto.captures.pipeline.judging.sequences.sequence_counts.OrderRow",
         "acker number at_source row",
     ),
     "sequence-count": (
-        "captures.pipeline.judging.sequences.sequence_counts.SequenceCount",
+        "mqproto.captures.pipeline.judging.sequences.sequence_counts.SequenceCount",
         "sequence place first_ns queue last_ns order_acks positive negative last_final order_rows "
         "final_number final_row unseen returning doubtful hops",
     ),
     "unconfirmed": (
-        "captures.pipeline.judging.sequences.sequence_counts.Unconfirmed",
+        "mqproto.captures.pipeline.judging.sequences.sequence_counts.Unconfirmed",
         "_highest _numbers _values",
     ),
     "sequence-stage": (
-        "captures.pipeline.judging.sequences.sequences.SequenceStage",
+        "mqproto.captures.pipeline.judging.sequences.sequences.SequenceStage",
         "_checkers _confirmed _counts _losses _out",
     ),
     "session-stage": (
-        "captures.pipeline.judging.sessions.sessions.SessionStage",
+        "mqproto.captures.pipeline.judging.sessions.sessions.SessionStage",
         "_directory _names _out _series _steady _waiting_count",
     ),
     "session-count": (
-        "captures.pipeline.judging.sessions.sessions._Count",
+        "mqproto.captures.pipeline.judging.sessions.sessions._Count",
         "packets size_bytes messages session_acks missing_bytes sending ending waiting",
     ),
     "session-series": (
-        "captures.pipeline.judging.sessions.sessions._Series",
+        "mqproto.captures.pipeline.judging.sessions.sessions._Series",
         "addresses checker connections sessions",
     ),
     "session-row": (
-        "captures.pipeline.judging.sessions.sessions._Session",
+        "mqproto.captures.pipeline.judging.sessions.sessions._Session",
         "connection number interface place first_ns begun last_ns newest_ns skew_ns opened_ns reached client "
         "server severities",
     ),

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from captures.net.streams import Ends
+from mqproto.captures.net.streams import Ends
 
 FOUND_ROWS: Final = "found"
 """Packets as ranges show them, to the task that writes the range."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from captures.decode.security.keyring import KeyRing, read_keys
+from mqproto.captures.decode.security.keyring import KeyRing, read_keys
 
 
 @dataclass(frozen=True, slots=True)

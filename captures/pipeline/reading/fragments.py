@@ -14,10 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.net.ip import Datagram, Fragment, IpReader
-from captures.pipeline.engines.engine import Count, Inbox, Outbox, pickled
-from captures.pipeline.kept.state import decoded, encoded
-from captures.pipeline.reading.addresses import FRAGMENTS
+from mqproto.captures.net.ip import Datagram, Fragment, IpReader
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox, pickled
+from mqproto.captures.pipeline.kept.state import decoded, encoded
+from mqproto.captures.pipeline.reading.addresses import FRAGMENTS
 
 ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
 """The fragments of a range, pickled."""

@@ -6,7 +6,7 @@ are read without those before them, and the tables are what they would be had al
 lets be read, as no earlier bytes can come any more, is in a part of its own, which the next run replaces.
 
 It lies in the folder `_series` (saving.py): of each series one file with a `Growth`, one with the frames that
-connections begin with, and some with `captures.pipeline.reading.ranges.seams.OpenPair`s.
+connections begin with, and some with `mqproto.captures.pipeline.reading.ranges.seams.OpenPair`s.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.files.frame import NANOSECONDS
-from captures.packets import Totals
-from captures.pipeline.kept.saving import every_saved
-from captures.pipeline.reading.ranges.seams import OpenPair
-from captures.pipeline.reading.reading import Place
-from captures.pipeline.source.files import CaptureFile
-from captures.pipeline.tables.parts import HIDDEN
-from captures.translation import Between, Translation
+from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.kept.saving import every_saved
+from mqproto.captures.pipeline.reading.ranges.seams import OpenPair
+from mqproto.captures.pipeline.reading.reading import Place
+from mqproto.captures.pipeline.source.files import CaptureFile
+from mqproto.captures.pipeline.tables.parts import HIDDEN
+from mqproto.captures.translation import Between, Translation
 
 FORM: Final = 12
 """To be raised when what is saved means something else than before. Of another form nothing is used: then a series
@@ -46,7 +46,7 @@ class Growth:
     totals: of what is over.
     waiting: by their numbers, what waits for fragments before some of `places`, and before the next one; by state.py.
     translations: the connections, of all there have been, that are others: of the same two ends the last.
-    crossings: between whom they are, and how many, as captures.translation.Crossings has it.
+    crossings: between whom they are, and how many, as mqproto.captures.translation.Crossings has it.
     """
 
     files: tuple[CaptureFile, ...] = ()

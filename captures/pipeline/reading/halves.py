@@ -4,7 +4,7 @@ A full-duplex TAP may leave a file for each direction. Two series are its halves
 connections, one has the other direction of a connection of the other, and what each acknowledges are bytes that the
 other may have sent. Their first frames tell.
 
-One task puts the frames of both in order, as `mqproto decode A B` does (captures.net.merging), and leaves a capture
+One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and leaves a capture
 that all later stages read as any other, and beside it where each frame stands in its own file. Both are gone after the
 run. So halves that have grown are read again from their beginning.
 """
@@ -20,21 +20,21 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.answers import segment_in
-from captures.net.direction import JUMP_LIMIT_BYTES, signed
-from captures.net.ip import IpReader
-from captures.net.merging import interleaved
-from captures.net.taps import FRAME_LIMIT
-from captures.net.tcp import ACK, Endpoint, Segment
-from captures.packets import Totals, content_of
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.source.files import CaptureFile, frames_in, look_at, readable_frames
-from captures.pipeline.source.records import Integers
-from captures.pipeline.source.storage import opened, place_of
-from captures.pipeline.source.whole import whole
-from captures.pipeline.tables.parts import Store
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.answers import segment_in
+from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, signed
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.merging import interleaved
+from mqproto.captures.net.taps import FRAME_LIMIT
+from mqproto.captures.net.tcp import ACK, Endpoint, Segment
+from mqproto.captures.packets import Totals, content_of
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.source.files import CaptureFile, frames_in, look_at, readable_frames
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.source.storage import opened, place_of
+from mqproto.captures.pipeline.source.whole import whole
+from mqproto.captures.pipeline.tables.parts import Store
 
 Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
 """The files of both, each in their order."""
@@ -212,7 +212,7 @@ def _written(store: Store, name: str) -> Iterator[BinaryIO]:
 
 
 def _add(totals: Totals, frame: Frame, ip: IpReader) -> None:
-    """Count a frame of a file, as captures.packets does."""
+    """Count a frame of a file, as mqproto.captures.packets does."""
     totals.frames += 1
     totals.cut_frames += frame.missing_bytes > 0
     if frame.time_ns:

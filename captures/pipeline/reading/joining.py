@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from captures.framing import StreamCount
-from captures.net.streams import Ends
-from captures.packets import Totals
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.kept.saving import save
-from captures.pipeline.reading.addresses import (
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.streams import Ends
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.kept.saving import save
+from mqproto.captures.pipeline.reading.addresses import (
     CLOSED_STREAMS,
     CORRECTIONS,
     JOINED_ROWS,
@@ -28,19 +28,19 @@ from captures.pipeline.reading.addresses import (
     Addresses,
     hash_of,
 )
-from captures.pipeline.reading.asked import Asked
-from captures.pipeline.reading.fragments import waiting_packets
-from captures.pipeline.reading.growth import FOLDER, saved_pairs
-from captures.pipeline.reading.ranges.cutting import Packets, collected
-from captures.pipeline.reading.ranges.reassembly import RangeSegments
-from captures.pipeline.reading.ranges.seams import OpenPair, Seam, Stitcher
-from captures.pipeline.reading.reading import CountedPair, Place
-from captures.pipeline.reading.rows import NO_STREAM, packet_rows
-from captures.pipeline.reading.streams import closed_rows
-from captures.pipeline.source.files import is_changed, mapped
-from captures.pipeline.source.segments import segments
-from captures.pipeline.tables.lists import batch_of
-from captures.pipeline.tables.parts import Part, Store
+from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.fragments import waiting_packets
+from mqproto.captures.pipeline.reading.growth import FOLDER, saved_pairs
+from mqproto.captures.pipeline.reading.ranges.cutting import Packets, collected
+from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
+from mqproto.captures.pipeline.reading.ranges.seams import OpenPair, Seam, Stitcher
+from mqproto.captures.pipeline.reading.reading import CountedPair, Place
+from mqproto.captures.pipeline.reading.rows import NO_STREAM, packet_rows
+from mqproto.captures.pipeline.reading.streams import closed_rows
+from mqproto.captures.pipeline.source.files import is_changed, mapped
+from mqproto.captures.pipeline.source.segments import segments
+from mqproto.captures.pipeline.tables.lists import batch_of
+from mqproto.captures.pipeline.tables.parts import Part, Store
 
 KEPT_RANGES: Final = 2
 """How many ranges that were read again are kept, as several pairs may need them."""

@@ -12,20 +12,20 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from captures.files.frame import CaptureError
-from captures.net.taps import Half
-from captures.packets import Totals
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
-from captures.pipeline.reading.asked import Asked
-from captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
-from captures.pipeline.reading.ranges.flows import Flows, PairSummary, read_flows
-from captures.pipeline.reading.rows import packet_rows, ping_rows
-from captures.pipeline.source.files import mapped
-from captures.pipeline.source.records import Data
-from captures.pipeline.source.scan import Reading
-from captures.pipeline.source.segments import segments
-from captures.translation import Early, Translation
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.net.taps import Half
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
+from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
+from mqproto.captures.pipeline.reading.ranges.flows import Flows, PairSummary, read_flows
+from mqproto.captures.pipeline.reading.rows import packet_rows, ping_rows
+from mqproto.captures.pipeline.source.files import mapped
+from mqproto.captures.pipeline.source.records import Data
+from mqproto.captures.pipeline.source.scan import Reading
+from mqproto.captures.pipeline.source.segments import segments
+from mqproto.captures.translation import Early, Translation
 
 SUMMARY: Final = pa.schema([("place", pa.int64()), ("summary", pa.large_binary())])
 """What a range says of a pair of ends: a CountedPair, pickled."""
@@ -37,8 +37,8 @@ class Place:
 
     number: counted from 0 over the series.
     frames_before: in the files of the series that come before this one.
-    halves: interfaces of TAPs that are read as others, as captures.net.taps has it.
-    translations: connections that are read as others, as captures.translation has it.
+    halves: interfaces of TAPs that are read as others, as mqproto.captures.net.taps has it.
+    translations: connections that are read as others, as mqproto.captures.translation has it.
     """
 
     number: int
@@ -90,7 +90,7 @@ class RangeRead:
     rows, framed: of its packets, Pings among them, if all that it assumed is right.
     has_fragments: whether IP packets in it came in fragments.
     openings: how connections begin in it.
-    back_ns: how far times go back in it, as of captures.points.Point.
+    back_ns: how far times go back in it, as of mqproto.captures.points.Point.
     """
 
     place: int
@@ -107,7 +107,7 @@ def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> l
     """Read ranges, and hand on what was found.
 
     Raises:
-        CaptureError, OSError: as `captures.pipeline.source.files.mapped`.
+        CaptureError, OSError: as `mqproto.captures.pipeline.source.files.mapped`.
     """
     results = []
     first, last = task.places[0].reading, task.places[-1].reading

@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket
-from captures.pipeline.reading.asked import Asked
-from captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
-from captures.pipeline.reading.ranges.cutting import Packets
-from captures.pipeline.tables.schemas import packets
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
+from mqproto.captures.pipeline.reading.ranges.cutting import Packets
+from mqproto.captures.pipeline.tables.schemas import packets
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.framing import StreamCount
-from captures.net.direction import STREAM_COUNTS
-from captures.pipeline.tables.lists import batch_of
-from captures.pipeline.tables.schemas import sessions
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.direction import STREAM_COUNTS
+from mqproto.captures.pipeline.tables.lists import batch_of
+from mqproto.captures.pipeline.tables.schemas import sessions
 
 COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
 STREAMS: Final = sessions.STREAMS.schema

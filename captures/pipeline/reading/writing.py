@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.reading.addresses import (
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.reading.addresses import (
     CLOSED_STREAMS,
     CORRECTIONS,
     FOUND_ROWS,
     JOINED_ROWS,
     OPEN_STREAMS,
 )
-from captures.pipeline.reading.halves import Origins, origins_at
-from captures.pipeline.reading.reading import Place
-from captures.pipeline.reading.rows import FOUND, NO_STREAM, PACKETS
-from captures.pipeline.reading.streams import CLOSED, STREAMS
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.parts import Part, Store
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.pipeline.reading.halves import Origins, origins_at
+from mqproto.captures.pipeline.reading.reading import Place
+from mqproto.captures.pipeline.reading.rows import FOUND, NO_STREAM, PACKETS
+from mqproto.captures.pipeline.reading.streams import CLOSED, STREAMS
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.parts import Part, Store
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
 """What a correction adds to the first packet of a stream."""

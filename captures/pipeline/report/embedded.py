@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from captures.pipeline.report.facts.facts import Facts, Sentence, Step
-from captures.pipeline.report.facts.outcomes import style
-from captures.pipeline.report.facts.security import Secured
-from captures.pipeline.report.facts.words import harmless
+from mqproto.captures.pipeline.report.facts.facts import Facts, Sentence, Step
+from mqproto.captures.pipeline.report.facts.outcomes import style
+from mqproto.captures.pipeline.report.facts.security import Secured
+from mqproto.captures.pipeline.report.facts.words import harmless
 
 TEXTS: Final = {
     "id": "message",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from captures.pipeline.report.counts.judgments import EXAMPLES, LINKED, complete, judgments, look_up
-from captures.pipeline.report.counts.messages import EMBEDDED_LIMIT, has_room, messages
-from captures.pipeline.report.counts.places import Places
-from captures.pipeline.report.counts.quality import quality
-from captures.pipeline.report.counts.queues import queues
-from captures.pipeline.report.counts.routes import routes
-from captures.pipeline.report.counts.scanning import rows
-from captures.pipeline.report.counts.security import security
-from captures.pipeline.report.counts.sequences import sequences
-from captures.pipeline.report.counts.stories import evidence, stories
-from captures.pipeline.report.counts.traffic import traffic
-from captures.pipeline.report.facts.facts import Captured, Facts, Story
-from captures.pipeline.report.facts.overtime import steps_of
-from captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES, LINKED, complete, judgments, look_up
+from mqproto.captures.pipeline.report.counts.messages import EMBEDDED_LIMIT, has_room, messages
+from mqproto.captures.pipeline.report.counts.places import Places
+from mqproto.captures.pipeline.report.counts.quality import quality
+from mqproto.captures.pipeline.report.counts.queues import queues
+from mqproto.captures.pipeline.report.counts.routes import routes
+from mqproto.captures.pipeline.report.counts.scanning import rows
+from mqproto.captures.pipeline.report.counts.security import security
+from mqproto.captures.pipeline.report.counts.sequences import sequences
+from mqproto.captures.pipeline.report.counts.stories import evidence, stories
+from mqproto.captures.pipeline.report.counts.traffic import traffic
+from mqproto.captures.pipeline.report.facts.facts import Captured, Facts, Story
+from mqproto.captures.pipeline.report.facts.overtime import steps_of
+from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 
 FILES_SHOWN: Final = 50
 _CAPTURES: Final = (

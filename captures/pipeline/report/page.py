@@ -13,29 +13,29 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Final
 
-from captures.pipeline.report.counts.messages import KEPT
-from captures.pipeline.report.embedded import embedded
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, total, unknown
-from captures.pipeline.report.facts.words import about, counted, duration, escaped, when
-from captures.pipeline.report.sections.captures import captures
-from captures.pipeline.report.sections.findings import findings
-from captures.pipeline.report.sections.messages import worst
-from captures.pipeline.report.sections.quality import quality
-from captures.pipeline.report.sections.queues import queues
-from captures.pipeline.report.sections.routes import latency, routes
-from captures.pipeline.report.sections.security import security
-from captures.pipeline.report.sections.traffic import sequences, traffic
+from mqproto.captures.pipeline.report.counts.messages import KEPT
+from mqproto.captures.pipeline.report.embedded import embedded
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, total, unknown
+from mqproto.captures.pipeline.report.facts.words import about, counted, duration, escaped, when
+from mqproto.captures.pipeline.report.sections.captures import captures
+from mqproto.captures.pipeline.report.sections.findings import findings
+from mqproto.captures.pipeline.report.sections.messages import worst
+from mqproto.captures.pipeline.report.sections.quality import quality
+from mqproto.captures.pipeline.report.sections.queues import queues
+from mqproto.captures.pipeline.report.sections.routes import latency, routes
+from mqproto.captures.pipeline.report.sections.security import security
+from mqproto.captures.pipeline.report.sections.traffic import sequences, traffic
 
 SUGGESTED: Final = 200
 """How many names a filter offers."""
-HERE: Final = files("captures.pipeline.report")
+HERE: Final = files("mqproto.captures.pipeline.report")
 
 
 def page(facts: Facts) -> str:
     """The whole file. The same facts give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
-    style = files("captures.drawing").joinpath("palette.css").read_text("utf-8") + style
+    style = files("mqproto.captures.drawing").joinpath("palette.css").read_text("utf-8") + style
     policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
     shown = {row["message"] for row in facts.messages.embedded}
     parts = [

@@ -9,12 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.report.counts.messages import HISTORY
-from captures.pipeline.report.counts.queues import names_of
-from captures.pipeline.report.counts.scanning import batches
-from captures.pipeline.report.counts.sieve import NO_BITS, Matches, Sieve, lowered, part_bits, whole_bits
-from captures.pipeline.report.facts.words import harmless
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts.messages import HISTORY
+from mqproto.captures.pipeline.report.counts.queues import names_of
+from mqproto.captures.pipeline.report.counts.scanning import batches
+from mqproto.captures.pipeline.report.counts.sieve import (
+    NO_BITS,
+    Matches,
+    Sieve,
+    lowered,
+    part_bits,
+    whole_bits,
+)
+from mqproto.captures.pipeline.report.facts.words import harmless
+from mqproto.captures.pipeline.tables.tables import Tables
 
 TEXTS: Final = ("label", "message")
 NAMES_LIMIT: Final = 10_000

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from captures.decode.views import quality
-from captures.pipeline.report.drawing.sparkline import slow_text
-from captures.pipeline.report.facts.facts import Course, Facts, Story
-from captures.pipeline.report.facts.overtime import slow_spell
-from captures.pipeline.report.facts.ranking import slowest, worth_a_look
-from captures.pipeline.report.facts.security import Security, why_weak
-from captures.pipeline.report.facts.spread import Spread
-from captures.pipeline.report.facts.words import (
+from mqproto.captures.decode.views import quality
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_text
+from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Story
+from mqproto.captures.pipeline.report.facts.overtime import slow_spell
+from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from mqproto.captures.pipeline.report.facts.security import Security, why_weak
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.words import (
     about,
     counted,
     decode_command,

@@ -8,11 +8,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.files.frame import CaptureError
-from captures.packets import Totals
-from captures.pipeline.reading.reading import RangeRead
-from captures.pipeline.source.files import CaptureFile
-from captures.pipeline.tables.schemas import sessions
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.reading.reading import RangeRead
+from mqproto.captures.pipeline.source.files import CaptureFile
+from mqproto.captures.pipeline.tables.schemas import sessions
 
 CAPTURES: Final = sessions.CAPTURES.schema
 

@@ -14,31 +14,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from captures.decode.names import Names
-from captures.files.frame import CaptureError
-from captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
-from captures.pipeline.judging.tasks.placing import rows_of_captures
-from captures.pipeline.judging.tasks.verdicts import MADE, judge
-from captures.pipeline.reading import writing
-from captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
-from captures.pipeline.reading.asked import Asked
-from captures.pipeline.reading.fragments import join_fragments
-from captures.pipeline.reading.halves import merge
-from captures.pipeline.reading.joining import JoinTask, join_ranges
-from captures.pipeline.reading.reading import Place, ReadTask, read_ranges
-from captures.pipeline.reading.writing import write
-from captures.pipeline.run.known import Known, ToRead, reads
-from captures.pipeline.run.pairing import all_to_read
-from captures.pipeline.run.strangers import apart
-from captures.pipeline.run.work import SeriesResult, Work
-from captures.pipeline.source.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
-from captures.pipeline.source.scan import Scanned, replaced, scan, unproved
-from captures.pipeline.tables.parts import Part
-from captures.pipeline.tables.schemas.tables import COMMENTED
-from captures.pipeline.tables.tables import WORK, Run, Tables, TablesError
-from captures.pipeline.tables.tidying import TidyTask, groups, tidy
+from mqproto.captures.decode.names import Names
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
+from mqproto.captures.pipeline.judging.tasks.placing import rows_of_captures
+from mqproto.captures.pipeline.judging.tasks.verdicts import MADE, judge
+from mqproto.captures.pipeline.reading import writing
+from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
+from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.fragments import join_fragments
+from mqproto.captures.pipeline.reading.halves import merge
+from mqproto.captures.pipeline.reading.joining import JoinTask, join_ranges
+from mqproto.captures.pipeline.reading.reading import Place, ReadTask, read_ranges
+from mqproto.captures.pipeline.reading.writing import write
+from mqproto.captures.pipeline.run.known import Known, ToRead, reads
+from mqproto.captures.pipeline.run.pairing import all_to_read
+from mqproto.captures.pipeline.run.strangers import apart
+from mqproto.captures.pipeline.run.work import SeriesResult, Work
+from mqproto.captures.pipeline.source.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
+from mqproto.captures.pipeline.source.scan import Scanned, replaced, scan, unproved
+from mqproto.captures.pipeline.tables.parts import Part
+from mqproto.captures.pipeline.tables.schemas.tables import COMMENTED
+from mqproto.captures.pipeline.tables.tables import WORK, Run, Tables, TablesError
+from mqproto.captures.pipeline.tables.tidying import TidyTask, groups, tidy
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,7 +125,7 @@ def analyse(
     """Read captures into tables. What is in them already, by content, is not read again.
 
     New files of a series are read behind those that were read before, whose connections they go on with; see
-    captures.pipeline.run.known.to_read for those that do not come after them.
+    mqproto.captures.pipeline.run.known.to_read for those that do not come after them.
 
     Args:
         paths: files, and folders with files.

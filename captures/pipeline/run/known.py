@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError
-from captures.net.taps import Half, Taps
-from captures.pipeline.judging.tasks.buckets import PacketPart, StreamPart
-from captures.pipeline.kept.saving import saved
-from captures.pipeline.reading.growth import FORM, Growth
-from captures.pipeline.reading.halves import Halves
-from captures.pipeline.source.files import (
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.net.taps import Half, Taps
+from mqproto.captures.pipeline.judging.tasks.buckets import PacketPart, StreamPart
+from mqproto.captures.pipeline.kept.saving import saved
+from mqproto.captures.pipeline.reading.growth import FORM, Growth
+from mqproto.captures.pipeline.reading.halves import Halves
+from mqproto.captures.pipeline.source.files import (
     CaptureFile,
     Origin,
     Series,
@@ -22,7 +22,7 @@ from captures.pipeline.source.files import (
     look_at,
     readable_frames,
 )
-from captures.pipeline.tables.parts import Store
+from mqproto.captures.pipeline.tables.parts import Store
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Known:
     captures: its parts of the table of captures.
     streams, open_streams: its parts of the table of streams, with those that are over, and with those that may go on.
     damage: file, offset and reason.
-    form: of what is saved of it; see captures.pipeline.reading.growth.
+    form: of what is saved of it; see mqproto.captures.pipeline.reading.growth.
     growth, connections: the files with that. open_pairs: those with pairs.
     one_way: whether its first frames have one direction only of each connection.
     halves: the series that are one in it, as the halves of a TAP.
@@ -95,7 +95,7 @@ class ToRead(NamedTuple):
 
     growth: how it stood behind its first files, which are not read again; None if all are to be read.
     known: what was known of it; None if it is new.
-    halves: the files of each half, if it is made of those of a TAP; see captures.pipeline.run.pairing.
+    halves: the files of each half, if it is made of those of a TAP; see mqproto.captures.pipeline.run.pairing.
     replaces: the series that it takes the place of.
     one_way: as of Known.
     """

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import combinations
 
-from captures.files.frame import CaptureError
-from captures.files.series import series_name
-from captures.pipeline.reading.halves import Ways, ways_of
-from captures.pipeline.run.known import Known, ToRead, to_read
-from captures.pipeline.source.files import CaptureFile, Series, in_order, look_at
-from captures.pipeline.tables.parts import Store
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.series import series_name
+from mqproto.captures.pipeline.reading.halves import Ways, ways_of
+from mqproto.captures.pipeline.run.known import Known, ToRead, to_read
+from mqproto.captures.pipeline.source.files import CaptureFile, Series, in_order, look_at
+from mqproto.captures.pipeline.tables.parts import Store
 
 
 def all_to_read(

@@ -1,4 +1,4 @@
-"""Which connections of a series are others, seen once more behind address translation; as captures.translation has it.
+"""Which connections of a series are others, seen once more behind address translation; as mqproto.captures.translation has it.
 
 All ranges are read as if there were none. Where their beginnings show some, those ranges are read once more.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
-from captures.pipeline.reading.growth import Growth
-from captures.pipeline.reading.reading import RangeRead
-from captures.translation import Crossings, Translation, Translations
+from mqproto.captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
+from mqproto.captures.pipeline.reading.growth import Growth
+from mqproto.captures.pipeline.reading.reading import RangeRead
+from mqproto.captures.translation import Crossings, Translation, Translations
 
 
 class Translated:
@@ -22,7 +22,7 @@ class Translated:
         reads: the new ranges, in order.
 
     Attributes:
-        in_force: what holds behind them, as of captures.pipeline.reading.growth.Growth.
+        in_force: what holds behind them, as of mqproto.captures.pipeline.reading.growth.Growth.
         crossings: all that there have been.
     """
 

@@ -20,14 +20,14 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from captures.decode.names import Names
-from captures.pipeline.engines.engine import Engine
-from captures.pipeline.run.job import Result, analyse
-from captures.pipeline.source.arrivals import SETTLE_S
-from captures.pipeline.source.files import RANGE_BYTES
-from captures.pipeline.tables.parts import HIDDEN
-from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.names import Names
+from mqproto.captures.pipeline.engines.engine import Engine
+from mqproto.captures.pipeline.run.job import Result, analyse
+from mqproto.captures.pipeline.source.arrivals import SETTLE_S
+from mqproto.captures.pipeline.source.files import RANGE_BYTES
+from mqproto.captures.pipeline.tables.parts import HIDDEN
+from mqproto.captures.pipeline.tables.tables import Tables
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"
 INTERVAL_S: Final = 10

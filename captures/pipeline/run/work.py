@@ -14,26 +14,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from captures.files.frame import CaptureError
-from captures.files.series import series_name
-from captures.packets import Totals
-from captures.pipeline.kept.saving import save
-from captures.pipeline.reading.addresses import Addresses
-from captures.pipeline.reading.asked import Asked
-from captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
-from captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
-from captures.pipeline.reading.halves import Merged, MergeTask
-from captures.pipeline.reading.joining import Joined, ReadSeries
-from captures.pipeline.reading.ranges.lookback import LIMIT_COUNT
-from captures.pipeline.reading.reading import Place, RangeRead, ReadTask
-from captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
-from captures.pipeline.run.inputs import FileRead, captures_table
-from captures.pipeline.run.known import Known, ToRead, halves_of
-from captures.pipeline.run.translating import Translated
-from captures.pipeline.source.files import RANGE_BYTES, CaptureFile
-from captures.pipeline.source.scan import Scanned, readings
-from captures.pipeline.tables.parts import Part, parquet_table
-from captures.pipeline.tables.tables import WORK, Run
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.series import series_name
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.kept.saving import save
+from mqproto.captures.pipeline.reading.addresses import Addresses
+from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
+from mqproto.captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
+from mqproto.captures.pipeline.reading.halves import Merged, MergeTask
+from mqproto.captures.pipeline.reading.joining import Joined, ReadSeries
+from mqproto.captures.pipeline.reading.ranges.lookback import LIMIT_COUNT
+from mqproto.captures.pipeline.reading.reading import Place, RangeRead, ReadTask
+from mqproto.captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
+from mqproto.captures.pipeline.run.inputs import FileRead, captures_table
+from mqproto.captures.pipeline.run.known import Known, ToRead, halves_of
+from mqproto.captures.pipeline.run.translating import Translated
+from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile
+from mqproto.captures.pipeline.source.scan import Scanned, readings
+from mqproto.captures.pipeline.tables.parts import Part, parquet_table
+from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
 """Into how many parts at most the connections of a series are put; as many tasks may join them at a time."""

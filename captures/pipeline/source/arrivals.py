@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from captures.files.frame import NANOSECONDS
-from captures.files.series import series_name
-from captures.pipeline.source.files import captures_at
+from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.files.series import series_name
+from mqproto.captures.pipeline.source.files import captures_at
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS

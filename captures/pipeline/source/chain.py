@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
-from captures.pipeline.source.octets import Octets, Vector
+from mqproto.captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
+from mqproto.captures.pipeline.source.octets import Octets, Vector
 
 SMALLEST_BYTES: Final = 12
 """A block that holds nothing."""

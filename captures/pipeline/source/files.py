@@ -1,6 +1,6 @@
 """What a job reads: capture files, the series they form, and the ranges that they are read in.
 
-Which files are a series is said by their names (captures.files.series). A user who knows better says which files
+Which files are a series is said by their names (mqproto.captures.files.series). A user who knows better says which files
 belong together.
 """
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final, NamedTuple
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import (
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import (
     FILE_HEADER_BYTES,
     GZIP,
     MAGICS,
@@ -32,9 +32,9 @@ from captures.files.pcap import (
     read_records,
     unpacked,
 )
-from captures.files.pcapng import PcapngReader, Section
-from captures.files.series import order_in_series, series_name, unpacked_name
-from captures.pipeline.source.storage import (
+from mqproto.captures.files.pcapng import PcapngReader, Section
+from mqproto.captures.files.series import order_in_series, series_name, unpacked_name
+from mqproto.captures.pipeline.source.storage import (
     Opened,
     absolute,
     files_at,

@@ -1,4 +1,4 @@
-"""The heads of many frames at once: link layers as captures.net.links reads them, IP as captures.net.ip does.
+"""The heads of many frames at once: link layers as mqproto.captures.net.links reads them, IP as mqproto.captures.net.ip does.
 
 What is taken here is exactly what those modules say of each frame. Fragments, extension headers and whatever is damaged
 are left to them. Positions are those in the mapped file.
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.net.ip import EXTENSIONS, FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
-from captures.net.links import (
+from mqproto.captures.net.ip import EXTENSIONS, FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
+from mqproto.captures.net.links import (
     ETHERNET,
     FAMILIES,
     IPV4,
@@ -28,7 +28,7 @@ from captures.net.links import (
     VLAN_TAGS,
     is_known,
 )
-from captures.pipeline.source.records import Data, Integers, gather
+from mqproto.captures.pipeline.source.records import Data, Integers, gather
 
 NO_PLACE: Final = -1
 
@@ -87,7 +87,7 @@ class Datagrams(NamedTuple):
 
 
 def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> Integers:
-    """Where the IP packets begin in frames of one link layer, as `captures.net.links.ip_start` has it.
+    """Where the IP packets begin in frames of one link layer, as `mqproto.captures.net.links.ip_start` has it.
 
     NO_PLACE where there is none.
     """
@@ -150,7 +150,7 @@ def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
-    """What whole IPv4 packets carry, as captures.net.ip.IpReader.read has it.
+    """What whole IPv4 packets carry, as mqproto.captures.net.ip.IpReader.read has it.
 
     Args:
         at: where they begin. end: where the frames end. missing: how many bytes of these the capture left out.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from captures.decode.row import encodable
+from mqproto.captures.decode.row import encodable
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Vector: TypeAlias = npt.NDArray[np.int64]

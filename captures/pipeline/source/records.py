@@ -1,7 +1,7 @@
 """The frames of a stretch of a capture as columns: from one record to the next, then all heads at once.
 
 What is right is read here. At the first record or block that is not, and for whatever describes interfaces, the
-readers of captures.files.pcap and captures.files.pcapng are asked, so that there is one set of rules about damage, and
+readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng are asked, so that there is one set of rules about damage, and
 one wording.
 """
 
@@ -17,9 +17,9 @@ from typing import BinaryIO, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
-from captures.files.pcap import RECORD_HEADER, read_records
-from captures.files.pcapng import (
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
+from mqproto.captures.files.pcap import RECORD_HEADER, read_records
+from mqproto.captures.files.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
     OBSOLETE_PACKET,
@@ -30,8 +30,8 @@ from captures.files.pcapng import (
     Section,
     Source,
 )
-from captures.pipeline.source.chain import chain
-from captures.pipeline.source.octets import windows
+from mqproto.captures.pipeline.source.chain import chain
+from mqproto.captures.pipeline.source.octets import windows
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

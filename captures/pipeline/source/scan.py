@@ -18,10 +18,10 @@ from typing import Final
 
 import numpy as np
 
-from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
-from captures.files.pcapng import MAX_BLOCK_BYTES, Section
-from captures.pipeline.source.files import RANGE_BYTES, CaptureFile, Mapped, Range, mapped, ranges
-from captures.pipeline.source.records import (
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
+from mqproto.captures.files.pcapng import MAX_BLOCK_BYTES, Section
+from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile, Mapped, Range, mapped, ranges
+from mqproto.captures.pipeline.source.records import (
     FRAME_KINDS,
     RECORD_BYTES,
     Data,
@@ -29,7 +29,7 @@ from captures.pipeline.source.records import (
     Stretch,
     walk,
 )
-from captures.pipeline.source.storage import is_remote
+from mqproto.captures.pipeline.source.storage import is_remote
 
 CHAIN: Final = 4
 """How many plausible records in a row are taken for true ones; fewer at the end of the file."""

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.files.frame import Frame, Interface
-from captures.net.ip import IpReader
-from captures.net.links import is_known
-from captures.net.taps import Half
-from captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
-from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
-from captures.packets import (
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.links import is_known
+from mqproto.captures.net.taps import Half
+from mqproto.captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
+from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from mqproto.captures.packets import (
     DAMAGED_TCP,
     NO_IP,
     NO_TCP,
@@ -28,7 +28,7 @@ from captures.packets import (
     content_of,
     unread_link,
 )
-from captures.pipeline.source.heads import (
+from mqproto.captures.pipeline.source.heads import (
     NO_PLACE,
     Datagrams,
     datagrams_4,
@@ -37,10 +37,10 @@ from captures.pipeline.source.heads import (
     layout,
     versions,
 )
-from captures.pipeline.source.octets import binaries
-from captures.pipeline.source.records import Data, Frames, Integers, gather
-from captures.pipeline.source.scan import Reading, frames
-from captures.translation import Translation
+from mqproto.captures.pipeline.source.octets import binaries
+from mqproto.captures.pipeline.source.records import Data, Frames, Integers, gather
+from mqproto.captures.pipeline.source.scan import Reading, frames
+from mqproto.captures.translation import Translation
 
 TCP_LAYOUT: Final = layout(
     TCP_HEADER, "source destination sequence acknowledgment length flags window checksum urgent"
@@ -66,9 +66,9 @@ class Segments:
     cut: how many bytes of the payload behind those the capture cut off.
     start, size: of the payload in the mapped file. `start` is -1 where it does not lie there in one piece (fragments,
         extension headers); then `odd_payloads` has it by its row.
-    pings: as captures.packets makes them; their `number` is 0.
-    other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
-    back_ns: as in captures.points.Point, whatever interface that is.
+    pings: as mqproto.captures.packets makes them; their `number` is 0.
+    other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
+    back_ns: as in mqproto.captures.points.Point, whatever interface that is.
     """
 
     frame: Integers
@@ -99,7 +99,7 @@ class Segments:
         return len(self.frame)
 
     def join_halves(self, halves: Mapping[int, Half]) -> None:
-        """Take interfaces of TAPs for others, as captures.net.taps has it."""
+        """Take interfaces of TAPs for others, as mqproto.captures.net.taps has it."""
         for number, (other, ahead_ns) in halves.items():
             here = self.interface == number
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
@@ -107,7 +107,7 @@ class Segments:
             self.interfaces[other.number] = other
 
     def translate(self, translations: Sequence[Translation], first_number: int) -> None:
-        """Take connections for others, as captures.translation has it.
+        """Take connections for others, as mqproto.captures.translation has it.
 
         Args:
             first_number: of the first frame.
@@ -291,7 +291,7 @@ def _pings_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
-    """The segments of whole IP packets. Those that are damaged are counted.  captures.net.tcp.decode_segment"""
+    """The segments of whole IP packets. Those that are damaged are counted.  mqproto.captures.net.tcp.decode_segment"""
     tcp = datagrams.of(PROTOCOL_TCP)
     fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
     head = gather(data, tcp.start[fits], TCP_LAYOUT)
@@ -315,7 +315,7 @@ def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[s
 
 
 class _OneByOne:
-    """Frames that are odd, and Pings, as captures.packets reads them."""
+    """Frames that are odd, and Pings, as mqproto.captures.packets reads them."""
 
     def __init__(
         self,

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
-from captures.files.frame import CaptureError
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import CaptureError
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 """One letter is a drive, elsewhere."""

@@ -17,8 +17,8 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from captures.pipeline.source.storage import S3, endpoint
-from captures.pipeline.tables.parts import Part, Store
+from mqproto.captures.pipeline.source.storage import S3, endpoint
+from mqproto.captures.pipeline.tables.parts import Part, Store
 
 LOG: Final = "_delta_log"
 SETTINGS: Final = {

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.facts import NodeKey
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.schemas.columns import CODED, type_of
 from mqproto.base.errors import FormatNameError
+from mqproto.captures.decode.facts import NodeKey
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.schemas.columns import CODED, type_of
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.wire import (
     Guid,
@@ -148,7 +148,7 @@ def key_of(text: str) -> NodeKey:
 
 
 def identifier_of(text: str) -> TxSequenceId:
-    """A TxSequenceID as `captures.decode.sequences.shown` writes it."""
+    """A TxSequenceID as `mqproto.captures.decode.sequences.shown` writes it."""
     time_stamp, _, ordinal = text.partition(":")
     return TxSequenceId(time_stamp=int(time_stamp), ordinal=int(ordinal))
 
@@ -176,6 +176,6 @@ def queue_of(text: str) -> QueueName:
 
 
 def message_of(text: str) -> tuple[Guid, int]:
-    """A message's key as `captures.decode.row.identifier_text` writes it."""
+    """A message's key as `mqproto.captures.decode.row.identifier_text` writes it."""
     manager, _, ordinal = text.partition("\\")
     return guid_from_text(manager), int(ordinal)

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from captures.pipeline.source.storage import absolute, is_remote, place_of
-from captures.pipeline.source.whole import whole
 from mqproto.base.errors import MqprotoError
+from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_of
+from mqproto.captures.pipeline.source.whole import whole
 
 HIDDEN: Final = "_"
 """What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from captures.pipeline.tables import delta, runs
-from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
+from mqproto.captures.pipeline.tables import delta, runs
+from mqproto.captures.pipeline.tables.tables import Tables
 
 FORMS: Final = {"parquet": "format parquet, compression zstd", "csv": "format csv, header"}
 """What tables can be written as, and DuckDB's words for it."""

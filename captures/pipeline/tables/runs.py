@@ -19,9 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.tables import delta
-from captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
-from captures.pipeline.tables.schemas.tables import RUNS
+from mqproto.captures.pipeline.tables import delta
+from mqproto.captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
+from mqproto.captures.pipeline.tables.schemas.tables import RUNS
 
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"

@@ -23,9 +23,9 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import pyarrow as pa
 
-from captures.pipeline.tables import delta, runs
-from captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
-from captures.pipeline.tables.runs import VERSION, Row, Runs, State
+from mqproto.captures.pipeline.tables import delta, runs
+from mqproto.captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
+from mqproto.captures.pipeline.tables.runs import VERSION, Row, Runs, State
 
 R = TypeVar("R")
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.tables.parts import Part, Store, parquet_table
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.tables.parts import Part, Store, parquet_table
 
 PARTS: Final = 32
 """How many small parts of a table are made one."""

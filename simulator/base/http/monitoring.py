@@ -17,7 +17,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
-from simulator.base.http.server import Answer, Fault, Limits, Request, Server
+from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, Server
 
 KEPT_S: Final = 1.0
 SLICE_S: Final = 0.001

@@ -55,8 +55,8 @@ import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from simulator.base.http.framing import BARE_LF, check_framing, check_lines, is_chunked
-from simulator.base.http.tcpstream import READ_BYTES, TcpStream
+from mqproto.simulator.base.http.framing import BARE_LF, check_framing, check_lines, is_chunked
+from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
 """Of a body in chunks: at each of them we look at what was read and is not used yet."""

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
-from simulator.base.program.manager import silent_for, tell
+from mqproto.simulator.base.program.manager import silent_for, tell
 
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000

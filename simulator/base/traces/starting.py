@@ -11,12 +11,12 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.extras import to_install
-from simulator.base.traces.asked import Wish, wish_in
-from simulator.base.traces.edges import NO_TRACES, EdgeTraces
+from mqproto.simulator.base.program.extras import to_install
+from mqproto.simulator.base.traces.asked import Wish, wish_in
+from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
 
 if TYPE_CHECKING:
-    from simulator.base.traces.sdk.tracer import Tracer
+    from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncItera
 
 def _tracer(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
     try:
-        from simulator.base.traces.sdk.tracer import started
+        from mqproto.simulator.base.traces.sdk.tracer import started
     except ModuleNotFoundError as missing:
         raise UsageError(f"traces: {to_install(missing, ())}") from None
     return started(wish, who, log)
@@ -63,6 +63,6 @@ async def edge_traces(typed: str, who: str, log: FilteringBoundLogger) -> AsyncI
         if tracer is None:
             yield NO_TRACES
         else:
-            from simulator.base.traces.sdk.messaging import Spans
+            from mqproto.simulator.base.traces.sdk.messaging import Spans
 
             yield Spans(tracer)

@@ -11,12 +11,12 @@ import typer
 from typer.main import get_command
 
 from mqproto.base.errors import UsageError
-from simulator.base.program import settings
-from simulator.cli.node import node
-from simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
-from simulator.command.options import DONE, complain
-from simulator.edges.console.command import console
-from simulator.edges.validation.command import gateway, trigger
+from mqproto.simulator.base.program import settings
+from mqproto.simulator.cli.node import node
+from mqproto.simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
+from mqproto.simulator.command.options import DONE, complain
+from mqproto.simulator.edges.console.command import console
+from mqproto.simulator.edges.validation.command import gateway, trigger
 
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """What takes its settings from a file."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from simulator.base.program.settings import Chosen
+from mqproto.simulator.base.program.settings import Chosen
 
 CONFIG: Final = "/etc/mqproto/mqproto.toml"
 USER: Final = "mqproto"

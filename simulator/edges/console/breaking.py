@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from simulator.faults.byhand import Deed, asked
-from simulator.topology import places
-from simulator.topology.places import Place
+from mqproto.simulator.faults.byhand import Deed, asked
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 
 PATIENCE_S: Final = 30.0
 """How long a deed may take; a node that is restarted is stopped first."""

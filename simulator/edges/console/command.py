@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.command.options import (
     DONE,
     ConfigOption,
     DirectoryOption,
@@ -23,9 +23,9 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.base.log import Lines
-    from simulator.edges.console.serving import Options
-    from simulator.topology.places import Place
+    from mqproto.simulator.base.log import Lines
+    from mqproto.simulator.edges.console.serving import Options
+    from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
 """Beside the stores: who did what by the console, and what is wrong with it."""
@@ -75,8 +75,8 @@ def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> O
     Raises:
         TopologyError: it is no address.
     """
-    from simulator.edges.console.serving import PORT, Options
-    from simulator.topology.file import read_address
+    from mqproto.simulator.edges.console.serving import PORT, Options
+    from mqproto.simulator.topology.file import read_address
 
     address = None if at is None else read_address(at, "--at", PORT)
     return Options(address=address, tokens=tokens, start=again[0], again=again[1])
@@ -89,8 +89,8 @@ async def beside(place: Place, options: Options) -> AsyncIterator[str]:
 
     import trio
 
-    from simulator.base.logfile import LogFile
-    from simulator.edges.console.serving import serve_console
+    from mqproto.simulator.base.logfile import LogFile
+    from mqproto.simulator.edges.console.serving import serve_console
 
     with ExitStack() as held:
         log: Lines = sys.stderr
@@ -102,7 +102,7 @@ async def beside(place: Place, options: Options) -> AsyncIterator[str]:
 
 
 async def _serve(place: Place, options: Options) -> None:
-    from simulator.base.program.again import asked_to_end
+    from mqproto.simulator.base.program.again import asked_to_end
 
     with asked_to_end() as signals:
         async with beside(place, options) as address:

@@ -18,15 +18,15 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import shown
 from mqproto.base.words import counted
-from simulator.command import oversee
-from simulator.edges.console.breaking import Breaking
-from simulator.edges.console.traffic import Traffic
-from simulator.edges.gateway.tokens import Opened
-from simulator.edges.operators import desk
-from simulator.edges.operators.failures import Chosen, Failure
-from simulator.edges.operators.reading import Unknown, failures_in
-from simulator.faults.byhand import Deed
-from simulator.topology.places import Place
+from mqproto.simulator.command import oversee
+from mqproto.simulator.edges.console.breaking import Breaking
+from mqproto.simulator.edges.console.traffic import Traffic
+from mqproto.simulator.edges.gateway.tokens import Opened
+from mqproto.simulator.edges.operators import desk
+from mqproto.simulator.edges.operators.failures import Chosen, Failure
+from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.faults.byhand import Deed
+from mqproto.simulator.topology.places import Place
 
 MESSAGES_LIMIT: Final = 500
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from captures.drawing.sequence import NARROW, Numbers, spoken, strip
-from captures.drawing.shapes import as_json
+from mqproto.captures.drawing.sequence import NARROW, Numbers, spoken, strip
+from mqproto.captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.simulator.command.explain import duration, is_kept
+from mqproto.simulator.command.oversee import next_hop, why_it_waits
+from mqproto.simulator.edges.console.rates import Rates
+from mqproto.simulator.edges.console.routemap import key_of, manager_name
+from mqproto.simulator.faults.byhand import WORDS, Deed
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from simulator.command.explain import duration, is_kept
-from simulator.command.oversee import next_hop, why_it_waits
-from simulator.edges.console.rates import Rates
-from simulator.edges.console.routemap import key_of, manager_name
-from simulator.faults.byhand import WORDS, Deed
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
 
 NO_ANSWER_S: Final = 2.0
 """A node that has said nothing for so long is shown with how long that is."""

@@ -23,14 +23,14 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.base.http.server import Answer, Fault, Limits, Request, Stream
-from simulator.base.storeerrors import StoreError
-from simulator.edges.console.feed import CLIENTS, Feed, event
-from simulator.edges.console.guard import SAFE, Denied, Guard
-from simulator.edges.console.watch import Watch
-from simulator.edges.gateway.tokens import Opened, Role
+from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, Stream
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.edges.console.feed import CLIENTS, Feed, event
+from mqproto.simulator.edges.console.guard import SAFE, Denied, Guard
+from mqproto.simulator.edges.console.watch import Watch
+from mqproto.simulator.edges.gateway.tokens import Opened, Role
 
-HERE: Final = files("simulator.edges.console") / "page"
+HERE: Final = files("mqproto.simulator.edges.console") / "page"
 KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 LIMITS: Final = Limits(connections=96, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 BUFFER_BYTES: Final = 32_768
@@ -134,7 +134,7 @@ def faulty(fault: Fault) -> Answer:
 @cache
 def page() -> dict[str, bytes]:
     """The files of the page, by their paths."""
-    found = [*HERE.iterdir(), files("captures.drawing") / "palette.css"]
+    found = [*HERE.iterdir(), files("mqproto.captures.drawing") / "palette.css"]
     return {f"/{file.name}": file.read_bytes() for file in found if _kind(file.name)}
 
 

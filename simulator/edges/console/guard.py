@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.base.http.server import Request
-from simulator.edges.gateway.tokens import Holder, Opened, Opener, Role, Tokens
+from mqproto.simulator.base.http.server import Request
+from mqproto.simulator.edges.gateway.tokens import Holder, Opened, Opener, Role, Tokens
 
 OWN: Final = "console"
 """The name of the token that a console makes for itself."""

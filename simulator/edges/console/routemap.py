@@ -7,13 +7,13 @@ from itertools import combinations
 from math import copysign
 from typing import Any, Final, NamedTuple
 
-from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
+from mqproto.captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
 from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
+from mqproto.simulator.command.explain import brief
+from mqproto.simulator.edges.console.rates import Rates
+from mqproto.simulator.topology import Topology
 from mqproto.wire.guid import guid_from_text, guid_text
-from simulator.command.explain import brief
-from simulator.edges.console.rates import Rates
-from simulator.topology import Topology
 
 BOX_HEIGHT: Final = 54
 BOX_WIDTH: Final = 124

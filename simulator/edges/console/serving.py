@@ -12,20 +12,20 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.base.http.server import Server
-from simulator.base.log import Lines, node_log
-from simulator.base.sockets import listen
-from simulator.edges.console.breaking import Breaking
-from simulator.edges.console.deeds import Deeds
-from simulator.edges.console.feed import Feed, event
-from simulator.edges.console.front import LIMITS, Backstage, Front, Question, faulty
-from simulator.edges.console.guard import Guard, check_address
-from simulator.edges.console.state import State
-from simulator.edges.console.stories import Stories
-from simulator.edges.console.traffic import Traffic
-from simulator.edges.console.watch import Sample, Watch
-from simulator.edges.gateway.tokens import TokenFile
-from simulator.topology.places import Place
+from mqproto.simulator.base.http.server import Server
+from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.edges.console.breaking import Breaking
+from mqproto.simulator.edges.console.deeds import Deeds
+from mqproto.simulator.edges.console.feed import Feed, event
+from mqproto.simulator.edges.console.front import LIMITS, Backstage, Front, Question, faulty
+from mqproto.simulator.edges.console.guard import Guard, check_address
+from mqproto.simulator.edges.console.state import State
+from mqproto.simulator.edges.console.stories import Stories
+from mqproto.simulator.edges.console.traffic import Traffic
+from mqproto.simulator.edges.console.watch import Sample, Watch
+from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.topology.places import Place
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170

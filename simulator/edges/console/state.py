@@ -11,18 +11,18 @@ import msgspec
 import trio
 
 from mqproto.manager.status import NodeStatus, PeersStatus
-from simulator.edges.console.facts import (
+from mqproto.simulator.edges.console.facts import (
     local_facts,
     node_facts,
     outgoing_facts,
     sequence_facts,
     totals,
 )
-from simulator.edges.console.rates import Rates
-from simulator.edges.console.routemap import drawn_map, link_facts, other_sessions, pairs_of
-from simulator.edges.console.watch import Sample
-from simulator.topology import TopologyError
-from simulator.topology.places import Place
+from mqproto.simulator.edges.console.rates import Rates
+from mqproto.simulator.edges.console.routemap import drawn_map, link_facts, other_sessions, pairs_of
+from mqproto.simulator.edges.console.watch import Sample
+from mqproto.simulator.topology import TopologyError
+from mqproto.simulator.topology.places import Place
 
 QUEUES_SHOWN: Final = 1_000
 """How many queues a page is told of, of all nodes together: those in which the most waits."""

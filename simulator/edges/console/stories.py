@@ -10,19 +10,19 @@ from typing import Any, Final
 
 import trio
 
-from captures.drawing.ladder import Pause, Row, Rung, drawn
-from captures.drawing.shapes import as_json
 from mqproto.base.errors import UsageError
+from mqproto.captures.drawing.ladder import Pause, Row, Rung, drawn
+from mqproto.captures.drawing.shapes import as_json
+from mqproto.simulator.command import oversee, story
+from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.command.story import Step, Story
+from mqproto.simulator.edges.console.deeds import failed
+from mqproto.simulator.edges.operators.failures import Chosen
+from mqproto.simulator.faults.byhand import broken_now
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
+from mqproto.simulator.topology.places import Place, run_socket
 from mqproto.turn.waypoints import DROPS, Waypoint
-from simulator.command import oversee, story
-from simulator.command.explain import Explainer
-from simulator.command.story import Step, Story
-from simulator.edges.console.deeds import failed
-from simulator.edges.operators.failures import Chosen
-from simulator.faults.byhand import broken_now
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
-from simulator.topology.places import Place, run_socket
 
 FIRST: Final = 20
 """How many messages of a queue are told of."""

@@ -17,10 +17,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, NodeUnreachable, RolledBack, connect
+from mqproto.simulator.command.options import only_one
+from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import guid_text
-from simulator.client import Client, NodeUnreachable, RolledBack, connect
-from simulator.command.options import only_one
-from simulator.topology.places import Place
 
 QUEUE: Final = "console-traffic"
 MOST_PER_S: Final = 500

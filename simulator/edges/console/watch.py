@@ -15,9 +15,9 @@ import trio
 
 from mqproto.base.errors import MqprotoError
 from mqproto.manager.status import NodeStatus, PeersStatus
-from simulator.client import NodeUnreachable, connect
-from simulator.topology import QueueDeclaration
-from simulator.topology.places import Place
+from mqproto.simulator.client import NodeUnreachable, connect
+from mqproto.simulator.topology import QueueDeclaration
+from mqproto.simulator.topology.places import Place
 
 LOOK_S: Final = 0.4
 """How often nodes are asked."""

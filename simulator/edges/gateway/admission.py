@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.node.tls.certificates import show
+from mqproto.simulator.node.tls.certificates import show
 
 ALPN: Final = ("http/1.1",)
 

@@ -2,7 +2,7 @@
 
 Who is to be told is on disk with the message before the producer hears 200, and in the outbox of the document history
 soon after. The end may come before that: whichever is known last, the acceptance or the end, has it told. What is told
-is there before the confirmation leaves its queue. `simulator.edges.trigger.hooks` tells it.
+is there before the confirmation leaves its queue. `mqproto.simulator.edges.trigger.hooks` tells it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, Protocol
 import msgspec
 
 from mqproto.base.errors import UsageError
-from simulator.edges.gateway.trail import Looking, State, trail_of
-from simulator.edges.history.history import Hook
-from simulator.edges.trigger.hooks import AllowedHosts, Hooks
+from mqproto.simulator.edges.gateway.trail import Looking, State, trail_of
+from mqproto.simulator.edges.history.history import Hook
+from mqproto.simulator.edges.trigger.hooks import AllowedHosts, Hooks
 
 CALLBACK: Final = "MQ-Callback"
 CALLBACK_TEXT: Final = "a URL that is told when the message has ended; the operator says which hosts may be"
@@ -33,7 +33,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Arming(Looking, Protocol):
-    """What is needed of `simulator.edges.history.history.DocumentHistory`."""
+    """What is needed of `mqproto.simulator.edges.history.history.DocumentHistory`."""
 
     async def armed(self, identifier: str) -> Hook | None: ...
 

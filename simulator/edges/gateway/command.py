@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.logfile import private
-from simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
+from mqproto.simulator.base.logfile import private
+from mqproto.simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
-    from simulator.edges.gateway.tokens import Holder
+    from mqproto.simulator.edges.gateway.tokens import Holder
 
 BEGINS: Final = "mqproto_"
 """So that those who look for secrets in code and logs find a token."""
@@ -70,7 +70,7 @@ def make(
     $ mqproto tokens make shop --role send --queue orders --into tokens.toml
     mqproto_9wNf1uUX2lqk3v0pI7s1Zq0nT5y8m4cEJgQbR6dLxHA
     """
-    from simulator.edges.gateway.tokens import Holder, Role
+    from mqproto.simulator.edges.gateway.tokens import Holder, Role
 
     if not re.fullmatch(NAME, name):
         raise UsageError(f"{name!r}: a token's name has up to 64 letters, digits, _ and -")
@@ -109,7 +109,7 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """Who has a token, and what it opens. Status 1 if nobody has."""
-    from simulator.edges.gateway.tokens import holders_in
+    from mqproto.simulator.edges.gateway.tokens import holders_in
 
     holders = holders_in(file)
     if as_json:
@@ -155,7 +155,7 @@ def revoke(
 
 
 def _holders(text: str, file: Path) -> dict[str, Holder]:
-    from simulator.edges.gateway.tokens import holders_of
+    from mqproto.simulator.edges.gateway.tokens import holders_of
 
     return holders_of(text, str(file))
 
@@ -188,7 +188,7 @@ def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
     Raises:
         UsageError: it cannot be read or written, or others can read it.
     """
-    from simulator.edges.secretfile import read_secret
+    from mqproto.simulator.edges.secretfile import read_secret
 
     part = file.with_name(f".{file.name}-{os.getpid()}")
     try:

@@ -22,11 +22,11 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
+from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.history.history import HistoryError
 from mqproto.wire import MessageClass
-from simulator.base.storeerrors import StoreError
-from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.history.history import HistoryError
 
 ENDS: Final = "ends"
 """The scope of the history that has them."""
@@ -53,7 +53,7 @@ class Confirmation(msgspec.Struct, frozen=True):
 
 
 class Finishing(Protocol):
-    """What is needed of `simulator.edges.history.history.DocumentHistory`."""
+    """What is needed of `mqproto.simulator.edges.history.history.DocumentHistory`."""
 
     async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
 

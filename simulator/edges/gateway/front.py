@@ -29,20 +29,27 @@ from mqproto.base.durations import Durations
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from simulator.base.http.server import Answer, Fault, Request
-from simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
-from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
-from simulator.demo.workload import BODY_LIMIT_BYTES
-from simulator.edges.forwarding import Forwarding
-from simulator.edges.gateway.admission import Rate, Room
-from simulator.edges.gateway.callbacks import CALLBACK, Offer
-from simulator.edges.gateway.confirmations import FULL_RECEIVE
-from simulator.edges.gateway.gateway import Gateway, Handed, Queue
-from simulator.edges.gateway.names import Names
-from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
-from simulator.edges.gateway.tokens import Opened, Opener, Role
-from simulator.edges.headers import BODY_TYPE, EXTENSION, HEADERS, PRIORITY, MessageOptions, options_in
-from simulator.topology.errors import nearest
+from mqproto.simulator.base.http.server import Answer, Fault, Request
+from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
+from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
+from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
+from mqproto.simulator.edges.forwarding import Forwarding
+from mqproto.simulator.edges.gateway.admission import Rate, Room
+from mqproto.simulator.edges.gateway.callbacks import CALLBACK, Offer
+from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
+from mqproto.simulator.edges.gateway.gateway import Gateway, Handed, Queue
+from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
+from mqproto.simulator.edges.gateway.tokens import Opened, Opener, Role
+from mqproto.simulator.edges.headers import (
+    BODY_TYPE,
+    EXTENSION,
+    HEADERS,
+    PRIORITY,
+    MessageOptions,
+    options_in,
+)
+from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
 """Of a body: what a message carries, without its headers and its envelope. Headers that travel leave less."""
@@ -123,7 +130,7 @@ class Health(Protocol):
 
 
 class Front:
-    """Answers requests; its `answer` is a `simulator.base.http.server.Handler`.
+    """Answers requests; its `answer` is a `mqproto.simulator.base.http.server.Handler`.
 
     Args:
         node: the name of the node that messages are handed to.

@@ -29,17 +29,17 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
-from simulator.client import InDoubt, MessageId, NodeUnreachable
-from simulator.client.envelope import Envelope
-from simulator.edges.forwarding import ENCODING
-from simulator.edges.gateway.callbacks import About, armed
-from simulator.edges.gateway.confirmations import ENDS
-from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.gateway.refusals import Code, Refusal
-from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
-from simulator.edges.history.history import HistoryError, Hook, Record
-from simulator.topology import Topology
-from simulator.topology.resolve import is_bare
+from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.edges.forwarding import ENCODING
+from mqproto.simulator.edges.gateway.callbacks import About, armed
+from mqproto.simulator.edges.gateway.confirmations import ENDS
+from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.refusals import Code, Refusal
+from mqproto.simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
+from mqproto.simulator.edges.history.history import HistoryError, Hook, Record
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.resolve import is_bare
 
 PATIENCE_S: Final = 25.0
 """How long a producer is kept waiting for what is under way."""
@@ -175,7 +175,7 @@ class Submitter(Protocol):
 
 
 class History(Protocol):
-    """What the gateway needs of `simulator.edges.history.history.DocumentHistory`."""
+    """What the gateway needs of `mqproto.simulator.edges.history.history.DocumentHistory`."""
 
     async def begin(self, scope: str, key: str, owner: str) -> Record: ...
     async def finish(

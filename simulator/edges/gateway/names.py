@@ -6,10 +6,10 @@ from typing import Final
 
 import trio
 
-from simulator.client.live import as_it_is
-from simulator.edges.gateway.gateway import Queue, queue_named
-from simulator.topology import Topology
-from simulator.topology.places import Place
+from mqproto.simulator.client.live import as_it_is
+from mqproto.simulator.edges.gateway.gateway import Queue, queue_named
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.places import Place
 
 FRESH_S: Final = 1.0
 """For how long the nodes are not asked again."""

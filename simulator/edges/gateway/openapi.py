@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
-from simulator.edges.gateway.callbacks import CALLBACK, CALLBACK_TEXT
-from simulator.edges.gateway.front import LIMIT_BYTES, Policy
-from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
-from simulator.edges.gateway.schemas import OF_HEADERS, Schema, key, of_answers, of_forwarded, of_problem
-from simulator.edges.headers import BODY_TYPE, HEADERS
-from simulator.edges.history.tables import KEEP_S
-from simulator.edges.trigger.hooks import URL_LIMIT
+from mqproto.simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
+from mqproto.simulator.edges.gateway.callbacks import CALLBACK, CALLBACK_TEXT
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, Policy
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
+from mqproto.simulator.edges.gateway.schemas import (
+    OF_HEADERS,
+    Schema,
+    key,
+    of_answers,
+    of_forwarded,
+    of_problem,
+)
+from mqproto.simulator.edges.headers import BODY_TYPE, HEADERS
+from mqproto.simulator.edges.history.tables import KEEP_S
+from mqproto.simulator.edges.trigger.hooks import URL_LIMIT
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)

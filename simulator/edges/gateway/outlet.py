@@ -17,14 +17,14 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
+from mqproto.simulator.client.journal import opened
+from mqproto.simulator.edges.gateway.confirmations import Confirmations
+from mqproto.simulator.edges.gateway.gateway import Ticket
+from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.history.history import HistoryError
+from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
-from simulator.client import Client, MessageId, NodeUnreachable, connect
-from simulator.client.journal import opened
-from simulator.edges.gateway.confirmations import Confirmations
-from simulator.edges.gateway.gateway import Ticket
-from simulator.edges.gateway.names import Names
-from simulator.edges.history.history import HistoryError
-from simulator.topology.places import Place
 
 PATIENCE_S: Final = 5.0
 """A node that is gone for longer is refused to producers at once; before, they wait."""
@@ -45,7 +45,7 @@ def owner_in(journal: Path) -> str:
 
 
 class Outlet:
-    """Hands messages to one node, over one connection after another; a `simulator.edges.gateway.gateway.Submitter`.
+    """Hands messages to one node, over one connection after another; a `mqproto.simulator.edges.gateway.gateway.Submitter`.
 
     Args:
         names: what it calls queues.

@@ -19,34 +19,34 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.http.server import DOORWAY, Limits, Server
-from simulator.base.log import Lines, node_log
-from simulator.base.logfile import LogFile
-from simulator.base.program.again import AGAIN, asked_to_end
-from simulator.base.program.collector import seldom_collected
-from simulator.base.program.manager import keep_telling
-from simulator.base.sockets import listen
-from simulator.base.traces.starting import edge_traces
-from simulator.command.options import called, say_why_it_waits
-from simulator.edges.forwarding import Forwarding
-from simulator.edges.gateway.admission import Rate, tls_of
-from simulator.edges.gateway.callbacks import Callbacks, Offer
-from simulator.edges.gateway.confirmations import CLASSES, Confirmations
-from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy
-from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
-from simulator.edges.gateway.names import Names
-from simulator.edges.gateway.openapi import openapi
-from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
-from simulator.edges.gateway.refusals import Code
-from simulator.edges.gateway.tokens import TokenFile
-from simulator.edges.history.history import open_history
-from simulator.edges.httpclient import HttpClient
-from simulator.edges.trigger.callee import url_of_http
-from simulator.edges.trigger.hooks import AllowedHosts, Hooks
-from simulator.edges.trigger.signing import secrets_in
-from simulator.topology import places
-from simulator.topology.places import Place
+from mqproto.simulator.base.http.server import DOORWAY, Limits, Server
+from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.logfile import LogFile
+from mqproto.simulator.base.program.again import AGAIN, asked_to_end
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.program.manager import keep_telling
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.base.traces.starting import edge_traces
+from mqproto.simulator.command.options import called, say_why_it_waits
+from mqproto.simulator.edges.forwarding import Forwarding
+from mqproto.simulator.edges.gateway.admission import Rate, tls_of
+from mqproto.simulator.edges.gateway.callbacks import Callbacks, Offer
+from mqproto.simulator.edges.gateway.confirmations import CLASSES, Confirmations
+from mqproto.simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy
+from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
+from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.openapi import openapi
+from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from mqproto.simulator.edges.gateway.refusals import Code
+from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.trigger.callee import url_of_http
+from mqproto.simulator.edges.trigger.hooks import AllowedHosts, Hooks
+from mqproto.simulator.edges.trigger.signing import secrets_in
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -176,9 +176,9 @@ async def run_gateway(
         server = Server(front.answer, front.at_fault, limits, lines, tls)
         if options.metrics is not None:
             # What it takes is imported by those alone who want it.
-            from simulator.base.http.monitoring import Monitored
-            from simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
-            from simulator.edges.metrics.serving import answer_scrapes
+            from mqproto.simulator.base.http.monitoring import Monitored
+            from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
+            from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
             edge = Edge(options.name, node, version("mqproto"))
 

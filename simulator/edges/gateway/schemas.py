@@ -12,15 +12,15 @@ from typing import Any, Final
 from mqproto.bodies.automation import BY_NAME
 from mqproto.bodies.lexical import TYPES
 from mqproto.messages.drafts import LABEL_LIMIT
+from mqproto.simulator.base.traces.context import TRACE, TRACE_STATE
+from mqproto.simulator.command.talk import ACKNOWLEDGMENTS
+from mqproto.simulator.edges import headers
+from mqproto.simulator.edges.gateway.confirmations import RESOLVED
+from mqproto.simulator.edges.gateway.refusals import Code
+from mqproto.simulator.edges.gateway.trail import State
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import MessageClass
 from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
-from simulator.base.traces.context import TRACE, TRACE_STATE
-from simulator.command.talk import ACKNOWLEDGMENTS
-from simulator.edges import headers
-from simulator.edges.gateway.confirmations import RESOLVED
-from simulator.edges.gateway.refusals import Code
-from simulator.edges.gateway.trail import State
 
 Schema = dict[str, Any]
 

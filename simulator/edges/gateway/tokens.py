@@ -34,7 +34,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.edges.secretfile import read_secret
+from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
 """The name of one whose ids are his alone. None has what stands between it and an id."""

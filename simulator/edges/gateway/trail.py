@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import msgspec
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.gateway.confirmations import ENDS, Confirmation
-from simulator.edges.history.history import Record
+from mqproto.simulator.edges.gateway.confirmations import ENDS, Confirmation
+from mqproto.simulator.edges.history.history import Record
 
 
 class State(StrEnum):
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Looking(Protocol):
-    """What is needed of `simulator.edges.history.history.DocumentHistory`."""
+    """What is needed of `mqproto.simulator.edges.history.history.DocumentHistory`."""
 
     async def look(self, scope: str, key: str) -> Record: ...
 

@@ -6,7 +6,7 @@ tables; databases.py how SQLite and PostgreSQL are opened, sqlitefile.py the way
 errors.py what is said of their errors.
 """
 
-from simulator.edges.history.errors import HistoryError
-from simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 
 __all__ = ["DocumentHistory", "HistoryError", "open_history"]

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from mqproto.base.errors import UsageError
-from simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
+from mqproto.simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 
 BUSY_S: Final = 10
 """How long another program may hold us up, and a server may take over a statement."""

@@ -34,14 +34,23 @@ from sqlalchemy.exc import DBAPIError
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
-from simulator.base.storeerrors import primary_code
-from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
-from simulator.edges.history.errors import HistoryError, explained
-from simulator.edges.history.forgetting import forget, same_scope
-from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
-from simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
-from simulator.edges.history.sqlitefile import SqliteFile
-from simulator.edges.history.tables import KEEP_S, LAYOUT, NEW, STARTED, documents, layouts, metadata, migrate
+from mqproto.simulator.base.storeerrors import primary_code
+from mqproto.simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
+from mqproto.simulator.edges.history.errors import HistoryError, explained
+from mqproto.simulator.edges.history.forgetting import forget, same_scope
+from mqproto.simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from mqproto.simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
+from mqproto.simulator.edges.history.sqlitefile import SqliteFile
+from mqproto.simulator.edges.history.tables import (
+    KEEP_S,
+    LAYOUT,
+    NEW,
+    STARTED,
+    documents,
+    layouts,
+    metadata,
+    migrate,
+)
 
 EXPIRE_EVERY_S: Final = 10.0
 """How often what is too old is deleted."""

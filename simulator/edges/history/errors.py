@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy.exc import DataError, DBAPIError
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.base.storeerrors import primary_code
+from mqproto.simulator.base.storeerrors import primary_code
 
 
 class HistoryError(MqprotoError):

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, select, update
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.history.tables import NOT_STARTED, documents, layouts
+from mqproto.simulator.edges.history.tables import NOT_STARTED, documents, layouts
 
 FORGET_ROWS: Final = 1_000
 """How many at a time."""

@@ -28,7 +28,7 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
-from simulator.edges.history.documents import (
+from mqproto.simulator.edges.history.documents import (
     Answer,
     Begin,
     Call,
@@ -39,9 +39,9 @@ from simulator.edges.history.documents import (
     Reopen,
     StartedBy,
 )
-from simulator.edges.history.errors import HistoryError
-from simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
-from simulator.edges.history.outbox import Arm, Armed, Attempted, Due, Hook, Outbox, Tell
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
+from mqproto.simulator.edges.history.outbox import Arm, Armed, Attempted, Due, Hook, Outbox, Tell
 
 __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "Record", "open_history"]
 

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, and_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from mqproto.base.errors import MqprotoError
-from simulator.edges.history.databases import driver_of
-from simulator.edges.history.tables import leaders
+from mqproto.simulator.edges.history.databases import driver_of
+from mqproto.simulator.edges.history.tables import leaders
 
 
 class FencedError(MqprotoError):

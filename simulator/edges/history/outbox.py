@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from simulator.edges.history.tables import hooks
+from mqproto.simulator.edges.history.tables import hooks
 
 
 class State(StrEnum):

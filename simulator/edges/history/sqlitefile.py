@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
-from simulator.edges.history.databases import BEGIN, driver_of, wait_at_most
+from mqproto.simulator.edges.history.databases import BEGIN, driver_of, wait_at_most
 
 
 class SqliteFile:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prometheus_client import Metric, ProcessCollector
 
 from mqproto.base.durations import Durations
-from simulator.base.http.metrics import Spread, counter, gauge, histogram, label_of
+from mqproto.simulator.base.http.metrics import Spread, counter, gauge, histogram, label_of
 
 
 class Edge(NamedTuple):

@@ -7,9 +7,9 @@ from contextlib import closing
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from simulator.base.http.monitoring import Monitored, served
-from simulator.base.sockets import listen
-from simulator.topology.file import written_address
+from mqproto.simulator.base.http.monitoring import Monitored, served
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.topology.file import written_address
 
 
 async def answer_scrapes(

@@ -13,8 +13,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
+from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     DirectoryOption,
@@ -28,8 +28,8 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.edges.operators.failures import Chosen, Failure
-    from simulator.topology.places import Place
+    from mqproto.simulator.edges.operators.failures import Chosen, Failure
+    from mqproto.simulator.topology.places import Place
 
 READING: Final = "reading stores, for what has failed"
 
@@ -72,11 +72,11 @@ def audit(
     The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
     """
     place = place_of(topology, directory)
-    from simulator.base.screen import working
-    from simulator.edges.operators.ends import End
-    from simulator.edges.operators.reading import audited
-    from simulator.edges.operators.report import audit_as_json, audit_told
-    from simulator.edges.trigger import standing
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.operators.ends import End
+    from mqproto.simulator.edges.operators.reading import audited
+    from mqproto.simulator.edges.operators.report import audit_as_json, audit_told
+    from mqproto.simulator.edges.trigger import standing
 
     with working("reading the history, stores and logs"):
         found = audited(place, history, log or [])
@@ -108,9 +108,9 @@ def list_(
 ) -> int:
     """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
     place = place_of(topology, directory)
-    from simulator.base.screen import working
-    from simulator.edges.operators.reading import Unknown, failures_in
-    from simulator.edges.operators.report import failures_told
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+    from mqproto.simulator.edges.operators.report import failures_told
 
     unknown, chosen = Unknown(), _chosen(None, queue, reason, since, until)
     with working(READING):
@@ -132,10 +132,10 @@ def show(
 ) -> int:
     """One message that has failed: why, and all that is in it."""
     place = place_of(topology, directory)
-    from simulator.base.screen import working
-    from simulator.command.talk import message_as_json
-    from simulator.edges.operators.reading import Unknown, failures_in
-    from simulator.edges.operators.report import failure_shown
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.command.talk import message_as_json
+    from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+    from mqproto.simulator.edges.operators.report import failure_shown
 
     with working(READING):
         found = list(failures_in(place, Unknown(), _chosen([name])))
@@ -170,7 +170,7 @@ def retry(
     A dead letter has as much time again as it was sent with: see that somebody receives it in time.
     """
     place = place_of(topology, directory)
-    from simulator.edges.operators import desk
+    from mqproto.simulator.edges.operators import desk
 
     chosen = _chosen(_asked_for(names, every), queue, reason, since, until)
     act = partial(desk.retry, place, history)
@@ -193,7 +193,7 @@ def resolve(
 ) -> int:
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
     place = place_of(topology, directory)
-    from simulator.edges.operators import desk
+    from mqproto.simulator.edges.operators import desk
 
     chosen = _chosen(_asked_for(names, every), queue, reason, since, until)
     act = partial(desk.resolve, place, history, note=note)
@@ -220,7 +220,7 @@ def _chosen(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Chosen:
-    from simulator.edges.operators.failures import Chosen
+    from mqproto.simulator.edges.operators.failures import Chosen
 
     utc = [one and one.replace(tzinfo=UTC) for one in (since, until)]
     return Chosen(names=names, queue=queue, reason=reason, since=utc[0], until=utc[1])
@@ -239,8 +239,8 @@ def _see_to(
     done: what has been done then, in words.
     again: what a proposed command needs to find the stores.
     """
-    from simulator.base.screen import working
-    from simulator.edges.operators.reading import Unknown, failures_in
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 
     unknown = Unknown()
     with working(READING) as say:
@@ -288,8 +288,8 @@ def erase(
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")
     place = place_of(topology, directory)
-    from simulator.base.screen import working
-    from simulator.edges.operators import erasing
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.operators import erasing
 
     with working("erasing, and writing stores anew"):
         done = run_task(partial(erasing.erase, place, history, names, note))

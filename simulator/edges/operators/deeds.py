@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
-from simulator.base.logfile import LogFile
-from simulator.edges.operators.failures import Failure
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.logfile import LogFile
+from mqproto.simulator.edges.operators.failures import Failure
 
 NAME: Final = "operators.log"
 WHO: Final = "operator"

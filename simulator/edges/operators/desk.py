@@ -17,15 +17,15 @@ import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.client import Client, MessageId, RolledBack, connect
-from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
-from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.operators.deeds import Deed, facts_of, note_down
-from simulator.edges.operators.failures import Failure, lies_as
-from simulator.edges.trigger.errorcopy import original_of
-from simulator.node.control import BATCH_LIMIT
-from simulator.topology import places
-from simulator.topology.places import Place
+from mqproto.simulator.client import Client, MessageId, RolledBack, connect
+from mqproto.simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.operators.deeds import Deed, facts_of, note_down
+from mqproto.simulator.edges.operators.failures import Failure, lies_as
+from mqproto.simulator.edges.trigger.errorcopy import original_of
+from mqproto.simulator.node.control import BATCH_LIMIT
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 
 TOGETHER: Final = 50
 """How many messages leave a queue in one transaction at most; it takes a few megabytes of them."""

@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
+from mqproto.simulator.edges.gateway.confirmations import RECEIVED
+from mqproto.simulator.edges.operators.deeds import Deed
+from mqproto.simulator.edges.trigger.judgment import IN_DOUBT
 from mqproto.turn.effects import QueueKind
-from simulator.edges.gateway.confirmations import RECEIVED
-from simulator.edges.operators.deeds import Deed
-from simulator.edges.trigger.judgment import IN_DOUBT
 
 
 class End(StrEnum):

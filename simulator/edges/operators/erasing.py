@@ -19,18 +19,18 @@ import trio
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
+from mqproto.simulator.client import MessageId, NodeUnreachable, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.edges.operators.deeds import Deed, facts_of, note_down
+from mqproto.simulator.edges.operators.desk import take_out
+from mqproto.simulator.edges.operators.ends import NOT_OVER, end_of
+from mqproto.simulator.edges.operators.failures import Failure, failure_in
+from mqproto.simulator.edges.operators.reading import Audit, Stored, Unknown, audited, messages_in
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
-from simulator.client import MessageId, NodeUnreachable, connect
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.operators.deeds import Deed, facts_of, note_down
-from simulator.edges.operators.desk import take_out
-from simulator.edges.operators.ends import NOT_OVER, end_of
-from simulator.edges.operators.failures import Failure, failure_in
-from simulator.edges.operators.reading import Audit, Stored, Unknown, audited, messages_in
-from simulator.storage import Store
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import places
-from simulator.topology.places import Place
 
 SEARCHED_BYTES: Final = 12
 """A shorter body is looked for in no file: it is found everywhere."""

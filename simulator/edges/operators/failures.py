@@ -12,10 +12,10 @@ import msgspec
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.messages.kept import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
-from simulator.client import MessageId, ReceivedMessage
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.topology import Topology
-from simulator.topology.directory import known_as
+from mqproto.simulator.client import MessageId, ReceivedMessage
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
 
 
 @dataclass(frozen=True, slots=True)

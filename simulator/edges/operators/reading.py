@@ -18,24 +18,24 @@ from typing import Final, NamedTuple
 from mqproto.base.errors import WireFormatError
 from mqproto.edge.exactlyonce import Entry
 from mqproto.queues.localqueue import DEAD_LETTERS
+from mqproto.simulator.client import MessageId, ReceivedMessage
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.command.story import Step, logs_in, steps_in
+from mqproto.simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
+from mqproto.simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
+from mqproto.simulator.edges.history.documents import Documents, Record
+from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
+from mqproto.simulator.edges.operators.deeds import WHO, Deed
+from mqproto.simulator.edges.operators.desk import RESOLVED_BY
+from mqproto.simulator.edges.operators.ends import End, Evidence, Removal, end_of
+from mqproto.simulator.edges.operators.failures import Chosen, Failure, failure_in, note_of
+from mqproto.simulator.storage.care import salvaged
+from mqproto.simulator.storage.care.export import exported
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
-from simulator.client import MessageId, ReceivedMessage
-from simulator.client.envelope import Envelope
-from simulator.command.story import Step, logs_in, steps_in
-from simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
-from simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
-from simulator.edges.history.documents import Documents, Record
-from simulator.edges.history.forgetting import GATEWAY, TRIGGER
-from simulator.edges.operators.deeds import WHO, Deed
-from simulator.edges.operators.desk import RESOLVED_BY
-from simulator.edges.operators.ends import End, Evidence, Removal, end_of
-from simulator.edges.operators.failures import Chosen, Failure, failure_in, note_of
-from simulator.storage.care import salvaged
-from simulator.storage.care.export import exported
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import places
-from simulator.topology.places import Place
 
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from mqproto.base import foreign
 from mqproto.base.words import counted
-from simulator.client import ReceivedMessage
-from simulator.client.envelope import Envelope
-from simulator.command.talk import message_as_json
-from simulator.edges.operators.ends import End, Evidence, end_of
-from simulator.edges.operators.failures import Failure
-from simulator.edges.operators.reading import Audit
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.command.talk import message_as_json
+from mqproto.simulator.edges.operators.ends import End, Evidence, end_of
+from mqproto.simulator.edges.operators.failures import Failure
+from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
 """So many messages are named that nobody has."""

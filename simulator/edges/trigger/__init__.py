@@ -7,6 +7,6 @@ error queue. leadership.py says which of several triggers delivers, standing.py 
 messages ended. run.py is the process.
 """
 
-from simulator.edges.trigger.callee import BusinessError, Call
+from mqproto.simulator.edges.trigger.callee import BusinessError, Call
 
 __all__ = ["BusinessError", "Call"]

@@ -13,10 +13,10 @@ import httpx
 import msgspec
 
 from mqproto.base.errors import UsageError
-from simulator.client.envelope import HEADER_NAME
-from simulator.edges.forwarding import ENCODING, RESERVED, RESERVED_PREFIXES, Forwarding
-from simulator.edges.secretfile import read_secret
-from simulator.node.tls.certificates import show
+from mqproto.simulator.client.envelope import HEADER_NAME
+from mqproto.simulator.edges.forwarding import ENCODING, RESERVED, RESERVED_PREFIXES, Forwarding
+from mqproto.simulator.edges.secretfile import read_secret
+from mqproto.simulator.node.tls.certificates import show
 
 OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
 """Of headers that no producer can have forwarded, those that a trigger may have of its own."""

@@ -40,11 +40,11 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
-from simulator.client import ReceivedMessage
-from simulator.command.talk import message_as_json, privacy
-from simulator.edges.forwarding import ENCODING
-from simulator.edges.headers import MessageOptions, headers_of
-from simulator.edges.httpclient import (
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.command.talk import message_as_json, privacy
+from mqproto.simulator.edges.forwarding import ENCODING
+from mqproto.simulator.edges.headers import MessageOptions, headers_of
+from mqproto.simulator.edges.httpclient import (
     ANSWER_LIMIT_BYTES,
     HttpClient,
     HttpError,
@@ -52,9 +52,9 @@ from simulator.edges.httpclient import (
     Response,
     basic,
 )
-from simulator.edges.trigger.access import Access
-from simulator.edges.trigger.signing import signed
-from simulator.node.tls.wire import explained
+from mqproto.simulator.edges.trigger.access import Access
+from mqproto.simulator.edges.trigger.signing import signed
+from mqproto.simulator.node.tls.wire import explained
 
 REASON_LIMIT: Final = 300
 """Characters of what an answer says that are kept."""
@@ -109,7 +109,7 @@ class Call:
     signature, signed_by: the kind and hash of the signature that was verified, and the SHA-256 of the certificate that
         has verified it; empty if there was none.
     epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
-    packet: all of it, as `simulator.client.ReceivedMessage` reads it.
+    packet: all of it, as `mqproto.simulator.client.ReceivedMessage` reads it.
     """
 
     message: str

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import trio
 
 from mqproto.edge.exactlyonce import Attempt, Entry, Step, Verdict, judge
-from simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Record
-from simulator.edges.trigger.callee import Call
-from simulator.edges.trigger.resolver import Resolver
+from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Record
+from mqproto.simulator.edges.trigger.callee import Call
+from mqproto.simulator.edges.trigger.resolver import Resolver
 
 REMEMBERED_LIMIT: Final = 10_000
 

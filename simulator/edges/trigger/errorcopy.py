@@ -16,10 +16,10 @@ import msgspec
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, SEALING_BYTES, SECURITY_BYTES, Draft
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
+from mqproto.simulator.command.talk import privacy
 from mqproto.wire import MessageIdentifier, message_identifier
-from simulator.client import ReceivedMessage
-from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
-from simulator.command.talk import privacy
 
 ROOM_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 

@@ -24,9 +24,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.edges.history.history import DocumentHistory, HistoryError, Hook
-from simulator.edges.httpclient import HttpClient, HttpError
-from simulator.edges.trigger.callee import (
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, Hook
+from mqproto.simulator.edges.httpclient import HttpClient, HttpError
+from mqproto.simulator.edges.trigger.callee import (
     Answer,
     Call,
     in_words,
@@ -35,9 +35,9 @@ from simulator.edges.trigger.callee import (
     system_error,
     url_of_http,
 )
-from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Waypoint
-from simulator.edges.trigger.policy import Retries
-from simulator.edges.trigger.signing import signed
+from mqproto.simulator.edges.trigger.judgment import IN_DOUBT, Ending, Waypoint
+from mqproto.simulator.edges.trigger.policy import Retries
+from mqproto.simulator.edges.trigger.signing import signed
 
 RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)
 """5 s, 20 s, 80 s, ... six hours: some two and a half days in all."""

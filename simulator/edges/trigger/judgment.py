@@ -17,14 +17,14 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.durations import Durations
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from mqproto.queues.protection import fingerprint
-from simulator.base.traces.edges import NO_TRACES, EdgeTraces
-from simulator.client import ReceivedMessage
-from simulator.client.envelope import Envelope
-from simulator.edges.history.history import FencedError, HistoryError
-from simulator.edges.trigger.breaker import Breaker
-from simulator.edges.trigger.callee import Answer, Call, Callee, system_error
-from simulator.edges.trigger.detection import Detection, Found
-from simulator.edges.trigger.resolver import Resolution
+from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.edges.history.history import FencedError, HistoryError
+from mqproto.simulator.edges.trigger.breaker import Breaker
+from mqproto.simulator.edges.trigger.callee import Answer, Call, Callee, system_error
+from mqproto.simulator.edges.trigger.detection import Detection, Found
+from mqproto.simulator.edges.trigger.resolver import Resolution
 
 BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"

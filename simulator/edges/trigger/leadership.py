@@ -28,9 +28,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.logfile import appended
-from simulator.command.options import called
-from simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Leader
+from mqproto.simulator.base.logfile import appended
+from mqproto.simulator.command.options import called
+from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Leader
 
 LEASE_S: Final = 10.0
 BEATS: Final = 3

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.edges.trigger.schedule import LEASE_LIMIT
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT
 
 EXPONENT_LIMIT = 100
 BREAKER_LIMIT: Final = 1_000_000

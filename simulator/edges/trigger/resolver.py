@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import trio
 
 from mqproto.edge.exactlyonce import Verdict
-from simulator.edges.httpclient import HttpError
-from simulator.edges.trigger.callee import (
+from mqproto.simulator.edges.httpclient import HttpError
+from mqproto.simulator.edges.trigger.callee import (
     SPARE_THREADS,
     TEMPORARY,
     Call,

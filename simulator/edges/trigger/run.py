@@ -16,22 +16,22 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.base.log import node_log
-from simulator.base.logfile import LogFile
-from simulator.base.program.again import AGAIN, asked_to_end
-from simulator.base.program.collector import seldom_collected
-from simulator.base.program.manager import keep_telling
-from simulator.base.traces.asked import shown
-from simulator.base.traces.starting import edge_traces
-from simulator.client import Client, connect
-from simulator.client.live import as_it_is, those_away
-from simulator.command.options import PATIENCE_S, called, complain, say_why_it_waits
-from simulator.edges.firstfailures import on_screen
-from simulator.edges.forwarding import Forwarding
-from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.httpclient import HttpClient
-from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
-from simulator.edges.trigger.callee import (
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.logfile import LogFile
+from mqproto.simulator.base.program.again import AGAIN, asked_to_end
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.program.manager import keep_telling
+from mqproto.simulator.base.traces.asked import shown
+from mqproto.simulator.base.traces.starting import edge_traces
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.client.live import as_it_is, those_away
+from mqproto.simulator.command.options import PATIENCE_S, called, complain, say_why_it_waits
+from mqproto.simulator.edges.firstfailures import on_screen
+from mqproto.simulator.edges.forwarding import Forwarding
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
+from mqproto.simulator.edges.trigger.callee import (
     Callee,
     Endpoint,
     HttpCallee,
@@ -39,17 +39,17 @@ from simulator.edges.trigger.callee import (
     endpoint,
     url_of_http,
 )
-from simulator.edges.trigger.detection import Detection, scope_of
-from simulator.edges.trigger.hooks import EndHook, Hooks
-from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
-from simulator.edges.trigger.named import function
-from simulator.edges.trigger.policy import Policy
-from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
-from simulator.edges.trigger.signing import secrets_in
-from simulator.edges.trigger.trigger import Trigger
-from simulator.topology import TopologyError, places
-from simulator.topology.places import Place, host_of
-from simulator.topology.resolve import is_bare
+from mqproto.simulator.edges.trigger.detection import Detection, scope_of
+from mqproto.simulator.edges.trigger.hooks import EndHook, Hooks
+from mqproto.simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
+from mqproto.simulator.edges.trigger.named import function
+from mqproto.simulator.edges.trigger.policy import Policy
+from mqproto.simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
+from mqproto.simulator.edges.trigger.signing import secrets_in
+from mqproto.simulator.edges.trigger.trigger import Trigger
+from mqproto.simulator.topology import TopologyError, places
+from mqproto.simulator.topology.places import Place, host_of
+from mqproto.simulator.topology.resolve import is_bare
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -187,9 +187,9 @@ async def _start_metrics(
     Raises:
         UsageError: the address cannot be had.
     """
-    from simulator.base.http.monitoring import Monitored
-    from simulator.edges.metrics.families import Edge, TriggerFigures, of_trigger
-    from simulator.edges.metrics.serving import answer_scrapes
+    from mqproto.simulator.base.http.monitoring import Monitored
+    from mqproto.simulator.edges.metrics.families import Edge, TriggerFigures, of_trigger
+    from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
     edge = Edge(options.name, node, version("mqproto"))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.edges.secretfile import read_secret
+from mqproto.simulator.edges.secretfile import read_secret
 
 PREFIX: Final = "whsec_"
 SIZES: Final = range(24, 65)

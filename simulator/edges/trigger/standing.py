@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from simulator.command.explain import duration
-from simulator.edges.history.documents import Documents
-from simulator.edges.trigger.breaker import Held, state_in
-from simulator.edges.trigger.detection import scope_of
-from simulator.edges.trigger.leadership import has_ended
-from simulator.topology import places
-from simulator.topology.places import Place
+from mqproto.simulator.command.explain import duration
+from mqproto.simulator.edges.history.documents import Documents
+from mqproto.simulator.edges.trigger.breaker import Held, state_in
+from mqproto.simulator.edges.trigger.detection import scope_of
+from mqproto.simulator.edges.trigger.leadership import has_ended
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,21 +32,29 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, UsageError
-from simulator.base.traces.edges import NO_TRACES, EdgeTraces
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
-from simulator.client.envelope import FailureNote
-from simulator.edges.firstfailures import FirstFailures
-from simulator.edges.history.history import FencedError, HistoryError
-from simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
-from simulator.edges.trigger.callee import Callee
-from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.errorcopy import copy_for
-from simulator.edges.trigger.hooks import EndHook
-from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
-from simulator.edges.trigger.leadership import Leadership
-from simulator.edges.trigger.policy import Policy
-from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
-from simulator.node.control import RolledBack
+from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
+from mqproto.simulator.client import (
+    Client,
+    InDoubt,
+    MessageId,
+    NodeUnreachable,
+    ReceivedMessage,
+    Reject,
+    Taken,
+)
+from mqproto.simulator.client.envelope import FailureNote
+from mqproto.simulator.edges.firstfailures import FirstFailures
+from mqproto.simulator.edges.history.history import FencedError, HistoryError
+from mqproto.simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
+from mqproto.simulator.edges.trigger.callee import Callee
+from mqproto.simulator.edges.trigger.detection import Detection
+from mqproto.simulator.edges.trigger.errorcopy import copy_for
+from mqproto.simulator.edges.trigger.hooks import EndHook
+from mqproto.simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
+from mqproto.simulator.edges.trigger.leadership import Leadership
+from mqproto.simulator.edges.trigger.policy import Policy
+from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
+from mqproto.simulator.node.control import RolledBack
 
 PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""

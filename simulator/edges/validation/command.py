@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
-from simulator.base.traces.asked import checked_collector
-from simulator.command.options import (
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.base.traces.asked import checked_collector
+from mqproto.simulator.command.options import (
     DONE,
     ConfigOption,
     DirectoryOption,
@@ -153,12 +153,12 @@ def gateway(
 
     The same once more gives the same id, and is dropped. /openapi.json has all that may be said and answered.
     """
-    from simulator.topology.file import read_address
+    from mqproto.simulator.topology.file import read_address
 
     if supervised:
         end_with_input()
     place = place_of(topology, directory)
-    from simulator.edges.gateway.run import Options, serve
+    from mqproto.simulator.edges.gateway.run import Options, serve
 
     host, port = read_address(listen, "--listen", 8080)
     options = Options(
@@ -391,9 +391,9 @@ def trigger(
     if hook_secrets and not hook:
         raise UsageError("--hook-secrets sign what a URL is told: name it with --hook")
     place = place_of(topology, directory)
-    from simulator.edges.trigger.policy import Policy, Retries
-    from simulator.edges.trigger.run import Options, serve
-    from simulator.topology.file import read_address
+    from mqproto.simulator.edges.trigger.policy import Policy, Retries
+    from mqproto.simulator.edges.trigger.run import Options, serve
+    from mqproto.simulator.topology.file import read_address
 
     options = Options(
         url=url,

@@ -20,21 +20,21 @@ from typing import Final
 
 import trio
 
-from simulator.base.screen import ProgressScreen
-from simulator.client import Client, InDoubt, NodeUnreachable, connect
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.command.story import logs_in, read_step, story_of, told
-from simulator.edges.operators.ends import End, end_of
-from simulator.edges.operators.reading import audited
-from simulator.edges.validation.producer import Handover, Outgoing, Producer
-from simulator.edges.validation.programs import Programs, programs_in
-from simulator.edges.validation.report import EdgesReport, Failed
-from simulator.edges.validation.validator import QUESTIONS, Cue, Validator
-from simulator.faults.links import is_free
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.topology import Topology, load
-from simulator.topology.places import Place
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.base.screen import ProgressScreen
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.command.story import logs_in, read_step, story_of, told
+from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.edges.validation.producer import Handover, Outgoing, Producer
+from mqproto.simulator.edges.validation.programs import Programs, programs_in
+from mqproto.simulator.edges.validation.report import EdgesReport, Failed
+from mqproto.simulator.edges.validation.validator import QUESTIONS, Cue, Validator
+from mqproto.simulator.faults.links import is_free
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
 INVALID: Final = 0.01

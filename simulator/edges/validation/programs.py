@@ -10,8 +10,8 @@ from pathlib import Path
 
 import trio
 
-from simulator.base.logfile import appended
-from simulator.faults.supervisor import READY, READY_TIMEOUT_S, STOP_TIMEOUT_S, NodeError, NodeProcess
+from mqproto.simulator.base.logfile import appended
+from mqproto.simulator.faults.supervisor import READY, READY_TIMEOUT_S, STOP_TIMEOUT_S, NodeError, NodeProcess
 
 
 class Programs:
@@ -32,7 +32,7 @@ class Programs:
             NodeError: it ended instead, or was not ready within 30 s.
         """
         arguments = [*arguments, "--directory", str(self._directory), "--supervised"]
-        return await self.run(name, ["simulator.cli.cli", *arguments])
+        return await self.run(name, ["mqproto.simulator.cli.cli", *arguments])
 
     async def run(self, name: str, arguments: Sequence[str]) -> str:
         """The same of another module that says when it is ready, and ends with its standard input.

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 
-from simulator.base.screen import show_verdict, wide_console
-from simulator.edges.operators.ends import End
-from simulator.edges.validation.producer import Handover, Outgoing
-from simulator.edges.validation.validator import CODE, Cue
+from mqproto.simulator.base.screen import show_verdict, wide_console
+from mqproto.simulator.edges.operators.ends import End
+from mqproto.simulator.edges.validation.producer import Handover, Outgoing
+from mqproto.simulator.edges.validation.validator import CODE, Cue
 
 UNKNOWN_QUEUE: Final = "unknown-queue"
 GATEWAY: Final = "sender gateway"

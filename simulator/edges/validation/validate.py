@@ -21,18 +21,18 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import MqprotoError
-from simulator.client import connect
-from simulator.command.story import Step, logs_in, read_step
-from simulator.edges.operators.ends import End
-from simulator.edges.operators.reading import audited
-from simulator.edges.validation.producer import Handover, Outgoing, Producer
-from simulator.edges.validation.programs import Programs, programs_in
-from simulator.edges.validation.validation import STAGES, Outcome, Scenario, Strike
-from simulator.edges.validation.validator import Validator, scripted
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.topology import QueueDeclaration, Topology, load
-from simulator.topology.places import Place
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.client import connect
+from mqproto.simulator.command.story import Step, logs_in, read_step
+from mqproto.simulator.edges.operators.ends import End
+from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.edges.validation.producer import Handover, Outgoing, Producer
+from mqproto.simulator.edges.validation.programs import Programs, programs_in
+from mqproto.simulator.edges.validation.validation import STAGES, Outcome, Scenario, Strike
+from mqproto.simulator.edges.validation.validator import Validator, scripted
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.topology import QueueDeclaration, Topology, load
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
 
 SENDER, DESTINATION, QUEUE, ERRORS, IN_DOUBT = "sender", "destination", "orders", "errors", "in-doubt"
 PLACE: Final = f"{DESTINATION}%5C{QUEUE}"

@@ -23,8 +23,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from mqproto.base.errors import UsageError
-from simulator.base.screen import plain_table, wide_console
-from simulator.edges.validation.validator import Cue
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.edges.validation.validator import Cue
 
 STAGES: Final[dict[str, str]] = {
     "accepted": "messages that the first queue manager has accepted",
@@ -110,7 +110,7 @@ class Scenario:
 
 def shipped() -> list[str]:
     """The names of the scenarios that come with mqproto."""
-    folder = resources.files("simulator.edges.validation") / "scenarios"
+    folder = resources.files("mqproto.simulator.edges.validation") / "scenarios"
     names = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
@@ -128,7 +128,7 @@ def load(name_or_path: str) -> Scenario:
         text = path.read_text("utf-8")
     elif name_or_path in shipped():
         text = (
-            resources.files("simulator.edges.validation") / "scenarios" / f"{name_or_path}.toml"
+            resources.files("mqproto.simulator.edges.validation") / "scenarios" / f"{name_or_path}.toml"
         ).read_text("utf-8")
     else:
         raise UsageError(f"no scenario {name_or_path}; there are: {', '.join(shipped())}")

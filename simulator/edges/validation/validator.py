@@ -17,8 +17,8 @@ from typing import Final
 import trio
 
 from mqproto.base.words import Word
-from simulator.base.http.server import Answer, BodyLost, Fault, Limits, Request, Server
-from simulator.base.log import node_log
+from mqproto.simulator.base.http.server import Answer, BodyLost, Fault, Limits, Request, Server
+from mqproto.simulator.base.log import node_log
 
 BODY_LIMIT_BYTES: Final = 2**20
 """A client that sends more is not the trigger."""

@@ -4,7 +4,7 @@ It takes orders on its standard input, a line of JSON for each, and answers each
 take no more of a core than SHARE: they run on the machine of those whom they attack, and what they take is not what
 an attack costs a node. Before an attack they rehearse it: they make cases and send none, at the same share.
 
-    python -m simulator.fuzz.hostile.attackers
+    python -m mqproto.simulator.fuzz.hostile.attackers
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final
 import msgspec
 import trio
 
+from mqproto.simulator.fuzz.peer.attack import Attack
+from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
+from mqproto.simulator.fuzz.peer.lines import COUNTS, Place
+from mqproto.simulator.fuzz.tactics.cases import Case
+from mqproto.simulator.fuzz.tactics.outofturn import STRANGERS, TACTICS
+from mqproto.simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, identity_of
 from mqproto.wire import Guid, guid_from_text
-from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
-from simulator.fuzz.peer.lines import COUNTS, Place
-from simulator.fuzz.tactics.cases import Case
-from simulator.fuzz.tactics.outofturn import STRANGERS, TACTICS
-from simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, identity_of
 
 SHARE: Final = 0.4
 """Of one core, for all attackers together."""
@@ -227,7 +227,7 @@ class Attackers:
 @asynccontextmanager
 async def attackers() -> AsyncIterator[Attackers]:
     """A process that attacks, ended at the end."""
-    command = [sys.executable, "-m", "simulator.fuzz.hostile.attackers"]
+    command = [sys.executable, "-m", "mqproto.simulator.fuzz.hostile.attackers"]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Attackers(process)

@@ -16,14 +16,14 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.client import Client, connect
-from simulator.demo.consumer import Consumer
-from simulator.demo.producer import Producer
-from simulator.demo.workload import Sizes, orders
-from simulator.faults.proof import Received, Sent
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.topology import Node, Topology, parse
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.demo.consumer import Consumer
+from mqproto.simulator.demo.producer import Producer
+from mqproto.simulator.demo.workload import Sizes, orders
+from mqproto.simulator.faults.proof import Received, Sent
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.topology import Node, Topology, parse
 
 SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 OPEN_QUEUES: Final = ("inbox", "bids")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.fuzz.hostile.chain import ATTACKERS
-from simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.hostile.chain import ATTACKERS
+from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 
 KNOWN: Final = (
     "a cold list of queues",

@@ -15,18 +15,18 @@ from typing import Final
 import trio
 from msgspec.structs import replace as replace_fields
 
+from mqproto.simulator.base.logfile import LIMIT_BYTES
+from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.client import NodeUnreachable
+from mqproto.simulator.faults.proof import compare, delays_ms, percentile
+from mqproto.simulator.faults.supervisor import NodeError, NodeProcess
+from mqproto.simulator.fuzz.hostile.attackers import Attackers, Order
+from mqproto.simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
+from mqproto.simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
+from mqproto.simulator.fuzz.hostile.verdict import Figures, Ordeal
+from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
-from simulator.base.logfile import LIMIT_BYTES
-from simulator.base.processes import PROC, RESET_PEAK, memory_of
-from simulator.base.randomness import chance
-from simulator.client import NodeUnreachable
-from simulator.faults.proof import compare, delays_ms, percentile
-from simulator.faults.supervisor import NodeError, NodeProcess
-from simulator.fuzz.hostile.attackers import Attackers, Order
-from simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
-from simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
-from simulator.fuzz.hostile.verdict import Figures, Ordeal
-from simulator.topology import Node
 
 ALONE_SHARE: Final = 0.5
 """For how long the load is alone first, of the attack's time."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from simulator.base.screen import plain_table, show_verdict, wide_console
-from simulator.fuzz.hostile.verdict import (
+from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
+from mqproto.simulator.fuzz.hostile.verdict import (
     LEAST_SHARE,
     LOG_LIMIT_BYTES,
     MB,
@@ -14,7 +14,7 @@ from simulator.fuzz.hostile.verdict import (
     Ordeal,
     Report,
 )
-from simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 
 
 def show_report(report: Report) -> None:

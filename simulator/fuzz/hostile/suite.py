@@ -12,12 +12,12 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.fuzz.hostile.attackers import Attackers, attackers
-from simulator.fuzz.hostile.chain import Chain, running, topology_of
-from simulator.fuzz.hostile.plan import PLAIN_SHARE, Form, Plan
-from simulator.fuzz.hostile.round import Round
-from simulator.fuzz.hostile.verdict import Ordeal, Report
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.hostile.attackers import Attackers, attackers
+from mqproto.simulator.fuzz.hostile.chain import Chain, running, topology_of
+from mqproto.simulator.fuzz.hostile.plan import PLAIN_SHARE, Form, Plan
+from mqproto.simulator.fuzz.hostile.round import Round
+from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 
 LONGER: Final = 3
 """How many times as long an attack is repeated in which too little came."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from simulator.fuzz.hostile.attackers import Spent
+from mqproto.simulator.fuzz.hostile.attackers import Spent
 
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.parser.judges import BURST, Broken, place
 from mqproto.wire import (
     BaseHeader,
     Packet,
@@ -36,7 +37,6 @@ from mqproto.wire.codec import check_or_refuse, decode_or_refuse
 from mqproto.wire.glance import user_flags
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from mqproto.wire.schema.refused import REFUSALS
-from simulator.fuzz.parser.judges import BURST, Broken, place
 
 FIRST: Final = 16
 """How many packets of each way through the codec are read by construct, too."""

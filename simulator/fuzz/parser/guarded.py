@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
+from mqproto.simulator.fuzz.parser.judges import Broken
 from mqproto.turn.guard import WEAK_CIPHERS, ProtectionError
 from mqproto.wire import MessageClass, UserMessage, decode_packet
-from simulator.fuzz.parser.judges import Broken
 
 if TYPE_CHECKING:
     from mqproto.security import KeyGuard

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from mqproto.base.errors import UsageError
-from simulator.edges.trigger.named import find, function
-from simulator.fuzz.parser.bounds import TookTooLong
+from mqproto.simulator.edges.trigger.named import find, function
+from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
 """How many mutations of one packet in a row, as what can be done to it is found out once."""

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from simulator.fuzz.mutations import Mutant, counted, mutants, mutate
-from simulator.fuzz.parser.seeds import generated
+from mqproto.simulator.fuzz.mutations import Mutant, counted, mutants, mutate
+from mqproto.simulator.fuzz.parser.seeds import generated
 
 LARGEST_WRITING: Final = 65_536
 """Larger ones are cut: what grows without end is seen at this size, too."""

@@ -16,13 +16,13 @@ from time import process_time
 from typing import Any, Final
 
 from mqproto.base.errors import UsageError
-from simulator.base.randomness import chance
-from simulator.fuzz.findings import Finding, Findings
-from simulator.fuzz.minimise import minimised_packet
-from simulator.fuzz.mutations import Mutant, counted
-from simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
-from simulator.fuzz.parser.codec import OwnCodec
-from simulator.fuzz.parser.judges import (
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.findings import Finding, Findings
+from mqproto.simulator.fuzz.minimise import minimised_packet
+from mqproto.simulator.fuzz.mutations import Mutant, counted
+from mqproto.simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
+from mqproto.simulator.fuzz.parser.codec import OwnCodec
+from mqproto.simulator.fuzz.parser.judges import (
     DEFAULT_EXPECTED,
     Foreign,
     Judge,
@@ -31,10 +31,10 @@ from simulator.fuzz.parser.judges import (
     find_function,
     group_of,
 )
-from simulator.fuzz.parser.material import Material, Packets
-from simulator.fuzz.parser.program import Program
-from simulator.fuzz.parser.readers import TARGETS
-from simulator.fuzz.parser.seeds import a_ping, examples, from_files
+from mqproto.simulator.fuzz.parser.material import Material, Packets
+from mqproto.simulator.fuzz.parser.program import Program
+from mqproto.simulator.fuzz.parser.readers import TARGETS
+from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files
 
 CORPUS: Final = 512
 """How many packets that took a new way are kept to be mutated further."""

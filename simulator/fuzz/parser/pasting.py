@@ -8,12 +8,12 @@ import random
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from captures.files.pasted import read_pasted
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.pasted import read_pasted
+from mqproto.simulator.command import show
+from mqproto.simulator.fuzz.parser.judges import Broken
+from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, generated
 from mqproto.wire import inspect_stream
-from simulator.command import show
-from simulator.fuzz.parser.judges import Broken
-from simulator.fuzz.parser.seeds import a_ping, examples, generated
 
 SHOWN: Final = 8
 """How many packets of a stream are looked at: each takes construct a millisecond."""

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.parser.judges import Broken
+from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
 """What the sanitizers of C compilers say; they end a program by a status that it may have for a refusal, too."""

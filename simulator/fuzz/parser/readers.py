@@ -38,10 +38,10 @@ from mqproto.bodies import (
 )
 from mqproto.bodies.automation import BY_NAME, BY_NUMBER, VT_EMPTY
 from mqproto.bodies.objects import BINARY_FORMATTER
-from simulator.fuzz.parser import guarded, pasting
-from simulator.fuzz.parser.judges import BURST, Broken
-from simulator.fuzz.parser.material import Material, Packets, Writings
-from simulator.fuzz.parser.seeds import generated
+from mqproto.simulator.fuzz.parser import guarded, pasting
+from mqproto.simulator.fuzz.parser.judges import BURST, Broken
+from mqproto.simulator.fuzz.parser.material import Material, Packets, Writings
+from mqproto.simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
 """Of a reason what differs from body to body."""

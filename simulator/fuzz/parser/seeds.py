@@ -8,11 +8,14 @@ from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from captures.files.frame import CaptureError
-from captures.files.pasted import INPUT_LIMIT_BYTES
-from captures.files.pcap import MAGICS
-from captures.packets import read_packets
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import CaptureError
+from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES
+from mqproto.captures.files.pcap import MAGICS
+from mqproto.captures.packets import read_packets
+from mqproto.simulator.command.show import read_source
+from mqproto.simulator.fuzz.parser.codec import way_of
+from mqproto.simulator.fuzz.parser.judges import place
 from mqproto.wire import (
     DebugHeader,
     FinalAckBody,
@@ -49,9 +52,6 @@ from mqproto.wire.codec import decode_or_refuse
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
-from simulator.command.show import read_source
-from simulator.fuzz.parser.codec import way_of
-from simulator.fuzz.parser.judges import place
 
 ALIKE: Final = 8
 """How many packets with the same headers are taken from what somebody brings along."""

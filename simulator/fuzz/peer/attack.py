@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, suppress
 
 import trio
 
-from simulator.fuzz.peer.conduct import Fault
-from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
-from simulator.fuzz.tactics.cases import Act, Case, Step
+from mqproto.simulator.fuzz.peer.conduct import Fault
+from mqproto.simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 Watch = Callable[[], Awaitable[Fault | None]]
 """Sees whether others are served, and says what is wrong if they are not."""

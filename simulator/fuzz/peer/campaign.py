@@ -15,18 +15,18 @@ from typing import Any, Final
 
 import trio
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.findings import Findings
+from mqproto.simulator.fuzz.peer.attack import Attack
+from mqproto.simulator.fuzz.peer.canary import a_canary
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.draw import draw_case
+from mqproto.simulator.fuzz.peer.investigation import OWN, Investigation
+from mqproto.simulator.fuzz.peer.lines import Place, never
+from mqproto.simulator.fuzz.peer.process import Process
+from mqproto.simulator.fuzz.tactics.cases import Case
+from mqproto.simulator.fuzz.tactics.talk import Target
 from mqproto.wire import NULL_GUID
-from simulator.base.randomness import chance
-from simulator.fuzz.findings import Findings
-from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.canary import a_canary
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.draw import draw_case
-from simulator.fuzz.peer.investigation import OWN, Investigation
-from simulator.fuzz.peer.lines import Place, never
-from simulator.fuzz.peer.process import Process
-from simulator.fuzz.tactics.cases import Case
-from simulator.fuzz.tactics.talk import Target
 
 CHECK_S: Final = 0.1
 """From one look at the canary to the next."""

@@ -10,11 +10,11 @@ from typing import Final
 
 import trio
 
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Line, Place, connected, elsewhere, never
-from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.packets import connection_request
-from simulator.fuzz.tactics.talk import NUMBERS_EACH, Talk, Target, identity_of
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.lines import Line, Place, connected, elsewhere, never
+from mqproto.simulator.fuzz.tactics.cases import Act
+from mqproto.simulator.fuzz.tactics.packets import connection_request
+from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, Talk, Target, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
 """How many messages go through one session; then the next begins, so that the peer has to accept that, too."""

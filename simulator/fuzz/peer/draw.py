@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from simulator.base.randomness import chance
-from simulator.fuzz.mutations import Edit, plan_of
-from simulator.fuzz.tactics.cases import Case
-from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.tactics.packets import MESSAGES, message_of
-from simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.mutations import Edit, plan_of
+from mqproto.simulator.fuzz.tactics.cases import Case
+from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
+from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
+from mqproto.simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 
 AIMED_EVERY: Final = 3
 """Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""

@@ -9,14 +9,14 @@ from typing import Final
 
 import trio
 
+from mqproto.simulator.fuzz.findings import Finding, Findings
+from mqproto.simulator.fuzz.peer.attack import Attack
+from mqproto.simulator.fuzz.peer.canary import Canary
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.lines import Place
+from mqproto.simulator.fuzz.peer.smaller import calm, changed_fields, described, smaller
+from mqproto.simulator.fuzz.tactics.cases import Case, case_as_how, joined
 from mqproto.wire import Guid
-from simulator.fuzz.findings import Finding, Findings
-from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.canary import Canary
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Place
-from simulator.fuzz.peer.smaller import calm, changed_fields, described, smaller
-from simulator.fuzz.tactics.cases import Case, case_as_how, joined
 
 AGAIN_S: Final = 0.05
 """From one try to reach a peer that has crashed to the next."""

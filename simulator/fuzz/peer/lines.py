@@ -13,9 +13,9 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.base.sockets import RESET_ON_CLOSE
+from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 from mqproto.wire import Guid, decode_ping
-from simulator.base.sockets import RESET_ON_CLOSE
-from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024

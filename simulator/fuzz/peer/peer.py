@@ -13,18 +13,18 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.command.probe import target as read_target
+from mqproto.simulator.fuzz.findings import Finding
+from mqproto.simulator.fuzz.peer.attack import Attack
+from mqproto.simulator.fuzz.peer.campaign import Campaign, Plan, Report
+from mqproto.simulator.fuzz.peer.canary import a_canary
+from mqproto.simulator.fuzz.peer.conduct import Fault
+from mqproto.simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
+from mqproto.simulator.fuzz.peer.process import Process
+from mqproto.simulator.fuzz.tactics.cases import FUZZ, case_from_how
+from mqproto.simulator.fuzz.tactics.packets import PRESENTED, connection_request
+from mqproto.simulator.fuzz.tactics.talk import Target
 from mqproto.wire import NULL_GUID, Guid, guid_from_text, guid_text
-from simulator.command.probe import target as read_target
-from simulator.fuzz.findings import Finding
-from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.campaign import Campaign, Plan, Report
-from simulator.fuzz.peer.canary import a_canary
-from simulator.fuzz.peer.conduct import Fault
-from simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
-from simulator.fuzz.peer.process import Process
-from simulator.fuzz.tactics.cases import FUZZ, case_from_how
-from simulator.fuzz.tactics.packets import PRESENTED, connection_request
-from simulator.fuzz.tactics.talk import Target
 
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 

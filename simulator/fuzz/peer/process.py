@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
 
 MB: Final = 2**20
 

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
-from simulator.fuzz.minimise import minimised
-from simulator.fuzz.mutations import fields_of
-from simulator.fuzz.tactics.cases import Act, Case, Step
+from mqproto.simulator.fuzz.minimise import minimised
+from mqproto.simulator.fuzz.mutations import fields_of
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 TRIES: Final = 400
 SHOWN_EDITS: Final = 4

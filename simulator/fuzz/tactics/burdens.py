@@ -9,6 +9,18 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from mqproto.simulator.fuzz.tactics.cases import Act
+from mqproto.simulator.fuzz.tactics.packets import (
+    ASKS_ALL,
+    IDENTITY,
+    a_message,
+    direct_names,
+    secured,
+    transaction,
+    with_soap,
+    with_values,
+)
+from mqproto.simulator.fuzz.tactics.talk import Tactic, Talk, described
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     MultiQueueFormatHeader,
@@ -21,18 +33,6 @@ from mqproto.wire import (
 from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.multiqueue import MAXIMUM_ELEMENTS
 from mqproto.wire.layouts.user import UserHeader
-from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.packets import (
-    ASKS_ALL,
-    IDENTITY,
-    a_message,
-    direct_names,
-    secured,
-    transaction,
-    with_soap,
-    with_values,
-)
-from simulator.fuzz.tactics.talk import Tactic, Talk, described
 
 BODY_BYTES: Final = MAXIMUM_PACKET_SIZE - 4_096
 LARGE: Final = 2

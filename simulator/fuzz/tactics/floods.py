@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from mqproto.simulator.fuzz.tactics.packets import WORD, a_message, message_of, transaction
+from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 from mqproto.wire import MAXIMUM_PACKET_SIZE, ConnectionParameters, encode_packet, session_ack
-from simulator.fuzz.tactics.packets import WORD, a_message, message_of, transaction
-from simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 
 SESSIONS: Final = 60
 """More than one host may have open."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
+from mqproto.simulator.fuzz.tactics.packets import WINDOW, LastSent, a_message, acknowledgment, transaction
 from mqproto.wire import Guid, MessageClass, Packet, SessionHeader, UserMessage, session_ack
-from simulator.fuzz.tactics.packets import WINDOW, LastSent, a_message, acknowledgment, transaction
 
 FORGED: Final = b"forged"
 """The body of what no application may ever be given."""

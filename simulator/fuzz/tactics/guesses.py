@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
-from mqproto.wire.acknowledgment import ORDER_QUEUE
-from simulator.fuzz.tactics.forgeries import (
+from mqproto.simulator.fuzz.tactics.forgeries import (
     FAR,
     Speaker,
     confirms_orders,
@@ -22,7 +20,7 @@ from simulator.fuzz.tactics.forgeries import (
     uses_up_identifiers,
     uses_up_numbers,
 )
-from simulator.fuzz.tactics.packets import (
+from mqproto.simulator.fuzz.tactics.packets import (
     IDENTITY,
     LIVES_S,
     NUMBER,
@@ -31,7 +29,9 @@ from simulator.fuzz.tactics.packets import (
     a_message,
     transaction,
 )
-from simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
+from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
+from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 
 NUMBERS: Final = range(16, 24)
 """Of private queues, as a queue manager numbers its first ones."""

@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from mqproto.simulator.fuzz.tactics.packets import (
+    connection_request,
+    direct_names,
+    proposal,
+    secured,
+    with_soap,
+    with_values,
+)
 from mqproto.wire import (
     DebugHeader,
     Guid,
@@ -29,14 +37,6 @@ from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.internal import InternalHeader
 from mqproto.wire.layouts.ping import Ping
 from mqproto.wire.layouts.user import UserHeader
-from simulator.fuzz.tactics.packets import (
-    connection_request,
-    direct_names,
-    proposal,
-    secured,
-    with_soap,
-    with_values,
-)
 
 WRAPS_DOUBLED: Final = 0x8000_0004
 WRAPS_ALIGNED: Final = 0xFFFF_FFFD

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, encode_packet, encode_ping, session_ack
-from simulator.fuzz.mutations import mutate
-from simulator.fuzz.tactics.burdens import BURDENS
-from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.floods import FLOODS
-from simulator.fuzz.tactics.guesses import FORGERIES, acknowledges_a_sequence
-from simulator.fuzz.tactics.packets import (
+from mqproto.simulator.fuzz.mutations import mutate
+from mqproto.simulator.fuzz.tactics.burdens import BURDENS
+from mqproto.simulator.fuzz.tactics.cases import Act
+from mqproto.simulator.fuzz.tactics.floods import FLOODS
+from mqproto.simulator.fuzz.tactics.guesses import FORGERIES, acknowledges_a_sequence
+from mqproto.simulator.fuzz.tactics.packets import (
     IDENTITY,
     MESSAGES,
     NUMBER_MARK,
@@ -31,7 +30,8 @@ from simulator.fuzz.tactics.packets import (
     message_of,
     transaction,
 )
-from simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
+from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
+from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, encode_packet, encode_ping, session_ack
 
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
 HALF_OPEN: Final = 60

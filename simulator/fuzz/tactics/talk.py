@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqproto.wire import NULL_GUID, Guid, SessionHeader, encode_packet, session_ack, with_session_header
-from mqproto.wire.glance import is_recoverable
-from simulator.base.randomness import chance
-from simulator.fuzz.mutations import mutate
-from simulator.fuzz.tactics.cases import Act, Case, Step
-from simulator.fuzz.tactics.packets import (
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.mutations import mutate
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
+from mqproto.simulator.fuzz.tactics.packets import (
     IDENTITY,
     MESSAGES,
     NUMBER_MARK,
@@ -23,6 +21,8 @@ from simulator.fuzz.tactics.packets import (
     message_of,
     proposal,
 )
+from mqproto.wire import NULL_GUID, Guid, SessionHeader, encode_packet, session_ack, with_session_header
+from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
 """How many queue managers we are in turn: a peer remembers each, and the sequences that it began."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.clients.credentials import Credentials
 
 EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"

@@ -20,20 +20,20 @@ from mqproto.neighbours.peerstatus import MetStatus, PeerStatus, SessionStatus
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of, host_group
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
+from mqproto.simulator.node.indoubt import lists_of
+from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.node.room import Room
+from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import QueueDeclaration
+from mqproto.simulator.topology.directory import Directory, as_the_core_has_it, known_as
+from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
+from mqproto.simulator.topology.resolve import is_bare
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
-from simulator.node.clock import Clock
-from simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
-from simulator.node.indoubt import lists_of
-from simulator.node.received import MessageId
-from simulator.node.room import Room
-from simulator.security.guarding import NO_LIBRARIES, NodeGuard
-from simulator.storage import Store
-from simulator.topology import QueueDeclaration
-from simulator.topology.directory import Directory, as_the_core_has_it, known_as
-from simulator.topology.nodes import FIRST_IDENTIFIER
-from simulator.topology.resolve import is_bare
 
 ALL: Final = 2**40
 """More messages than a queue manager has in memory."""

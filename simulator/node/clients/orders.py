@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.node import control
-from simulator.node.clients.deeds import Deeds
-from simulator.node.clients.operators import Operators
-from simulator.node.control import Operation
-from simulator.topology.directory import Directory
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.node.clients.operators import Operators
+from mqproto.simulator.node.control import Operation
+from mqproto.simulator.topology.directory import Directory
 
 Order = control.Hold | control.Block | control.Peer | control.OneQueue | control.SendBack | control.QueueWish
 

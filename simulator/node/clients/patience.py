@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from simulator.node.turns import Alarm
+from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
 """How many deadlines of receives that have ended are kept, as they pass by themselves."""

@@ -27,8 +27,8 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.edge.operations import Answer, Performer
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.simulator.node.control import BIRTH_BYTES, LASTING_KEPT_DAYS, PROFILE, InDoubt
 from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
-from simulator.node.control import BIRTH_BYTES, LASTING_KEPT_DAYS, PROFILE, InDoubt
 
 KEPT_S: Final = 600
 """How long a node waits for an invoker whose connection broke."""

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.node.control import Operation
-from simulator.topology import places
+from mqproto.simulator.node.control import Operation
+from mqproto.simulator.topology import places
 
 BACKLOG: Final = 16
 LOOKS: Final = frozenset(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from simulator.node.clients.credentials import Credentials
-from simulator.node.control import Receiver
+from mqproto.simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.control import Receiver
 
 LISTED: Final = 100
 """How many are told of at once: those with the most messages that they did not settle, and then the first."""

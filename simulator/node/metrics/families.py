@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from prometheus_client import Metric, ProcessCollector
 
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.simulator.base.http.metrics import Spread, counter, gauge, histogram, histograms, label_of
 from mqproto.wire import MessageClass
-from simulator.base.http.metrics import Spread, counter, gauge, histogram, histograms, label_of
 
 LOCAL_LISTED: Final = 500
 """Of how many queues of its own a node tells one by one: those in which the most is. Of outgoing ones and of sessions

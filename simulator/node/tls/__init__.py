@@ -4,8 +4,8 @@ certificates.py reads the files and says who has shown what, wire.py is a socket
 what those cost us who have not shown anything yet.
 """
 
-from simulator.node.tls.certificates import Certificates, certificates_of
-from simulator.node.tls.handshakes import Handshakes
-from simulator.node.tls.wire import TlsConnection, TlsError, TlsSocket
+from mqproto.simulator.node.tls.certificates import Certificates, certificates_of
+from mqproto.simulator.node.tls.handshakes import Handshakes
+from mqproto.simulator.node.tls.wire import TlsConnection, TlsError, TlsSocket
 
 __all__ = ["Certificates", "Handshakes", "TlsConnection", "TlsError", "TlsSocket", "certificates_of"]

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.node.tls.wire import NOT_PINNED, TlsError, TlsSocket, explained
+from mqproto.simulator.topology import Node, Tls, Topology
 from mqproto.wire.guid import Guid
-from simulator.node.tls.wire import NOT_PINNED, TlsError, TlsSocket, explained
-from simulator.topology import Node, Tls, Topology
 
 PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE-----", re.DOTALL)
 PEM_LIMIT_BYTES: Final = 2**20

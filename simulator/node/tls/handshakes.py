@@ -14,11 +14,11 @@ from typing import Final
 import trio
 
 from mqproto.routing.peers import host_group
+from mqproto.simulator.node.connection import end_of
+from mqproto.simulator.node.tls.certificates import Certificates
+from mqproto.simulator.node.tls.wire import NOT_PINNED, TlsError, TlsSocket
 from mqproto.turn.effects import Note
 from mqproto.wire.guid import Guid
-from simulator.node.connection import end_of
-from simulator.node.tls.certificates import Certificates
-from simulator.node.tls.wire import NOT_PINNED, TlsError, TlsSocket
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 import trio
 
-from simulator.node.connection import Connection
+from mqproto.simulator.node.connection import Connection
 
 PIECE_BYTES: Final = 64 * 1024
 """What is encrypted, or read, at a time; a connection holds about as much each way."""

@@ -6,10 +6,10 @@ backup.py copies the moment, export.py has its messages as text; repair.py write
 one. adopt.py is for a store that was copied or moved to another place.
 """
 
-from simulator.storage.care.adopt import adopt_moved, set_aside_copied
-from simulator.storage.care.backup import BackUp, back_up
-from simulator.storage.care.repair import Repaired, repair
-from simulator.storage.care.salvage import Salvage, salvaged
+from mqproto.simulator.storage.care.adopt import adopt_moved, set_aside_copied
+from mqproto.simulator.storage.care.backup import BackUp, back_up
+from mqproto.simulator.storage.care.repair import Repaired, repair
+from mqproto.simulator.storage.care.salvage import Salvage, salvaged
 
 __all__ = [
     "BackUp",

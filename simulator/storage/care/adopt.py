@@ -8,13 +8,13 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from mqproto.simulator.base.storeerrors import DamageError, StoreError, explained
+from mqproto.simulator.storage.care.reading import finding_of_log, opened
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.store import Store
+from mqproto.simulator.storage.witnesses.life import life_path
 from mqproto.turn.effects import NewLife
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
-from simulator.base.storeerrors import DamageError, StoreError, explained
-from simulator.storage.care.reading import finding_of_log, opened
-from simulator.storage.files import Files
-from simulator.storage.store import Store
-from simulator.storage.witnesses.life import life_path
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:

@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from simulator.base.storeerrors import ADVICE, StoreError, explained, repair_advice
-from simulator.storage.base import Mark, Tables
-from simulator.storage.care.repair import brought
-from simulator.storage.care.salvage import Salvage, salvaged
-from simulator.storage.files import Files
-from simulator.storage.opening.complete import see_that_all_is_there
-from simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.base.storeerrors import ADVICE, StoreError, explained, repair_advice
+from mqproto.simulator.storage.base import Mark, Tables
+from mqproto.simulator.storage.care.repair import brought
+from mqproto.simulator.storage.care.salvage import Salvage, salvaged
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.opening.complete import see_that_all_is_there
+from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {
     **ADVICE,

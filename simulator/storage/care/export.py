@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from captures.decode.row import message_columns
 from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.captures.decode.row import message_columns
+from mqproto.simulator.storage.care.salvage import Salvage
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind
 from mqproto.wire import UserMessage, decode_message
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
-from simulator.storage.care.salvage import Salvage
-from simulator.storage.tables import LAST_POSITION
 
 VERSION: Final = 1
 NO_LINE: Final = "it is no line of `mqproto store export`"

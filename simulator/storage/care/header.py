@@ -16,8 +16,8 @@ from pathlib import Path
 from struct import pack_into, unpack_from
 from typing import Final
 
-from simulator.storage.files import PAGE_BYTES
-from simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
+from mqproto.simulator.storage.files import PAGE_BYTES
+from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, SCHEMA
 
 MAGIC: Final = b"SQLite format 3\0"
 HEADER_BYTES: Final = 100

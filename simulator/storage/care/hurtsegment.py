@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from mqproto.turn.effects import Writes
-from simulator.storage.records import decoded
-from simulator.storage.segments import (
+from mqproto.simulator.storage.records import decoded
+from mqproto.simulator.storage.segments import (
     HEAD,
     HEADER,
     NUMBER,
@@ -18,6 +17,7 @@ from simulator.storage.segments import (
     SegmentName,
     named,
 )
+from mqproto.turn.effects import Writes
 
 
 class Salvaged(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple, Self
 
+from mqproto.simulator.storage.recent import Recent
 from mqproto.turn.effects import MessageRow, Writes
-from simulator.storage.recent import Recent
 
 
 class Logged(NamedTuple):

@@ -7,12 +7,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage.files import LOG_HEADER_BYTES, Files
+from mqproto.simulator.storage.segments import SegmentName, explained_file, segments_of
+from mqproto.simulator.storage.witnesses.sqlitelog import Salts, log_path, trouble_with
+from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness_path
 from mqproto.wire.guid import NULL_GUID, Guid
-from simulator.base.storeerrors import StoreError
-from simulator.storage.files import LOG_HEADER_BYTES, Files
-from simulator.storage.segments import SegmentName, explained_file, segments_of
-from simulator.storage.witnesses.sqlitelog import Salts, log_path, trouble_with
-from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
 ATTEMPTS: Final = 20
 """So often the moment is chosen anew because the node has written what was looked at meanwhile."""

@@ -10,15 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mqproto.simulator.base.storeerrors import StoreError, explained
+from mqproto.simulator.storage.base import Mark, Tables
+from mqproto.simulator.storage.care.salvage import Salvage, salvaged
+from mqproto.simulator.storage.checksums import whole_rows
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.recent import Recent, Size
+from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
+from mqproto.simulator.storage.witnesses.witness import Said, Witness
 from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
-from simulator.base.storeerrors import StoreError, explained
-from simulator.storage.base import Mark, Tables
-from simulator.storage.care.salvage import Salvage, salvaged
-from simulator.storage.checksums import whole_rows
-from simulator.storage.files import Files
-from simulator.storage.recent import Recent, Size
-from simulator.storage.tables import LAST_POSITION, keys_of
-from simulator.storage.witnesses.witness import Said, Witness
 
 BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"

@@ -18,6 +18,20 @@ from heapq import merge
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from mqproto.simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
+from mqproto.simulator.storage.base import Mark, made_counter, made_mark, made_queue
+from mqproto.simulator.storage.care.header import mended
+from mqproto.simulator.storage.care.hurtsegment import HurtSegment
+from mqproto.simulator.storage.care.logged import Logged
+from mqproto.simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, log_at, opened
+from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.loading import made_outcome
+from mqproto.simulator.storage.opening.complete import see_that_all_is_there
+from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
+from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
+from mqproto.simulator.storage.witnesses.sqlitelog import log_path
+from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness_path
 from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
@@ -30,20 +44,6 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import ADVICE, DamageError, StoreError, explained, primary_code
-from simulator.storage.base import Mark, made_counter, made_mark, made_queue
-from simulator.storage.care.header import mended
-from simulator.storage.care.hurtsegment import HurtSegment
-from simulator.storage.care.logged import Logged
-from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, log_at, opened
-from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
-from simulator.storage.files import Files
-from simulator.storage.loading import made_outcome
-from simulator.storage.opening.complete import see_that_all_is_there
-from simulator.storage.segments import explained_file, segment_path, segments_of
-from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
-from simulator.storage.witnesses.sqlitelog import log_path
-from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
 LAST_KEY: Final = 2**63 - 1
 FAILURES: Final = 20_000

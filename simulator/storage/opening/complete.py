@@ -6,8 +6,8 @@ import sqlite3
 from functools import cache
 from typing import Any, Final
 
-from simulator.base.storeerrors import DamageError
-from simulator.storage.tables import COUNTED, SCHEMA, keys_of
+from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.storage.tables import COUNTED, SCHEMA, keys_of
 
 SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 FOUND: Final = (

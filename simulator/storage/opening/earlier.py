@@ -9,13 +9,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from mqproto.turn.effects import Writes
-from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import DamageError
-from simulator.storage.checksums import message_checksum, row_checksum
-from simulator.storage.files import Files
-from simulator.storage.records import decoded
-from simulator.storage.segments import (
+from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.storage.checksums import message_checksum, row_checksum
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.records import decoded
+from mqproto.simulator.storage.segments import (
     MAGIC,
     NUMBER,
     FoundSegment,
@@ -25,9 +23,11 @@ from simulator.storage.segments import (
     explained_file,
     segments_of,
 )
-from simulator.storage.tables import LAYOUT, SCHEMA
-from simulator.storage.witnesses.sqlitelog import Salts
-from simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.storage.tables import LAYOUT, SCHEMA
+from mqproto.simulator.storage.witnesses.sqlitelog import Salts
+from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.turn.effects import Writes
+from mqproto.wire.guid import Guid
 
 EARLIER_LAYOUT: Final = 4
 EARLIER_VERSION: Final = 1

@@ -25,12 +25,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from mqproto.simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
+from mqproto.simulator.storage.files import DRAFT, NO_FILE, Files
+from mqproto.simulator.storage.segments import DamagedFileError, explained_file
+from mqproto.simulator.storage.witnesses.life import NOWHERE, Cause, Home, Known, LifeFile, home_of, life_path
 from mqproto.turn.effects import LIFE, NewLife
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
-from simulator.storage.files import DRAFT, NO_FILE, Files
-from simulator.storage.segments import DamagedFileError, explained_file
-from simulator.storage.witnesses.life import NOWHERE, Cause, Home, Known, LifeFile, home_of, life_path
 
 CIRCLE: Final = 2**32
 """How many MessageIDs there are."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
+from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.segments import damaged, explained_file, store_of
+from mqproto.simulator.storage.witnesses.sectors import Sectors, said_in
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, DiskFullError, StoreError
-from simulator.storage.files import Files
-from simulator.storage.segments import damaged, explained_file, store_of
-from simulator.storage.witnesses.sectors import Sectors, said_in
 
 MAGIC: Final = b"mqprolif"
 PATH_BYTES: Final = 320

@@ -7,8 +7,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, Self
 
-from simulator.storage.files import Files, LogFile, made
-from simulator.storage.segments import FULL, SECTOR_BYTES, damaged, explained_file
+from mqproto.simulator.storage.files import Files, LogFile, made
+from mqproto.simulator.storage.segments import FULL, SECTOR_BYTES, damaged, explained_file
 
 CHECKSUM: Final = Struct("<I")
 SIZE_BYTES: Final = 2 * SECTOR_BYTES

@@ -15,8 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, Literal, NamedTuple, Self
 
-from simulator.base.storeerrors import repair_advice
-from simulator.storage.segments import DamagedFileError
+from mqproto.simulator.base.storeerrors import repair_advice
+from mqproto.simulator.storage.segments import DamagedFileError
 
 HEADER: Final = Struct(">IIIIII")
 """Magic, version, the size of a page, how often the log has begun anew, the salts. Two words of a checksum follow."""

@@ -13,12 +13,12 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
+from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError
+from mqproto.simulator.storage.files import Files
+from mqproto.simulator.storage.segments import another_nodes, damaged, explained_file
+from mqproto.simulator.storage.witnesses.sectors import Sectors, said_in
+from mqproto.simulator.storage.witnesses.sqlitelog import Salts
 from mqproto.wire.guid import Guid
-from simulator.base.storeerrors import ADVICE, DiskFullError
-from simulator.storage.files import Files
-from simulator.storage.segments import another_nodes, damaged, explained_file
-from simulator.storage.witnesses.sectors import Sectors, said_in
-from simulator.storage.witnesses.sqlitelog import Salts
 
 MAGIC: Final = b"mqprowit"
 SAID: Final = Struct("<8s16sQII")

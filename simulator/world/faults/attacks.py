@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterable
 from typing import Final
 
-from simulator.fuzz.tactics import forgeries
-from simulator.world.faults.impostors import PLOTS, Plot, Standing, value_of
-from simulator.world.scenarios.scenario import Burst, Fault, Link
-from simulator.world.scenarios.ways import steps_between
+from mqproto.simulator.fuzz.tactics import forgeries
+from mqproto.simulator.world.faults.impostors import PLOTS, Plot, Standing, value_of
+from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
+from mqproto.simulator.world.scenarios.ways import steps_between
 
 FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
 """What those say who want what is for another: they call the one that would send it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from simulator.world.scenarios.scenario import Burst, Fault, Link
-from simulator.world.scenarios.traffic import KINDS
+from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
+from mqproto.simulator.world.scenarios.traffic import KINDS
 
 LATE_MS = (2_500, 4_000, 6_000)
 """How long what acknowledges is late: TimeToReachQueue is 2 s in these worlds."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
-from simulator.fuzz.tactics.forgeries import (
+from mqproto.simulator.fuzz.tactics.forgeries import (
     FORGED,
     Speaker,
     confirms_orders,
@@ -27,14 +26,15 @@ from simulator.fuzz.tactics.forgeries import (
     uses_up_numbers,
     visits,
 )
-from simulator.fuzz.tactics.packets import LastSent
-from simulator.world.network.glimpse import Glimpse
-from simulator.world.network.links import STRANGER, End
-from simulator.world.node.machine import Machine
-from simulator.world.oracle import invariants
-from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import NOTES, ORDERS, VISITING, Message
-from simulator.world.world import World
+from mqproto.simulator.fuzz.tactics.packets import LastSent
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.links import STRANGER, End
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.oracle import invariants
+from mqproto.simulator.world.scenarios.scenario import guid_of
+from mqproto.simulator.world.scenarios.traffic import NOTES, ORDERS, VISITING, Message
+from mqproto.simulator.world.world import World
+from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 
 CROWD: Final = 10
 """How many sessions those open who come in a crowd: more than one known queue manager may have."""

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.scenarios.scenario import Fault
+from mqproto.simulator.world.world import World
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, order_ack
-from simulator.base.randomness import chance
-from simulator.world.node.machine import Machine
-from simulator.world.scenarios.scenario import Fault
-from simulator.world.world import World
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
 """After what time an OrderAck is said again; 0 is never."""

@@ -11,6 +11,14 @@ from mqproto.base.moment import Moment
 from mqproto.session import Remote, Session
 from mqproto.session.acknowledgment import FLAG_COUNT
 from mqproto.session.data import ahead
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.fuzz.tactics.packets import acknowledgment
+from mqproto.simulator.world.faults.impostors import sent_as
+from mqproto.simulator.world.network.glimpse import Glimpse, identity_of
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.scenarios.scenario import Fault
+from mqproto.simulator.world.scenarios.traffic import Message, body_of
+from mqproto.simulator.world.world import World
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
@@ -23,14 +31,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, is_recoverable
-from simulator.base.randomness import chance
-from simulator.fuzz.tactics.packets import acknowledgment
-from simulator.world.faults.impostors import sent_as
-from simulator.world.network.glimpse import Glimpse, identity_of
-from simulator.world.node.machine import Machine
-from simulator.world.scenarios.scenario import Fault
-from simulator.world.scenarios.traffic import Message, body_of
-from simulator.world.world import World
 
 LATE_MS: Final = 200
 Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]

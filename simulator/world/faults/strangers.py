@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mqproto.simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
+from mqproto.simulator.fuzz.tactics.packets import SAYINGS, connection_request, proposal
+from mqproto.simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of, speaker_of
+from mqproto.simulator.world.network.links import STRANGER, End, Line
+from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.scenarios.scenario import Fault, Link, guid_of
+from mqproto.simulator.world.world import World
 from mqproto.wire import Guid, encode_packet
-from simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
-from simulator.fuzz.tactics.packets import SAYINGS, connection_request, proposal
-from simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of, speaker_of
-from simulator.world.network.links import STRANGER, End, Line
-from simulator.world.node.machine import Machine
-from simulator.world.scenarios.scenario import Fault, Link, guid_of
-from simulator.world.world import World
 
 HANGS_UP_MS: Final = 5_000
 HANDSHAKE_MS: Final = 10

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
-from simulator.world.faults.readings import order_acks_otherwise
-from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
-from simulator.world.faults.strangers import hostile, hostile_ping, impostor, stranger
-from simulator.world.node.files import Death
-from simulator.world.node.machine import BACK_AFTER_MS, Machine
-from simulator.world.scenarios.scenario import Fault
-from simulator.world.scenarios.traffic import KINDS, ORDERS
-from simulator.world.world import World
+from mqproto.simulator.world.faults.readings import order_acks_otherwise
+from mqproto.simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
+from mqproto.simulator.world.faults.strangers import hostile, hostile_ping, impostor, stranger
+from mqproto.simulator.world.node.files import Death
+from mqproto.simulator.world.node.machine import BACK_AFTER_MS, Machine
+from mqproto.simulator.world.scenarios.scenario import Fault
+from mqproto.simulator.world.scenarios.traffic import KINDS, ORDERS
+from mqproto.simulator.world.world import World
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from captures.net.conversation import Side
+from mqproto.captures.net.conversation import Side
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.sniffer import Sniffer, Talk
+from mqproto.simulator.world.scenarios.scenario import Link
 from mqproto.turn.effects import SendPing
-from simulator.base.randomness import chance
-from simulator.world.network.events import EventQueue
-from simulator.world.network.glimpse import Glimpse
-from simulator.world.network.sniffer import Sniffer, Talk
-from simulator.world.scenarios.scenario import Link
 
 CONNECT_TIMEOUT_MS: Final = 20_000
 """After this time an operating system gives up a connection that nobody answers."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
-from captures.net.conversation import Segments, Side
-from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
-from captures.net.udp import encode_datagram
+from mqproto.captures.net.conversation import Segments, Side
+from mqproto.captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, RST, SYN, Endpoint
+from mqproto.captures.net.udp import encode_datagram
 from mqproto.routing import PING_PORT
-from simulator.base.recorder import SEQUENCE_STEP, Recorder
-from simulator.topology.nodes import DEFAULT_PORT
-from simulator.world.network.events import EventQueue
-from simulator.world.scenarios.scenario import START_UTC_S
+from mqproto.simulator.base.recorder import SEQUENCE_STEP, Recorder
+from mqproto.simulator.topology.nodes import DEFAULT_PORT
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S
 
 FIRST_PORT: Final = 49_152
 """The port that a node's first connection leaves from; each that follows takes the next."""

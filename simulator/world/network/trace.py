@@ -6,8 +6,8 @@ import hashlib
 import zlib
 from collections.abc import Iterator
 
-from simulator.world.network.glimpse import Glimpse
-from simulator.world.network.links import End
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.links import End
 
 
 class Trace:

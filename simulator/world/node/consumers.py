@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
-from simulator.world.oracle import invariants
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.oracle import Oracle
-from simulator.world.scenarios.scenario import Consumer
-from simulator.world.scenarios.traffic import Message
+from mqproto.simulator.world.oracle import invariants
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.scenarios.scenario import Consumer
+from mqproto.simulator.world.scenarios.traffic import Message
 
 
 class Employer(Protocol):

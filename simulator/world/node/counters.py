@@ -9,8 +9,8 @@ from typing import Any
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.lanes import QueueWindow
 from mqproto.session import Session
+from mqproto.simulator.world.scenarios.scenario import Counters
 from mqproto.transfer.sequence import OutgoingSequence
-from simulator.world.scenarios.scenario import Counters
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:

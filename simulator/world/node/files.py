@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from simulator.storage.files import NO_FILE, FileIdentity, Lock
+from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")

@@ -18,11 +18,11 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.security import Certificate, KeyGuard, KeyPair, Keys, PublicKey, self_signed
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S, Scenario, guid_of
+from mqproto.simulator.world.scenarios.traffic import SIGNER
 from mqproto.turn.guard import Guard, Signer
 from mqproto.wire.layouts.security import QUEUE_MANAGER
-from simulator.base.randomness import chance
-from simulator.world.scenarios.scenario import START_UTC_S, Scenario, guid_of
-from simulator.world.scenarios.traffic import SIGNER
 
 BITS: Final = 512
 LONGER_BITS: Final = 16

@@ -23,6 +23,24 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft, copies
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
+from mqproto.simulator.node.room import Fullness, found_for
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.contents import Row
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.glimpse import Glimpse, identity_of
+from mqproto.simulator.world.network.links import End
+from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.node.consumers import Application
+from mqproto.simulator.world.node.counters import begin_late
+from mqproto.simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
+from mqproto.simulator.world.oracle import answers, invariants
+from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.oracle.watched import ROOMY, WatchedNode
+from mqproto.simulator.world.scenarios.scenario import Burst, Scenario
+from mqproto.simulator.world.scenarios.traffic import KINDS, Message, body_of, destination, wishes_of
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import (
     Batch,
@@ -38,24 +56,6 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.turn.guard import NO_KEYS, Guard
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
-from simulator.node.room import Fullness, found_for
-from simulator.storage import Store
-from simulator.storage.contents import Row
-from simulator.storage.disk import Disk
-from simulator.world.network.events import EventQueue
-from simulator.world.network.glimpse import Glimpse, identity_of
-from simulator.world.network.links import End
-from simulator.world.network.trace import Trace
-from simulator.world.node.consumers import Application
-from simulator.world.node.counters import begin_late
-from simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
-from simulator.world.oracle import answers, invariants
-from simulator.world.oracle.oracle import Oracle
-from simulator.world.oracle.watched import ROOMY, WatchedNode
-from simulator.world.scenarios.scenario import Burst, Scenario
-from simulator.world.scenarios.traffic import KINDS, Message, body_of, destination, wishes_of
 
 LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""

@@ -13,15 +13,15 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import LocalStatus, OutgoingStatus
 from mqproto.manager.whereabouts import Found, Spot, Whereabouts
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.simulator.world.network.glimpse import identity_of, place_in_sequence
+from mqproto.simulator.world.oracle.doubts import is_list_of_doubts
+from mqproto.simulator.world.oracle.invariants import is_systems
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.traffic import CHOSEN, ORDERS, Message
 from mqproto.transfer.incoming import key_of_held
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire.glance import is_recoverable
-from simulator.world.network.glimpse import identity_of, place_in_sequence
-from simulator.world.oracle.doubts import is_list_of_doubts
-from simulator.world.oracle.invariants import is_systems
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.traffic import CHOSEN, ORDERS, Message
 
 SENT: Final = frozenset({Spot.IN_FLIGHT, Spot.AWAITING_ORDER_ACK})
 """Where a message is that has left its queue manager."""

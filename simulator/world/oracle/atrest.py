@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from mqproto.simulator.world.network.glimpse import identity_of
+from mqproto.simulator.world.network.links import STRANGER
+from mqproto.simulator.world.oracle.doubts import is_list_of_doubts, letter_is_true, was_let_go
+from mqproto.simulator.world.oracle.invariants import BAD_DST_Q, DELETED, is_systems
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.scenario import guid_of
+from mqproto.simulator.world.scenarios.traffic import LATE, Message, Promise
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, guid_text
-from simulator.world.network.glimpse import identity_of
-from simulator.world.network.links import STRANGER
-from simulator.world.oracle.doubts import is_list_of_doubts, letter_is_true, was_let_go
-from simulator.world.oracle.invariants import BAD_DST_Q, DELETED, is_systems
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import LATE, Message, Promise
 
 
 def all_is_accounted_for(ledger: Ledger) -> str | None:

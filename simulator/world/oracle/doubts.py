@@ -8,13 +8,13 @@ For a time one may be a dead letter and have arrived, or been received, as well.
 
 from __future__ import annotations
 
+from mqproto.simulator.world.network.glimpse import identity_of
+from mqproto.simulator.world.oracle.ledger import NOT_THERE, Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.traffic import Message
 from mqproto.transfer.doubts import IN_DOUBT_NAME
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire import MessageClass
-from simulator.world.network.glimpse import identity_of
-from simulator.world.oracle.ledger import NOT_THERE, Ledger
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.traffic import Message
 
 
 def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) -> bool:

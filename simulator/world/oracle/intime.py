@@ -11,14 +11,14 @@ from typing import Final
 from mqproto.base.configuration import Settings
 from mqproto.manager.whereabouts import Spot
 from mqproto.neighbours.trial import REFUSALS
+from mqproto.simulator.world.network.glimpse import Glimpse, identity_of
+from mqproto.simulator.world.network.links import CONNECT_TIMEOUT_MS
+from mqproto.simulator.world.oracle.invariants import is_systems
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.turn.effects import Note, QueueKind, QueueRow
 from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
-from simulator.world.network.glimpse import Glimpse, identity_of
-from simulator.world.network.links import CONNECT_TIMEOUT_MS
-from simulator.world.oracle.invariants import is_systems
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import WatchedNode
 
 LONGEST_S: Final = 5
 """How long a message may lie in a queue after its time."""

@@ -15,6 +15,22 @@ from mqproto.messages.kept import path_name_in
 from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
+from mqproto.simulator.storage import Store
+from mqproto.simulator.world.network.glimpse import Glimpse, SessionGlimpse
+from mqproto.simulator.world.network.links import STRANGER, End
+from mqproto.simulator.world.oracle.doubts import is_in_doubt
+from mqproto.simulator.world.oracle.ledger import SET_ASIDE, Ledger
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.scenario import Consumer, guid_of
+from mqproto.simulator.world.scenarios.traffic import (
+    CHOSEN,
+    LATE,
+    REPLIES,
+    SECRET,
+    Message,
+    Promise,
+    destination,
+)
 from mqproto.turn.effects import (
     LIFE,
     UNKNOWN_COUNT,
@@ -37,14 +53,6 @@ from mqproto.wire import (
     guid_text,
 )
 from mqproto.wire.glance import acknowledges, receive_deadline_s
-from simulator.storage import Store
-from simulator.world.network.glimpse import Glimpse, SessionGlimpse
-from simulator.world.network.links import STRANGER, End
-from simulator.world.oracle.doubts import is_in_doubt
-from simulator.world.oracle.ledger import SET_ASIDE, Ledger
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.scenario import Consumer, guid_of
-from simulator.world.scenarios.traffic import CHOSEN, LATE, REPLIES, SECRET, Message, Promise, destination
 
 ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeAlias
 
+from mqproto.simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
+from mqproto.simulator.world.network.links import End
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S, Burst
+from mqproto.simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
 from mqproto.turn.effects import Note
 from mqproto.wire import MessageClass
-from simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
-from simulator.world.network.links import End
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.scenario import START_UTC_S, Burst
-from simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
 """How a message ends that the next hop refuses, at its source and on its way."""

@@ -11,6 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.simulator.world.network.glimpse import (
+    Glimpse,
+    identity,
+    identity_of,
+    place_in_sequence,
+    previous_number_of,
+)
+from mqproto.simulator.world.network.links import STRANGER, End
+from mqproto.simulator.world.oracle import doubts, intime, invariants
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.watched import Suspicion, WatchedNode
+from mqproto.simulator.world.scenarios.scenario import guid_of
+from mqproto.simulator.world.scenarios.traffic import CHOSEN, REPLIES, Message
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
 from mqproto.wire import (
@@ -23,19 +36,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.glance import TRANSACTIONAL, acknowledges, head_of
 from mqproto.wire.guid import guid_from_text
-from simulator.world.network.glimpse import (
-    Glimpse,
-    identity,
-    identity_of,
-    place_in_sequence,
-    previous_number_of,
-)
-from simulator.world.network.links import STRANGER, End
-from simulator.world.oracle import doubts, intime, invariants
-from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import Suspicion, WatchedNode
-from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import CHOSEN, REPLIES, Message
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})

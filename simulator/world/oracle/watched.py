@@ -10,11 +10,11 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.links import End, Line
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S, guid_of
 from mqproto.turn.effects import Batch
-from simulator.storage.disk import Disk
-from simulator.world.network.events import EventQueue
-from simulator.world.network.links import End, Line
-from simulator.world.scenarios.scenario import START_UTC_S, guid_of
 
 BOOTED_MS: Final = 30_000
 """The uptime of a machine when its queue manager starts."""

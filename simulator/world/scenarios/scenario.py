@@ -16,9 +16,9 @@ import msgspec
 
 from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.errors import UsageError
+from mqproto.simulator.storage import LIMITS, Limits
+from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
-from simulator.storage import LIMITS, Limits
-from simulator.storage.reserve import SHARES
 
 RESERVE_BYTES: Final = 12 << 10
 """What a share of the reserve has beside room for the largest message."""

@@ -18,10 +18,10 @@ from mqproto.messages.drafts import (
     REPORT_NO_RECEIPT,
 )
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.simulator.world.scenarios.scenario import Burst, guid_of
 from mqproto.turn.guard import STRONG
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.guid import Guid
-from simulator.world.scenarios.scenario import Burst, guid_of
 
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
-from simulator.world.scenarios.scenario import Link
+from mqproto.simulator.world.scenarios.scenario import Link
 
 ALIKE: Final[Mapping[str, int]] = {}
 

@@ -19,13 +19,13 @@ from typing import Final
 
 import trio
 
-from simulator.base.processes import Memory, memory_of
-from simulator.base.program.collector import seldom_collected
-from simulator.client import Client, connect
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.security.keyfiles import make_keys
-from simulator.topology import Topology
-from simulator.topology.file import parse
+from mqproto.simulator.base.processes import Memory, memory_of
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.security.keyfiles import make_keys
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.file import parse
 from tests.bench.figures import BenchError
 from tests.bench.load.traffic import Bodies, Traffic
 

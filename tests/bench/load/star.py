@@ -13,11 +13,11 @@ from typing import Final
 
 import trio
 
+from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.client import Client, MessageId, connect
+from mqproto.simulator.faults.proof import Received, Sent
+from mqproto.simulator.faults.supervisor import Supervisor, stopped_at_the_end
 from mqproto.wire import Guid
-from simulator.base.program.collector import seldom_collected
-from simulator.client import Client, MessageId, connect
-from simulator.faults.proof import Received, Sent
-from simulator.faults.supervisor import Supervisor, stopped_at_the_end
 from tests.bench.figures import BenchError
 from tests.bench.load.row import QUEUE, WINDOW, comes_true, has_nothing, linked, patience_s
 from tests.bench.load.traffic import UNALTERED, alike, check_delivery, share_of, taken

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.base.processes import cpu_s_of
-from simulator.faults.supervisor import NodeError
+from mqproto.simulator.base.processes import cpu_s_of
+from mqproto.simulator.faults.supervisor import NodeError
 from tests.bench.figures import BenchError
 from tests.bench.load import nats
 from tests.bench.load.nats import Delivered, Incoming, answered, chain_of, config_of

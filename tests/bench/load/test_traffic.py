@@ -8,10 +8,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.client import MessageId
+from mqproto.simulator.demo.workload import orders
+from mqproto.simulator.faults.proof import Received, Sent, delays_ms, percentile
 from mqproto.wire import Guid
-from simulator.client import MessageId
-from simulator.demo.workload import orders
-from simulator.faults.proof import Received, Sent, delays_ms, percentile
 from tests.bench.figures import BenchError
 from tests.bench.load.traffic import (
     PACED_OUTSTANDING,

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client
+from mqproto.simulator.demo.workload import Workload, as_batches
+from mqproto.simulator.faults.proof import Received, Sent, compare, delays_ms, digest_of
+from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
-from simulator.client import Client
-from simulator.demo.workload import Workload, as_batches
-from simulator.faults.proof import Received, Sent, compare, delays_ms, digest_of
-from simulator.security.keyfiles import SIGNING
 from tests.bench.figures import BenchError
 
 OUTSTANDING: Final = 4

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
 from tests.captures.decode.scene import BEGAN_NS, Scene, Wire, ordered, passed_on, transactional
 
 BATCH: Final = 32

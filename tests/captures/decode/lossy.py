@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from captures.decode.analyst import session_facts
-from captures.decode.names import Names
-from captures.decode.sessions.checker import SessionChecker, SessionView
-from captures.decode.sessions.connections import Connections
-from captures.decode.sight import sight_of
-from captures.files.frame import Frame
-from captures.net.conversation import Segments, Side
-from captures.net.tcp import ACK, SYN
-from captures.packets import SeenPacket
-from captures.spoil import shortened
+from mqproto.captures.decode.analyst import session_facts
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.checker import SessionChecker, SessionView
+from mqproto.captures.decode.sessions.connections import Connections
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Segments, Side
+from mqproto.captures.net.tcp import ACK, SYN
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.spoil import shortened
 from tests.captures.decode.scene import BEGAN_NS, MILLISECOND, Scene, express, transactional
 
 Place = tuple[int, SeenPacket]

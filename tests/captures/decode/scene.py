@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from captures.decode import Analyst, Finding, Names, Severity, Sight
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket, StreamEnd, Sum
+from mqproto.captures.decode import Analyst, Finding, Names, Severity, Sight
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import (
     FinalAckBody,
     Guid,

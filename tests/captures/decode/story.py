@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from captures.decode import Follower, Ladder, Names
+from mqproto.captures.decode import Follower, Ladder, Names
 from mqproto.wire import Ping, encode_ping
 from tests.captures.decode.scene import (
     MILLISECOND,

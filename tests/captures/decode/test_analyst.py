@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of
-from captures.files.pcap import read_capture
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader, SeenPacket
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.testing.packets import nearly_valid_packets, packets, pings
 from mqproto.wire import encode_packet, encode_ping
 from tests.captures.decode.lossy import lossy

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 
-from captures.decode import CODES, Finding, Severity
+from mqproto.captures.decode import CODES, Finding, Severity
 from tests.conformance import ROOT
 
 FINDING = Finding(Severity.FAULT, "hop-count", 7, "it came so and left so", "[MS-MQMQ] 2.2.19.2")

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode.analyst import crossing_of
-from captures.decode.journeys import JourneyChecker
-from captures.decode.sessions.half import Half, Sent
-from captures.decode.sight import sight_of
-from captures.files.frame import Interface
-from captures.packets import SeenPacket, StreamEnd, Sum
+from mqproto.captures.decode.analyst import crossing_of
+from mqproto.captures.decode.journeys import JourneyChecker
+from mqproto.captures.decode.sessions.half import Half, Sent
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.files.frame import Interface
+from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import inspect_packet
 from mqproto.wire.buffer import SESSION_HEADER_SIZE
 from tests.captures.decode.scene import (

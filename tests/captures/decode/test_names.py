@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from captures.decode import Names
-from captures.decode import names as module
-from captures.decode.names import (
+from mqproto.captures.decode import Names
+from mqproto.captures.decode import names as module
+from mqproto.captures.decode.names import (
     admin_format_name,
     destination_format_name,
     printable,
     response_format_name,
 )
-from captures.net.tcp import Endpoint
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.testing import user_headers
 from mqproto.wire import UserHeader
 from tests.captures.decode.scene import guid

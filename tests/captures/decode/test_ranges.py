@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.ranges import BoundedRanges, first_missing
 from mqproto.base.ranges import Ranges
+from mqproto.captures.decode.ranges import BoundedRanges, first_missing
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(0, 8)).map(lambda span: (span[0], span[0] + span[1]))

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode import PacketRow, row_of
-from captures.decode.analyst import crossing_of
-from captures.decode.facts import NOT_SAID
-from captures.decode.journeys import message_key
-from captures.decode.row import BODY_TEXT_LIMIT, KEYS, NOT_EXPRESS, body_text, encodable
-from captures.decode.sessions.half import Half, Sent
-from captures.decode.sight import sight_of
-from captures.packets import SeenPacket
 from mqproto.bodies import write_body
+from mqproto.captures.decode import PacketRow, row_of
+from mqproto.captures.decode.analyst import crossing_of
+from mqproto.captures.decode.facts import NOT_SAID
+from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.decode.row import BODY_TEXT_LIMIT, KEYS, NOT_EXPRESS, body_text, encodable
+from mqproto.captures.decode.sessions.half import Half, Sent
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.packets import SeenPacket
 from mqproto.testing import mutated, user_messages
 from mqproto.wire import UserMessage, encode_packet, guid_text
 from tests.bodies.values import NULL, instance, stream, string

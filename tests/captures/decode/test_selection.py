@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from captures.decode import Kind, Selection
-from captures.decode.selection import kinds_named, moment_named, sequence_named
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode import Kind, Selection
+from mqproto.captures.decode.selection import kinds_named, moment_named, sequence_named
 from tests.captures.decode.scene import BEGAN_NS, MILLISECOND
 from tests.captures.decode.story import KNOWN, story
 

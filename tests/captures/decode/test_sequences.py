@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from captures.decode import Acknowledged, Kind, Severity
-from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
-from captures.decode.ways import SPAN_LIMIT
-from captures.files.frame import Interface
-from captures.net.tcp import Endpoint
+from mqproto.captures.decode import Acknowledged, Kind, Severity
+from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from mqproto.captures.decode.ways import SPAN_LIMIT
+from mqproto.captures.files.frame import Interface
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
     BEGAN_NS,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode import Kind
-from captures.decode.sight import sight_of
-from captures.packets import SeenPacket
+from mqproto.captures.decode import Kind
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import MessageClass, Packet, encode_packet
 from tests.captures.decode.scene import BEGAN_NS, address
 from tests.examples import (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.drawing.characters import lines
-from captures.drawing.ladder import Break, Pause, Row, Rung, Span
 from mqproto.base.errors import UsageError
+from mqproto.captures.drawing.characters import lines
+from mqproto.captures.drawing.ladder import Break, Pause, Row, Rung, Span
 
 COLUMNS = st.lists(st.text("abc", min_size=1, max_size=30), min_size=1, max_size=6, unique=True)
 TEXTS = st.text("ab ", max_size=60)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from captures.drawing.ladder import (
+from mqproto.captures.drawing.ladder import (
     COLOURS,
     MEANINGS,
     Break,
@@ -19,7 +19,7 @@ from captures.drawing.ladder import (
     signs_of,
     stylesheet,
 )
-from captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import Shape
 
 EVERYTHING: list[Row] = [
     Rung("0.0", 0, 1, "message", "order", again=True, marks="↻"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.drawing.placing import LINE_CHARACTERS, Sheet, along, bend, label_lines, placed
+from mqproto.captures.drawing.placing import LINE_CHARACTERS, Sheet, along, bend, label_lines, placed
 
 
 class Way(NamedTuple):

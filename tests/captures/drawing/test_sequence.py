@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.drawing.sequence import NARROW, SETTLED_SHOWN, WIDTH, Numbers, parts, spoken, strip
+from mqproto.captures.drawing.sequence import NARROW, SETTLED_SHOWN, WIDTH, Numbers, parts, spoken, strip
 
 
 @st.composite

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.drawing.shapes import SVG, Shape, as_json, as_svg, document
+from mqproto.captures.drawing.shapes import SVG, Shape, as_json, as_svg, document
 
 TEXTS = st.text(st.characters(codec=None), max_size=30)
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.append import GrowingFile, whole_bytes
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture, read_frames
-from captures.files.pcapng import PcapngWriter
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.append import GrowingFile, whole_bytes
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture, read_frames
+from mqproto.captures.files.pcapng import PcapngWriter
 
 START_NS = 1_700_000_000_000_000_000
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.wire import encode_packet, encode_ping
 from tests.examples import a_ping, a_user_message
 

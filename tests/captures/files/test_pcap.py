@@ -15,10 +15,10 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
-from captures.files.pcap import PcapWriter, read_capture, read_frames
-from captures.files.pcapng import PcapngWriter
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
+from mqproto.captures.files.pcapng import PcapngWriter
 from tests.captures.frames import bare
 
 frames = st.builds(

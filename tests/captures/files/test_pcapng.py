@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import ONLY_INTERFACE, CaptureError, Frame, Interface
-from captures.files.pcap import read_frames
-from captures.files.pcapng import PcapngReader, PcapngWriter, Section
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import ONLY_INTERFACE, CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.files.pcapng import PcapngReader, PcapngWriter, Section
 from tests.captures.frames import bare
 
 frames = st.builds(

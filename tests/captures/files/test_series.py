@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captures.files.series import series_name
+from mqproto.captures.files.series import series_name
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.net import causality, direction
-from captures.net.conversation import Side, TcpConversation
-from captures.net.direction import Arrival
-from captures.net.streams import Reassembler
-from captures.net.tcp import ACK, PSH, Endpoint, Segment, encode_frame
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net import causality, direction
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.direction import Arrival
+from mqproto.captures.net.streams import Reassembler
+from mqproto.captures.net.tcp import ACK, PSH, Endpoint, Segment, encode_frame
 from tests.captures.frames import decode_frame
 
 CLIENT = Endpoint("127.0.0.1", 40_001)

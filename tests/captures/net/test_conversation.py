@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Segments, Side, TcpConversation
-from captures.net.direction import Ending
-from captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Segments, Side, TcpConversation
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import ACK, FIN, MAX_SEGMENT_BYTES, PSH, RST, SYN, Endpoint, Segment
 from tests.captures.frames import decode_frame
 from tests.captures.whole import reassemble, streams
 

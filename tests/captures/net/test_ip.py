@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.ip import MAX_FRAGMENT_COUNT, MAX_PARTIAL_COUNT, Datagram, IpReader
+from mqproto.captures.net.ip import MAX_FRAGMENT_COUNT, MAX_PARTIAL_COUNT, Datagram, IpReader
 
 HERE, THERE = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
 HERE_6, THERE_6 = bytes(15) + b"\1", bytes(15) + b"\2"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.links import ip_start, is_known
+from mqproto.captures.net.links import ip_start, is_known
 
 MAC = bytes(12)
 PACKET = b"\x45 and so on"

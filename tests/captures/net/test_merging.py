@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from captures.files.frame import CaptureError, Frame
-from captures.net.merging import merged, series_of
-from captures.packets import PacketReader
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.net.merging import merged, series_of
+from mqproto.captures.packets import PacketReader
 from tests.captures.net.test_taps import CLIENT, EAST, SERVER, WEST, halves, talked
 
 HOUR_NS = 3_600 * 10**9

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.payload import payload_in
-from captures.net.tcp import Endpoint, Segment, encode_frame
-from captures.net.udp import encode_datagram
+from mqproto.captures.net.payload import payload_in
+from mqproto.captures.net.tcp import Endpoint, Segment, encode_frame
+from mqproto.captures.net.udp import encode_datagram
 from mqproto.wire import encode_packet, encode_ping
 from tests.examples import a_ping, a_user_message
 

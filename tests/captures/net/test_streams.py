@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame, Interface
-from captures.files.pcapng import PcapngWriter
-from captures.net import direction
-from captures.net import streams as streams_module
-from captures.net.conversation import Side, TcpConversation
-from captures.net.direction import Chunk, Ending
-from captures.net.ip import IpReader
-from captures.net.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net import direction
+from mqproto.captures.net import streams as streams_module
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.direction import Chunk, Ending
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
 from tests.captures.frames import decode_frame, segment_in
 from tests.captures.whole import WholeStream, reassemble, streams
 

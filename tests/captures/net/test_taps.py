@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.net import taps
-from captures.net.conversation import Side, TcpConversation
-from captures.net.taps import Half, Taps
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader
-from captures.spoil import bonded, lost
-from captures.spoil.frames import shortened
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.net import taps
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.taps import Half, Taps
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.spoil import bonded, lost
+from mqproto.captures.spoil.frames import shortened
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import decode_frame
 from tests.captures.pipeline.samples import FRAMES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.tcp import MAX_SEGMENT_BYTES, Endpoint, Segment, encode_frame, word_sum
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES, Endpoint, Segment, encode_frame, word_sum
 from tests.captures.frames import decode_frame
 
 hosts = st.ip_addresses(v=4).map(str)

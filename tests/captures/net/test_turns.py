@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from captures.files.frame import Frame
-from captures.net import turns
-from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
-from captures.net.turns import Turned, Turns
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net import turns
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+from mqproto.captures.net.turns import Turned, Turns
 
 CLIENT, SERVER = Endpoint("10.0.0.1", 50_000), Endpoint("10.0.0.2", 1801)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.tcp import Endpoint, word_sum
-from captures.net.udp import MAX_DATAGRAM_BYTES, encode_datagram
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.tcp import Endpoint, word_sum
+from mqproto.captures.net.udp import MAX_DATAGRAM_BYTES, encode_datagram
 
 HERE = Endpoint("127.0.0.1", 50_000)
 THERE = Endpoint("127.0.0.2", 3_527)

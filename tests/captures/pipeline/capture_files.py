@@ -16,8 +16,8 @@ from typing import TypeVar
 from backports import zstd
 from hypothesis import strategies as st
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import PcapWriter, read_frames
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import PcapWriter, read_frames
 
 T = TypeVar("T")
 

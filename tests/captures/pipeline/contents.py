@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.tables.tables import Tables
 
 
 def rows_of(tables: Tables) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
 
 
 class CountingEngine(LocalEngine):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from captures import spoil
-from captures.files.frame import NANOSECONDS, Frame
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import NANOSECONDS, Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
 from tests.bench.bulk import write_capture
 
 FRAMES_PER_FILE = 120

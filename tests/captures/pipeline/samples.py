@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from captures.files.frame import Frame
-from captures.framing import StreamCount
-from captures.net.direction import STREAM_COUNTS, Ending
-from captures.net.heads import fault_of
-from captures.net.ip import IpReader
-from captures.net.streams import Ends
-from captures.net.taps import Taps
-from captures.net.tcp import Endpoint, Segment
-from captures.packets import PacketReader, SeenPacket, Totals
-from captures.pipeline.reading.ranges.cutting import Packets
-from captures.pipeline.reading.ranges.flows import PairSummary, read_flows
-from captures.pipeline.reading.ranges.reassembly import RangeSegments
-from captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
-from captures.pipeline.source.segments import Segments
-from captures.translation import Translations
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.direction import STREAM_COUNTS, Ending
+from mqproto.captures.net.heads import fault_of
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.streams import Ends
+from mqproto.captures.net.taps import Taps
+from mqproto.captures.net.tcp import Endpoint, Segment
+from mqproto.captures.packets import PacketReader, SeenPacket, Totals
+from mqproto.captures.pipeline.reading.ranges.cutting import Packets
+from mqproto.captures.pipeline.reading.ranges.flows import PairSummary, read_flows
+from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
+from mqproto.captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
+from mqproto.captures.pipeline.source.segments import Segments
+from mqproto.captures.translation import Translations
 from tests.captures.frames import segment_in
 
 BETWEEN = b"\xee\xee\xee"

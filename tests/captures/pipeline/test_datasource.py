@@ -20,20 +20,20 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
-from captures.files.frame import NANOSECONDS, CaptureError, Frame
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.ip import IpReader
-from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from captures.packets import content_of, read_packets
-from captures.pipeline.datasource import CHANGED, CaptureSource
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse
-from captures.pipeline.source.files import look_at, mapped
-from captures.pipeline.source.scan import read_plan
-from captures.pipeline.source.segments import segments
-from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import NANOSECONDS, CaptureError, Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
+from mqproto.captures.packets import content_of, read_packets
+from mqproto.captures.pipeline.datasource import CHANGED, CaptureSource
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.source.files import look_at, mapped
+from mqproto.captures.pipeline.source.scan import read_plan
+from mqproto.captures.pipeline.source.segments import segments
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
 from tests.captures.pipeline.samples import elsewhere
@@ -142,7 +142,7 @@ def test_a_query_sees_the_packets_of_objects_as_one_reader_sees_them(
 
 
 STAGES = """
-from captures.pipeline.engines.sparkengine import SparkEngine
+from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
 from tests.captures.pipeline.engines.test_engine import EXCHANGES, SOME, expected, taken
 
 engine = SparkEngine(spark)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.java import find_java
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.engines.shipping import pack
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.engines.java import find_java
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.engines.shipping import pack
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of
@@ -86,7 +86,7 @@ def python_without(folder: Path, program: Path) -> Path:
 PROGRAM = """
 from pathlib import Path
 
-from captures.pipeline.engines.session import spark_session
+from mqproto.captures.pipeline.engines.session import spark_session
 
 
 def places(_):

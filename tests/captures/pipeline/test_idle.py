@@ -9,18 +9,18 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from captures.decode.names import Names
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse, nothing_new
-from captures.pipeline.source.files import inventory
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.names import Names
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse, nothing_new
+from mqproto.captures.pipeline.source.files import inventory
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.contents import rows_of
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"
 PROGRAM = """
 import sys
-from simulator.cli.cli import run_command
+from mqproto.simulator.cli.cli import run_command
 status = run_command(["analyse", sys.argv[1], "--out", sys.argv[2]])
 print(status, sorted({"pyspark", "pandas", "py4j"} & set(sys.modules)))
 """

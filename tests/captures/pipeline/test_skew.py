@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from captures import spoil
-from captures.files.frame import NANOSECONDS, Frame
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.messages.clocks import ahead
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import NANOSECONDS, Frame
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.messages.clocks import ahead
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.samples import FRAMES
 from tests.captures.truth.saying import written
 

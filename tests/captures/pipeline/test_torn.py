@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from captures.pipeline.tables import delta, runs
-from captures.pipeline.tables.parts import Store
+from mqproto.captures.pipeline.tables import delta, runs
+from mqproto.captures.pipeline.tables.parts import Store
 from tests.captures.pipeline import torn
 
 COMMITS = 6

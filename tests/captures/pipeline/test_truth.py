@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from captures.decode import Kind, Names
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.messages.histories import Outcome
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode import Kind, Names
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.simulator.world.campaign import run_seeds
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S, guid_of
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
-from simulator.world.campaign import run_seeds
-from simulator.world.scenarios.scenario import START_UTC_S, guid_of
 
 FIRST = 2
 """World 1 has 31 MB of bodies, and takes as long as all of the next twenty."""

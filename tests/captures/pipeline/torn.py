@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.tables.tables import Tables
 
 SETTLED, OPEN = 40, 25
 """How many rows each run adds, and how many are replaced by the next."""

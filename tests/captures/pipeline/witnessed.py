@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import captures.pipeline.engines.sparkengine
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.engines.sparkengine import SparkEngine
+import mqproto.captures.pipeline.engines.sparkengine
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
 
 KILLED_STAGE = "writing packets"
 KILLED = "killed"
@@ -60,7 +60,7 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
                 import construct
                 from pyspark import TaskContext
 
-                import captures
+                import mqproto.captures
 
                 result = function(task, inbox, outbox, count)
                 context = TaskContext.get()
@@ -87,10 +87,10 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
 
 
 if __name__ == "__main__":
-    from simulator.cli.cli import main
+    from mqproto.simulator.cli.cli import main
 
     folder, *arguments = sys.argv[1:]
     kill = arguments[0] == "--kill"
     sys.argv[1:] = arguments[kill:]
-    captures.pipeline.engines.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
+    mqproto.captures.pipeline.engines.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
     main()

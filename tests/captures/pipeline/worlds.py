@@ -7,11 +7,11 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame, Interface
-from captures.net.conversation import Side, TcpConversation
-from captures.net.ip import IpReader
-from captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
-from captures.spoil import shortened
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
+from mqproto.captures.spoil import shortened
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered

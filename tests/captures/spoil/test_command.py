@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from captures.files.frame import Frame, Interface
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.packets import read_packets
-from captures.spoil import HEADERS, main
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import read_packets
+from mqproto.captures.spoil import HEADERS, main
 from mqproto.wire import encode_packet
 from tests.captures.spoil.test_frames import some_frames
 from tests.captures.whole import streams

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.spoil import cut, delayed, lost, repeated, shortened, swapped
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.spoil import cut, delayed, lost, repeated, shortened, swapped
 
 shares = st.sampled_from([0, 1, 30, 100])
 seeds = st.integers(0, 5)

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import ETHERNET, Frame
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.spoil import at_hosts, bonded, halved, relinked, skewed, translated
+from mqproto.captures.files.frame import ETHERNET, Frame
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.spoil import at_hosts, bonded, halved, relinked, skewed, translated
 from tests.captures.frames import decode_frame
 
 ENDS = [Endpoint(f"127.0.0.{number}", 1801) for number in (1, 2, 3)]

@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.net.conversation import Side, TcpConversation
-from captures.net.direction import Ending
-from captures.net.tcp import SYN, Endpoint
-from captures.spoil import coalesced, late_syns, placed, segmented
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import SYN, Endpoint
+from mqproto.captures.spoil import coalesced, late_syns, placed, segmented
 from tests.captures.frames import decode_frame
 from tests.captures.pipeline.worlds import CLIENT, SERVER, conversations
 from tests.captures.whole import reassemble

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from captures.decode import Kind, Sight
-from captures.decode.sight import MESSAGES
 from mqproto.base.errors import MqprotoError, WireFormatError
+from mqproto.captures.decode import Kind, Sight
+from mqproto.captures.decode.sight import MESSAGES
 from mqproto.wire import (
     ConnectionParameters,
     FinalAckBody,

@@ -12,11 +12,11 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from captures.decode import Finding, History, Severity
-from captures.decode.facts import MessageKey
-from captures.decode.journeys import UNTOLD, message_key
-from captures.decode.views.follow import Event
-from captures.packets import SeenPacket
+from mqproto.captures.decode import Finding, History, Severity
+from mqproto.captures.decode.facts import MessageKey
+from mqproto.captures.decode.journeys import UNTOLD, message_key
+from mqproto.captures.decode.views.follow import Event
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import MessageClass
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from captures import spoil
-from captures.decode import Finding
-from captures.decode.facts import MessageKey
-from captures.decode.journeys import message_key
-from captures.files.frame import Frame
+from mqproto.captures import spoil
+from mqproto.captures.decode import Finding
+from mqproto.captures.decode.facts import MessageKey
+from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.files.frame import Frame
 from mqproto.wire import UserMessage
 from tests.captures.truth.breaches import PLANTS, planted
 from tests.captures.truth.claims import TOLD_ONCE

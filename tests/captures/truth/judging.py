@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from captures.files.frame import Frame
+from mqproto.captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import NAMED_BYTES, Verdict
 from tests.captures.truth.knowing import NEGATIVE, Known, Truth

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from simulator.client import connect
-from simulator.faults.supervisor import supervised
-from simulator.topology import Topology, load
-from simulator.topology.nodes import DEFAULT_PORT
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.simulator.client import connect
+from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.nodes import DEFAULT_PORT
 from tests.simulator.running import DESTINATION
 from tests.simulator.sniffed import LAST, exchange, sniffing, until_all_is_acknowledged
 

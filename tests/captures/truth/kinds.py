@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from captures import spoil
-from captures.files.frame import Frame
-from captures.net.tcp import FIN, RST, SYN
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.tcp import FIN, RST, SYN
 from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]

@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from captures.decode import Finding, Kind, Sight
-from captures.decode.analyst import subject_of
-from captures.decode.facts import Hop, MessageKey
-from captures.decode.journeys import message_key
-from captures.decode.row import identifier_text
-from captures.decode.sight import MESSAGES
-from captures.files.frame import Frame
+from mqproto.captures.decode import Finding, Kind, Sight
+from mqproto.captures.decode.analyst import subject_of
+from mqproto.captures.decode.facts import Hop, MessageKey
+from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.sight import MESSAGES
+from mqproto.captures.files.frame import Frame
 from mqproto.wire import NULL_GUID, FinalAckBody, Guid, OrderAckBody, TxSequenceId
 from tests.captures.truth.saying import Decoded, Tabled, decoded, tabled
 from tests.captures.truth.whole import Whole

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from captures.decode import Analyst, Finding, Follower, History, Severity, Sight
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.merging import merged, series_of
-from captures.packets import PacketReader, Totals
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.report.gather import told
-from captures.pipeline.report.summary import story_as_json
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode import Analyst, Finding, Follower, History, Severity, Sight
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.merging import merged, series_of
+from mqproto.captures.packets import PacketReader, Totals
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.report.gather import told
+from mqproto.captures.pipeline.report.summary import story_as_json
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
 
 RANGE_BYTES = 1 << 16
 

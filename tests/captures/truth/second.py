@@ -14,13 +14,13 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from captures import spoil
-from captures.decode import Sight
-from captures.decode.facts import MessageKey, NodeKey
-from captures.decode.journeys import message_key
-from captures.files.frame import Frame
-from captures.net.tcp import FIN, PSH, RST
 from mqproto.base.errors import MqprotoError
+from mqproto.captures import spoil
+from mqproto.captures.decode import Sight
+from mqproto.captures.decode.facts import MessageKey, NodeKey
+from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.tcp import FIN, PSH, RST
 from mqproto.wire import (
     BaseHeader,
     EstablishConnection,

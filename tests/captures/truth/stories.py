@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from captures.decode.facts import NodeKey
-from captures.pipeline.tables.lists import key_text
+from mqproto.captures.decode.facts import NodeKey
+from mqproto.captures.pipeline.tables.lists import key_text
 from mqproto.wire import MessageClass
 from tests.captures.truth.claims import Claims, Verdict, bare, verdict
 from tests.captures.truth.knowing import NEGATIVE, Known

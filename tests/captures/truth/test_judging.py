@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from captures import spoil
-from captures.decode import Finding, Severity
-from captures.decode.journeys import message_key
-from captures.decode.row import identifier_text
-from captures.decode.sight import MESSAGES
-from captures.files.frame import Frame
-from captures.net.heads import HEAD_BYTES
-from captures.packets import read_packets
-from captures.pipeline.tables.lists import key_text
+from mqproto.captures import spoil
+from mqproto.captures.decode import Finding, Severity
+from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.sight import MESSAGES
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.heads import HEAD_BYTES
+from mqproto.captures.packets import read_packets
+from mqproto.captures.pipeline.tables.lists import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict

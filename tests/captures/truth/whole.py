@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from captures.files.frame import Frame
-from captures.net.ip import IpReader
-from captures.net.tcp import SYN, Endpoint, Segment
-from captures.packets import PacketReader, SeenPacket
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import SYN, Endpoint, Segment
+from mqproto.captures.packets import PacketReader, SeenPacket
 from tests.captures.frames import segment_in
 
 StreamKey: TypeAlias = tuple[int, Endpoint]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.net.tcp import FIN, RST, SYN
-from captures.spoil import placed
-from simulator.world.draw import draw
-from simulator.world.scenarios.scenario import Burst, Scenario
-from simulator.world.truth import simulate_into
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.tcp import FIN, RST, SYN
+from mqproto.captures.spoil import placed
+from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.scenarios.scenario import Burst, Scenario
+from mqproto.simulator.world.truth import simulate_into
 from tests.captures.truth.knowing import Truth
 
 DELAYED_NS: Final = 200_000_000

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.wireshark import dissector
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.wireshark import dissector
 from mqproto.wire import Inspection, PacketBuffer, SeenField
 
 T = TypeVar("T")

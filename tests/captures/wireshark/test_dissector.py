@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from captures.decode.security.words import Protection
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.net.udp import encode_datagram
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode.security.words import Protection
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.udp import encode_datagram
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.testing import final_acks, mutated, order_acks, pings
 from mqproto.wire import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from construct import this
 
-from captures.wireshark.expressions import bit_places, checked, number, quoted, quoted_bytes, truth
+from mqproto.captures.wireshark.expressions import bit_places, checked, number, quoted, quoted_bytes, truth
 from mqproto.wire.schema.parts import is_one_of, wide_size_
 
 

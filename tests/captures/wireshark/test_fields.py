@@ -8,9 +8,9 @@ from typing import get_type_hints
 import pytest
 from construct import Int16ul, Int32ul
 
-from captures.wireshark.fields import Field, bit_table, bits_of, fields_of
-from captures.wireshark.layouts import Translator
-from captures.wireshark.meanings import MEANINGS
+from mqproto.captures.wireshark.fields import Field, bit_table, bits_of, fields_of
+from mqproto.captures.wireshark.layouts import Translator
+from mqproto.captures.wireshark.meanings import MEANINGS
 from mqproto.wire.layouts.user import UserHeader
 from mqproto.wire.packets import UserMessage, user_message_packet
 from mqproto.wire.schema.layout import Layout

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from construct import Byte, Bytes, Float32l, GreedyRange, Int16ub, Int16ul, Int32ul, this
 
-from captures.wireshark.layouts import Inner, Leaf, Translator
+from mqproto.captures.wireshark.layouts import Inner, Leaf, Translator
 from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Absent, GuidOctets, Octets, OneOf, Pad4, Text, When

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from captures.decode import Analyst
-from captures.decode.analyst import sights
-from captures.decode.findings import Severity
-from captures.files.frame import Frame, Interface
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader
+from mqproto.captures.decode import Analyst
+from mqproto.captures.decode.analyst import sights
+from mqproto.captures.decode.findings import Severity
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader
 from mqproto.wire import encode_packet
 from tests.captures.truth.kinds import KINDS, SECOND_NS
 from tests.captures.wireshark.dissecting import NO_XML, SERVER, Seen, drawn, needs_tshark, seen_in, tshark

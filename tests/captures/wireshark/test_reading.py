@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader
 from mqproto.testing import mutated, nearly_valid_packets, packets
 from mqproto.wire import Inspection, MqfFormatNameElement, encode_packet, inspect_packet
 from mqproto.wire.layouts.base import BaseHeader, base_header

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from captures.wireshark import dissector, script
+from mqproto.captures.wireshark import dissector, script
+from mqproto.simulator.cli.cli import run_command
 from mqproto.wire.packets import user_message_packet
-from simulator.cli.cli import run_command
 
 
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL, Draft
-from simulator.client import Client, connect
-from simulator.node.received import ReceivedMessage
-from simulator.security.keyfiles import SIGNING, Kept, KeyFiles
-from simulator.topology import load
-from simulator.topology.places import keys_path, public_path
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.node.received import ReceivedMessage
+from mqproto.simulator.security.keyfiles import SIGNING, Kept, KeyFiles
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import keys_path, public_path
 from tests.letter.audit import audit
 from tests.letter.cell import TIMERS, TO_LETTER, TO_OURS
 from tests.letter.matrix import ADDRESSES

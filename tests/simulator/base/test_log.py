@@ -6,7 +6,7 @@ import errno
 import io
 import json
 
-from simulator.base.log import node_log
+from mqproto.simulator.base.log import node_log
 
 
 class Stream(io.StringIO):

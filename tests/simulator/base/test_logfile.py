@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
-from simulator.base.logfile import OLDER, LogFile, open_log
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.logfile import OLDER, LogFile, open_log
 
 WRITES = """
 import sys
 from pathlib import Path
-from simulator.base.logfile import LogFile
+from mqproto.simulator.base.logfile import LogFile
 file = LogFile(Path(sys.argv[1]), limit_bytes=1_000)
 for number in range(99):
     file.write(f"line {number}".ljust(99) + chr(10))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.base.processes import Memory, cpu_s_of, memory_in, memory_of
+from mqproto.simulator.base.processes import Memory, cpu_s_of, memory_in, memory_of
 
 
 @given(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.base.randomness import chance
+from mqproto.simulator.base.randomness import chance
 
 
 def test_the_dice_of_a_subject_fall_the_same_again_on_every_machine() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from captures.files.pcap import read_frames
-from captures.net.conversation import Side
-from captures.net.direction import Ending
-from captures.net.tcp import Endpoint
-from simulator.base.recorder import Recorder, steady_clock
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.recorder import Recorder, steady_clock
 from tests.captures.whole import reassemble, streams
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
@@ -91,7 +91,7 @@ def test_two_who_record_one_connection_agree_on_its_numbers() -> None:
 
 
 def test_of_many_connections_only_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.base.recorder.REMEMBERED", 10)
+    monkeypatch.setattr("mqproto.simulator.base.recorder.REMEMBERED", 10)
     file = io.BytesIO()
     recorder = Recorder(file, clock=lambda: 0)
     for port in [*range(11), 0, 10]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.base.repeats import FIRST_S, KINDS, KINDS_OF_PEER, LIMIT, LONGEST_S, QUIET_S, Line, Repeats
+from mqproto.simulator.base.repeats import (
+    FIRST_S,
+    KINDS,
+    KINDS_OF_PEER,
+    LIMIT,
+    LONGEST_S,
+    QUIET_S,
+    Line,
+    Repeats,
+)
 
 DOWN = {"peer": "127.0.0.2", "reason": "connection refused by 127.0.0.2:1801"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from simulator.base import screen
+from mqproto.simulator.base import screen
 from tests.simulator.typed import in_process
 
 ERASED = "\x1b[2K"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.base.shrinking import anew, fewer, shrunk
+from mqproto.simulator.base.shrinking import anew, fewer, shrunk
 
 
 def halves_and_one_less(number: int) -> Iterator[int]:

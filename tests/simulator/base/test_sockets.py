@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base import sockets
-from simulator.base.sockets import listen, refuse_itself, round_trip_s
-from simulator.faults.network import _Connection
-from simulator.node.transport import dial
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base import sockets
+from mqproto.simulator.base.sockets import listen, refuse_itself, round_trip_s
+from mqproto.simulator.faults.network import _Connection
+from mqproto.simulator.node.transport import dial
 
 HOST = "127.0.0.1"
 
@@ -60,7 +60,7 @@ async def test_a_node_that_meets_itself_where_nobody_listens_has_been_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     UnluckyWithSource.port = port = free_port()
-    monkeypatch.setattr("simulator.node.transport.socket.socket", UnluckyWithSource)
+    monkeypatch.setattr("mqproto.simulator.node.transport.socket.socket", UnluckyWithSource)
     with pytest.raises(ConnectionRefusedError):
         await dial(HOST, port, HOST)
     monkeypatch.undo()
@@ -74,7 +74,7 @@ async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = _Connection(ours, HOST, Endpoint(HOST, 1))
-        monkeypatch.setattr("simulator.faults.network.socket.socket", UnluckyWithSource)
+        monkeypatch.setattr("mqproto.simulator.faults.network.socket.socket", UnluckyWithSource)
         with pytest.raises(ConnectionRefusedError):
             await connection.connect(Endpoint(HOST, port))
         monkeypatch.undo()

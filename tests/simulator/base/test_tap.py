@@ -14,19 +14,19 @@ from typing import TypeAlias
 
 import pytest
 
-from captures.files.append import GrowingFile
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
-from captures.packets import PacketReader, SeenPacket, read_packets
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.append import GrowingFile
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import PacketReader, SeenPacket, read_packets
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.base.tap import Tap
+from mqproto.simulator.faults.supervisor import capture_of, supervised
+from mqproto.simulator.node.node import run_node
+from mqproto.simulator.topology import load
 from mqproto.wire import Ping, UserMessage, encode_ping
-from simulator.base.recorder import Recorder
-from simulator.base.tap import Tap
-from simulator.faults.supervisor import capture_of, supervised
-from simulator.node.node import run_node
-from simulator.topology import load
 from tests.examples import a_ping
 from tests.programs import needs
 from tests.simulator.running import Log, running

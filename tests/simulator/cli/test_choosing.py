@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.cli.choosing import only
-from simulator.cli.cli import DONE, MISUSE, app, command_named, command_of, run_command
+from mqproto.simulator.cli.choosing import only
+from mqproto.simulator.cli.cli import DONE, MISUSE, app, command_named, command_of, run_command
 
 NAMES = [
     *(info.name or str(getattr(info.callback, "__name__", "")) for info in app.registered_commands),

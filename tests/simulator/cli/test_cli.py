@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.command import talk
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import store_path
 from mqproto.wire import TransactionHeader, encode_packet
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.command import talk
-from simulator.topology import load
-from simulator.topology.places import store_path
 from tests.bench.codec import example
 from tests.conformance import ROOT
 from tests.simulator.typed import (
@@ -323,7 +323,7 @@ def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]
 def test_even_a_bug_is_one_line_unless_its_traceback_is_asked_for(
     error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("simulator.command.show.read_source", raising(error))
+    monkeypatch.setattr("mqproto.simulator.command.show.read_source", raising(error))
     monkeypatch.delenv("MQPROTO_DEBUG", raising=False)
     assert run_command(["decode", "00"]) == FINDING
     out, err = capfd.readouterr()
@@ -393,7 +393,7 @@ SLOW = "sqlalchemy", "httpx", "pyarrow", "numpy", "deltalake", "duckdb", "matplo
 """What takes half a second to import, and more."""
 TRIAL = """
 import sys
-from simulator.cli.cli import run_command
+from mqproto.simulator.cli.cli import run_command
 
 capture, slow, *wrong = sys.argv[1:]
 for typed in wrong:

@@ -11,16 +11,16 @@ import trio
 from hypothesis import given, settings
 
 from mqproto.queues.protection import EVERYONE, Protection
+from mqproto.simulator.cli.cli import DONE, FINDING
+from mqproto.simulator.cli.exporting import AS_DECLARED, HEADING, MADE, exported
+from mqproto.simulator.cli.likeness import like
+from mqproto.simulator.client import connect
+from mqproto.simulator.testing.topologies import topologies
+from mqproto.simulator.topology import QueueDeclaration, Topology, load, parse
+from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
+from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS
 from mqproto.wire import NULL_GUID, Guid, guid_text
-from simulator.cli.cli import DONE, FINDING
-from simulator.cli.exporting import AS_DECLARED, HEADING, MADE, exported
-from simulator.cli.likeness import like
-from simulator.client import connect
-from simulator.testing.topologies import topologies
-from simulator.topology import QueueDeclaration, Topology, load, parse
-from simulator.topology.nodes import FIRST_IDENTIFIER
-from simulator.topology.views import as_toml
 from tests.simulator.running import Log, running
 from tests.simulator.typed import in_process
 

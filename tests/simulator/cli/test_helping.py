@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from simulator.cli.cli import DONE, app, command_of, run_command
-from simulator.cli.helping import SUMMARY_LIMIT, TASKS
+from mqproto.simulator.cli.cli import DONE, app, command_of, run_command
+from mqproto.simulator.cli.helping import SUMMARY_LIMIT, TASKS
 from tests.simulator.cli.test_choosing import NAMES
 
 COLUMNS: Final = 80

@@ -267,7 +267,16 @@ def test_without_the_extra_it_is_said_which_brings_it(tmp_path: Path) -> None:
     (tmp_path / "cryptography.py").write_text("raise ModuleNotFoundError(name='cryptography')\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "simulator.cli.cli", "keys", "make", "sender", "--directory", tmp_path],
+        [
+            sys.executable,
+            "-m",
+            "mqproto.simulator.cli.cli",
+            "keys",
+            "make",
+            "sender",
+            "--directory",
+            tmp_path,
+        ],
         capture_output=True,
         text=True,
         env=environment,

@@ -12,12 +12,12 @@ import pytest
 import trio
 
 from mqproto.queues.protection import Protection
+from mqproto.simulator.cli.cli import DONE, MISUSE, run_command
+from mqproto.simulator.cli.likeness import like
+from mqproto.simulator.client import Client
+from mqproto.simulator.client.client import MadeOptions
+from mqproto.simulator.topology import QueueDeclaration, parse
 from mqproto.wire import Guid
-from simulator.cli.cli import DONE, MISUSE, run_command
-from simulator.cli.likeness import like
-from simulator.client import Client
-from simulator.client.client import MadeOptions
-from simulator.topology import QueueDeclaration, parse
 from tests.simulator.running import running_with_client
 
 SID: Final = "S-1-5-21-1004336348-1177238915-682003330-512"

@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
+from mqproto.simulator.topology.alone import node_alone
+from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire.guid import guid_text
-from simulator.cli.cli import DONE, FINDING, MISUSE
-from simulator.topology.alone import node_alone
-from simulator.topology.ports import reserved_address
 from tests.simulator.typed import COMMAND, Done, in_process, mqproto
 from tests.test_readme import console_blocks
 

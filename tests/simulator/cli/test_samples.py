@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
-from simulator.cli.cli import run_command
-from simulator.cli.samples import MARK, as_toml, found_in, make, make_all
-from simulator.fuzz.tactics.malformed import hostile_packets
-from simulator.world.scenarios.scenario import Scenario, from_file, guid_of
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.cli.samples import MARK, as_toml, found_in, make, make_all
+from mqproto.simulator.fuzz.tactics.malformed import hostile_packets
+from mqproto.simulator.world.scenarios.scenario import Scenario, from_file, guid_of
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simulator.cli.start import SAFE_PATH, keep_the_installation
+from mqproto.simulator.cli.start import SAFE_PATH, keep_the_installation
 from tests.conformance import ROOT
 
 

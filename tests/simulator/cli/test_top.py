@@ -20,13 +20,13 @@ from rich.cells import cell_len
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import SessionStatus
+from mqproto.simulator.cli import top as command
+from mqproto.simulator.cli.cli import DONE, FINDING
+from mqproto.simulator.cli.top import Look, drawn, sections
+from mqproto.simulator.node.control import Explanation
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import guid_text
-from simulator.cli import top as command
-from simulator.cli.cli import DONE, FINDING
-from simulator.cli.top import Look, drawn, sections
-from simulator.node.control import Explanation
-from simulator.topology import load
-from simulator.topology.places import Place
 from tests.simulator.typed import COMMAND, TIMEOUT_S, in_process, interruptible
 
 THREE = load("three-node")

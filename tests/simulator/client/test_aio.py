@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.client.aio import AsyncioClient, connect
-from simulator.testing.managers import QueueManagers, started
+from mqproto.simulator.client.aio import AsyncioClient, connect
+from mqproto.simulator.testing.managers import QueueManagers, started
 
 ORDERS = r".\private$\orders"
 Program = Callable[[AsyncioClient], Awaitable[None]]

@@ -14,10 +14,10 @@ import pytest
 from anyio.from_thread import BlockingPortal
 
 from mqproto.base.errors import UsageError
-from simulator.client import Client, Reject
-from simulator.client.aio import AsyncioClient
-from simulator.client.blocking import BlockingClient
-from simulator.testing.managers import started
+from mqproto.simulator.client import Client, Reject
+from mqproto.simulator.client.aio import AsyncioClient
+from mqproto.simulator.client.blocking import BlockingClient
+from mqproto.simulator.testing.managers import started
 from tests.simulator.typed import interruptible
 
 ORDERS = r".\private$\orders"

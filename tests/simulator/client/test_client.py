@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, LABEL_LIMIT, Draft
-from mqproto.wire import Guid, SecurityHeader, encode_packet, guid_text, sid_from_text
-from simulator.base.storeerrors import StoreError
-from simulator.client import (
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client import (
     Client,
     InDoubt,
     MessageId,
@@ -29,11 +28,12 @@ from simulator.client import (
     connect,
     connect_to,
 )
-from simulator.node import control
-from simulator.node.control import FrameBuffer, Operation
-from simulator.node.received import ReceivedMessage
-from simulator.node.turns import Turns
-from simulator.topology import Topology, TopologyError, load, places
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import FrameBuffer, Operation
+from mqproto.simulator.node.received import ReceivedMessage
+from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.topology import Topology, TopologyError, load, places
+from mqproto.wire import Guid, SecurityHeader, encode_packet, guid_text, sid_from_text
 from tests.examples import a_security_header, a_user_message
 from tests.simulator.running import NodeProcess, running, running_with_client
 
@@ -346,7 +346,7 @@ async def test_a_message_that_comes_as_its_receive_is_cancelled_is_not_lost(
 async def test_a_receive_that_is_cancelled_with_its_connection_still_hears_what_became_of_its_messages(
     client: Client, topology: Topology, tmp_path: Path, transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.client.client.SETTLE_TIMEOUT_S", 200.0)
+    monkeypatch.setattr("mqproto.simulator.client.client.SETTLE_TIMEOUT_S", 200.0)
 
     async def receive() -> None:
         async with connect(topology, "destination", tmp_path) as other:
@@ -695,7 +695,7 @@ async def test_an_operation_without_an_answer_is_invoked_again_after_a_time_out_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Duplicate Operation Detection Support: two operations with the same identifier are totally identical."""
-    monkeypatch.setattr("simulator.client.exchange.SILENCE_S", 0.01)
+    monkeypatch.setattr("mqproto.simulator.client.exchange.SILENCE_S", 0.01)
     node = FakeNode(lambda request, life: control.Sent([(request.identifier or 0, 1)]) if life == 3 else None)
     async with node.client(tmp_path) as client:
         sent = await client.send(ORDERS, b"x", transactional=True)

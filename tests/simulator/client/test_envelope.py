@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.client.envelope import (
+from mqproto.simulator.client.envelope import (
     CONTENT_TYPE_LIMIT,
     ENVELOPE_LIMIT_BYTES,
     HEADER_NAME,

@@ -12,12 +12,12 @@ import trio
 
 from mqproto.edge.operations import Invoker
 from mqproto.messages.drafts import Draft
-from simulator.base.storeerrors import StoreError
-from simulator.client import Client, InDoubt, NodeUnreachable, connect, connect_to
-from simulator.client.journal import opened
-from simulator.node import control
-from simulator.node.control import FrameBuffer, Operation
-from simulator.topology import Topology, load, places
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect, connect_to
+from mqproto.simulator.client.journal import opened
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import FrameBuffer, Operation
+from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.running import running
 
 ORDERS = r".\private$\orders"
@@ -104,7 +104,7 @@ async def test_messages_whose_commit_the_journal_could_not_take_are_where_they_w
 async def test_a_commit_that_was_cancelled_before_its_turn_came_does_not_happen_later(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.client.client.SETTLE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("mqproto.simulator.client.client.SETTLE_TIMEOUT_S", 0.05)
     async with running(topology, "destination", tmp_path):
         async with connect(topology, "destination", tmp_path) as client:
             await client.send(ORDERS, b"0", transactional=True)
@@ -213,7 +213,7 @@ async def test_an_operation_that_a_silent_node_does_not_answer_is_asked_for_over
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the client had nothing to ask for when it began to listen."""
-    monkeypatch.setattr("simulator.client.exchange.SILENCE_S", 0.05)
+    monkeypatch.setattr("mqproto.simulator.client.exchange.SILENCE_S", 0.05)
     async with a_node(tmp_path, breaks_off=False) as path, connect_to(path) as client:
         await trio.testing.wait_all_tasks_blocked()
         assert (await client.send(NOTES, b"", recoverable=True)).ordinal == 1

@@ -14,6 +14,11 @@ import trio
 
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, Draft
 from mqproto.messages.kept import headers_behind
+from mqproto.simulator.client import ReceivedMessage, connect
+from mqproto.simulator.client.imported import LeftOut, read_import
+from mqproto.simulator.storage.care.export import Exported, line_of, message_in
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
     Guid,
@@ -24,11 +29,6 @@ from mqproto.wire import (
     sid_from_text,
     with_message_class,
 )
-from simulator.client import ReceivedMessage, connect
-from simulator.client.imported import LeftOut, read_import
-from simulator.storage.care.export import Exported, line_of, message_in
-from simulator.topology import load
-from simulator.topology.views import as_toml
 from tests.examples import (
     DESTINATION,
     SENDER,

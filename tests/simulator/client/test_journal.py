@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import Pending
-from simulator.base.storeerrors import StoreError
-from simulator.client.journal import Journal, opened
-from simulator.node import control
-from simulator.node.control import Frame, Operation
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client.journal import Journal, opened
+from mqproto.simulator.node import control
+from mqproto.simulator.node.control import Frame, Operation
 from tests.memory import memory_folder
 
 SEND = Operation.SEND

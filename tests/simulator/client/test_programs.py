@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from simulator.client import ReceivedMessage
-from simulator.client.blocking import BlockingClient
-from simulator.testing.managers import QueueManagers, Starting
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.client.blocking import BlockingClient
+from mqproto.simulator.testing.managers import QueueManagers, Starting
 from tests.conformance import ROOT
 from tests.test_readme import blocks
 

@@ -18,18 +18,18 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.cli.cli import DONE, FINDING
+from mqproto.simulator.client import Client, connect, connect_to
+from mqproto.simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
+from mqproto.simulator.command import talk
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.performers import FORGOTTEN, Performers
+from mqproto.simulator.node.connection import Connection
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import Topology, load, places
+from mqproto.simulator.topology.places import socket_path
+from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.effects import Writes
-from simulator.cli.cli import DONE, FINDING
-from simulator.client import Client, connect, connect_to
-from simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
-from simulator.command import talk
-from simulator.node import control
-from simulator.node.clients.performers import FORGOTTEN, Performers
-from simulator.node.connection import Connection
-from simulator.storage import Store
-from simulator.topology import Topology, load, places
-from simulator.topology.places import socket_path
-from simulator.topology.views import as_toml
 from tests.simulator.running import running, running_with_client
 from tests.simulator.typed import mqproto
 

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from captures.pipeline.engines.progress import Progress
-from simulator.command.analysing import ProgressLine
+from mqproto.captures.pipeline.engines.progress import Progress
+from mqproto.simulator.command.analysing import ProgressLine
 
 
 class Clock:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.tables.tables import Tables
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import rotation
 from tests.conformance import ROOT

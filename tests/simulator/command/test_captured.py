@@ -11,15 +11,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from captures.files.frame import Frame
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
+from mqproto.simulator.command import captured
+from mqproto.simulator.command.captured import names_of
+from mqproto.simulator.topology import load, parse
 from mqproto.wire import guid_text
-from simulator.cli.cli import DONE, FINDING, MISUSE
-from simulator.command import captured
-from simulator.command.captured import names_of
-from simulator.topology import load, parse
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
@@ -294,7 +294,7 @@ def test_a_reader_who_has_had_enough_ends_it_quietly(tmp_path: Path) -> None:
 WITH_ITS_PEAK = """
 import sys
 from pathlib import Path
-from simulator.cli.cli import run_command
+from mqproto.simulator.cli.cli import run_command
 status = run_command(sys.argv[1:])
 [peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(peak.split()[1], file=sys.stderr)

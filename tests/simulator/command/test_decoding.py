@@ -6,8 +6,8 @@ import base64
 import json
 from pathlib import Path
 
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.wire import encode_packet, encode_ping
-from simulator.cli.cli import DONE, FINDING, MISUSE
 from tests.captures.files.test_pasted import hexdump_c, xxd
 from tests.captures.net.test_payload import in_tcp
 from tests.examples import a_ping, a_user_message, an_establish_connection

@@ -17,11 +17,11 @@ from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
+from mqproto.simulator.command.explain import Explainer, duration
+from mqproto.simulator.node.control import Explanation, Receiver
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import INFINITE, MessageClass, guid_text
 from mqproto.wire.classes import REFUSALS
-from simulator.command.explain import Explainer, duration
-from simulator.node.control import Explanation, Receiver
 from tests.simulator.statuses import (
     DESTINATION,
     EXPRESS,

@@ -10,6 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
 from mqproto.session.data import Admit, admit_all
+from mqproto.simulator.command.handshake import SHOWN_BYTES, Finding, Handshake, Outcome, shown
 from mqproto.wire import (
     NULL_GUID,
     EstablishConnection,
@@ -22,7 +23,6 @@ from mqproto.wire import (
     session_ack,
 )
 from mqproto.wire.layouts.session import SessionHeader
-from simulator.command.handshake import SHOWN_BYTES, Finding, Handshake, Outcome, shown
 from tests.sessions import NOW, US
 
 CLIENT = Guid(b"whoever is asking"[:16])

@@ -11,14 +11,14 @@ import pytest
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.manager.status import DuplicatesStatus, LocalStatus, NodeStatus
+from mqproto.simulator.client import Client
+from mqproto.simulator.command import oversee
+from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.node.control import Explanation, Receiver
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.places import Place
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import guid_text
-from simulator.client import Client
-from simulator.command import oversee
-from simulator.command.explain import Explainer
-from simulator.node.control import Explanation, Receiver
-from simulator.topology import Topology, load
-from simulator.topology.places import Place
 from tests.simulator.running import running, running_with_client
 from tests.simulator.statuses import EXPRESS, HELD, MESSAGE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
 

@@ -19,6 +19,12 @@ import trio
 
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import FLOOD_SESSIONS, FloodStatus, Kind, PeerStatus
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.command.peers import blocked_words, show_peers
+from mqproto.simulator.node.control import Blocked, Explanation
+from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.topology.views import as_toml
 from mqproto.wire import (
     NULL_GUID,
     Guid,
@@ -30,12 +36,6 @@ from mqproto.wire import (
     guid_text,
     user_message,
 )
-from simulator.client import Client, connect
-from simulator.command.explain import Explainer
-from simulator.command.peers import blocked_words, show_peers
-from simulator.node.control import Blocked, Explanation
-from simulator.topology import Topology, parse
-from simulator.topology.views import as_toml
 from tests.conformance import ROOT
 from tests.simulator.running import NodeProcess, processes, running
 from tests.simulator.typed import Done, in_process

@@ -15,12 +15,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.command.handshake import Outcome
+from mqproto.simulator.command.probe import Report, as_json, as_lines, probe, target
+from mqproto.simulator.topology import TopologyError, load
+from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire import Ping, decode_ping, encode_packet, encode_ping, establish_connection, guid_text
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.command.handshake import Outcome
-from simulator.command.probe import Report, as_json, as_lines, probe, target
-from simulator.topology import TopologyError, load
-from simulator.topology.ports import reserved_address
 from tests.simulator.node.test_pings import a_chain
 from tests.simulator.running import running
 

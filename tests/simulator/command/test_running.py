@@ -18,15 +18,15 @@ from typing import Final
 
 import pytest
 
-from captures.packets import read_packets
-from simulator.cli.cli import DONE, FINDING, MISUSE
-from simulator.client import Envelope
-from simulator.topology import load, places
-from simulator.topology.views import as_toml
+from mqproto.captures.packets import read_packets
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
+from mqproto.simulator.client import Envelope
+from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology.views import as_toml
 from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
 
 RUN: Final = """
-from simulator.cli.cli import main
+from mqproto.simulator.cli.cli import main
 from tests.simulator.typed import forked_programs
 
 with forked_programs():

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from mqproto.base.errors import UsageError
 from mqproto.bodies import REBUS, Headers, write_body, write_headers
+from mqproto.simulator.command import show
 from mqproto.testing.packets import nearly_valid_packets, packets
 from mqproto.wire import Guid, encode_packet
 from mqproto.wire.lenient import inspect_packet
 from mqproto.wire.messages import user_message
-from simulator.command import show
 from tests.examples import a_full_message
 
 

@@ -15,13 +15,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.client import connect
-from simulator.command import story
-from simulator.command.story import LINE_LIMIT_BYTES, logs_in, story_of, told
-from simulator.faults.supervisor import supervised
-from simulator.node.received import MessageId
-from simulator.topology import load
-from simulator.topology.places import Place
+from mqproto.simulator.client import connect
+from mqproto.simulator.command import story
+from mqproto.simulator.command.story import LINE_LIMIT_BYTES, logs_in, story_of, told
+from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.simulator.typed import in_process
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mqproto.simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage
+from mqproto.simulator.demo.consumer import BATCH, Consumer
 from mqproto.wire import Guid, encode_packet, user_message
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage
-from simulator.demo.consumer import BATCH, Consumer
 
 SOURCE = Guid(b"s" * 16)
 

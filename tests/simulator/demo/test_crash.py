@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.demo import crash
-from simulator.demo.crash import longest_gap_s, run_crash
-from simulator.demo.report import CrashReport, FlowReport, NodeCount
-from simulator.demo.strikes import Stage
-from simulator.faults.proof import Comparison
-from simulator.faults.supervisor import NodeProcess, Supervisor
-from simulator.topology import load, places
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.demo import crash
+from mqproto.simulator.demo.crash import longest_gap_s, run_crash
+from mqproto.simulator.demo.report import CrashReport, FlowReport, NodeCount
+from mqproto.simulator.demo.strikes import Stage
+from mqproto.simulator.faults.proof import Comparison
+from mqproto.simulator.faults.supervisor import NodeProcess, Supervisor
+from mqproto.simulator.topology import load, places
 from tests.simulator.certificates import over_tls
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

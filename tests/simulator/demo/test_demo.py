@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.messages.histories import Outcome
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
-from simulator.cli.cli import DONE, FINDING, run_command
-from simulator.command.captured import names_of
-from simulator.demo import workload
-from simulator.demo.demo import run_demo
-from simulator.demo.report import DemoReport, NodeCount, Outage
-from simulator.faults.proof import Comparison, WireCount
-from simulator.topology import Action, Fault, Topology, load
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.simulator.cli.cli import DONE, FINDING, run_command
+from mqproto.simulator.command.captured import names_of
+from mqproto.simulator.demo import workload
+from mqproto.simulator.demo.demo import run_demo
+from mqproto.simulator.demo.report import DemoReport, NodeCount, Outage
+from mqproto.simulator.faults.proof import Comparison, WireCount
+from mqproto.simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 from tests.simulator.certificates import over_tls
 
@@ -52,8 +52,8 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 ) -> None:
     # How soon messages flow again, and all is settled, is promised of a machine with nothing else to do: `make demo`
     # shows that.
-    monkeypatch.setattr("simulator.demo.report.RESTART_LIMIT_S", math.inf)
-    monkeypatch.setattr("simulator.demo.demo.SETTLE_S", 200.0)
+    monkeypatch.setattr("mqproto.simulator.demo.report.RESTART_LIMIT_S", math.inf)
+    monkeypatch.setattr("mqproto.simulator.demo.demo.SETTLE_S", 200.0)
     folder = tmp_path / "in"
     (folder / "deep").mkdir(parents=True)
     for number in range(300):
@@ -175,5 +175,5 @@ def demo_status(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> int:
     async def demo(*_: object) -> DemoReport:
         return report
 
-    monkeypatch.setattr("simulator.demo.demo.run_demo", demo)
+    monkeypatch.setattr("mqproto.simulator.demo.demo.run_demo", demo)
     return run_command(["demo"])

@@ -8,9 +8,9 @@ from typing import Any
 import trio
 
 from mqproto.manager.status import NodeStatus
-from simulator.client import Client, NodeUnreachable
-from simulator.demo.observer import LOOK_S, Observer
-from simulator.demo.report import NodeCount
+from mqproto.simulator.client import Client, NodeUnreachable
+from mqproto.simulator.demo.observer import LOOK_S, Observer
+from mqproto.simulator.demo.report import NodeCount
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:

@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, InDoubt, MessageId, NodeUnreachable
+from mqproto.simulator.client.client import as_parts
+from mqproto.simulator.demo.producer import FINAL_ACK_EVERY, Producer, produce
+from mqproto.simulator.demo.workload import Workload, orders
+from mqproto.simulator.faults.proof import digest_of
+from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
 from mqproto.wire import Guid
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
-from simulator.client.client import as_parts
-from simulator.demo.producer import FINAL_ACK_EVERY, Producer, produce
-from simulator.demo.workload import Workload, orders
-from simulator.faults.proof import digest_of
-from simulator.security.keyfiles import SIGNING
 
 MANAGER = Guid(b"s" * 16)
 

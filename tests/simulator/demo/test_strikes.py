@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from simulator.demo.strikes import DELAYS_S, SPREAD_S, Stage, strikes
+from mqproto.simulator.demo.strikes import DELAYS_S, SPREAD_S, Stage, strikes
 
 NODES = ("sender", "intermediate", "destination")
 

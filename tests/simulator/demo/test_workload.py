@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import LABEL_LIMIT, Draft
-from simulator.demo import workload
-from simulator.demo.workload import BATCH_BYTES, BATCH_MESSAGES, BODY_LIMIT_BYTES, Item, as_batches
+from mqproto.simulator.demo import workload
+from mqproto.simulator.demo.workload import BATCH_BYTES, BATCH_MESSAGES, BODY_LIMIT_BYTES, Item, as_batches
 
 
 @pytest.mark.parametrize("sizes", [workload.SIZES, workload.HEAVY])

@@ -8,7 +8,7 @@ import sys
 import pytest
 import trio.testing
 
-from simulator.edges.firstfailures import QUIET_S, FirstFailures, on_screen
+from mqproto.simulator.edges.firstfailures import QUIET_S, FirstFailures, on_screen
 
 ORDERS = r"desk\orders"
 

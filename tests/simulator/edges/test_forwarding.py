@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.client import connect
-from simulator.client.envelope import Envelope
-from simulator.edges.forwarding import RESERVED, Forwarding
-from simulator.edges.gateway.front import LIMIT_BYTES
-from simulator.edges.trigger.access import Access
-from simulator.edges.trigger.callee import HttpCallee, endpoint
-from simulator.edges.trigger.errorcopy import copy_for, original_of
-from simulator.edges.trigger.judgment import call_for
-from simulator.topology import Topology, load
+from mqproto.simulator.client import connect
+from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.edges.forwarding import RESERVED, Forwarding
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
+from mqproto.simulator.edges.trigger.access import Access
+from mqproto.simulator.edges.trigger.callee import HttpCallee, endpoint
+from mqproto.simulator.edges.trigger.errorcopy import copy_for, original_of
+from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.topology import Topology, load
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.edges.trigger.test_errorcopy import NOTE, message
 from tests.simulator.gateways import gateway

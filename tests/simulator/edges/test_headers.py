@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.formatname import PrivateName
-from mqproto.turn.guard import CIPHERS
-from simulator.client import connect
-from simulator.client.client import DraftOptions
-from simulator.edges.gateway.confirmations import FULL_RECEIVE
-from simulator.edges.headers import (
+from mqproto.simulator.client import connect
+from mqproto.simulator.client.client import DraftOptions
+from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
+from mqproto.simulator.edges.headers import (
     EXTENSION_ROOM_BYTES,
     HEADERS,
     MessageOptions,
     headers_of,
     options_in,
 )
-from simulator.edges.trigger.judgment import call_for
-from simulator.security.keyfiles import SIGNING
-from simulator.topology import load
+from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.security.keyfiles import SIGNING
+from mqproto.simulator.topology import load
+from mqproto.turn.guard import CIPHERS
 from tests.captures.wireshark.dissecting import drawn
 from tests.simulator.gateways import gateway
 from tests.simulator.running import running

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trio
 
-from simulator.edges.httpclient import BrokenError, HttpClient, NotConnectedError
+from mqproto.simulator.edges.httpclient import BrokenError, HttpClient, NotConnectedError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Served = Callable[[trio.SocketStream], Awaitable[None]]

@@ -13,10 +13,10 @@ import trio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from simulator.edges.trigger.judgment import Waypoint
-from simulator.topology import Topology, load, parse
-from simulator.topology.file import written_address
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.edges.trigger.judgment import Waypoint
+from mqproto.simulator.topology import Topology, load, parse
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.ports import reserved_address
 from tests.conformance import ROOT
 from tests.simulator.consumers import OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_run import ended, running_trigger

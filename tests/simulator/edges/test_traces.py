@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 import trio
 
-from simulator.client.envelope import HEADERS_LIMIT, Envelope
-from simulator.edges.gateway.front import LIMIT_BYTES
-from simulator.topology import Topology, load
-from simulator.topology.views import as_toml
+from mqproto.simulator.client.envelope import HEADERS_LIMIT, Envelope
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.views import as_toml
 from tests.simulator.collectors import CONSUMER, INTERNAL, PRODUCER, Collected, Collector, collecting
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.edges.trigger.test_run import ended, running_trigger

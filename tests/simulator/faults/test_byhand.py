@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.faults.byhand import Deed, Hands, asked, broken_now
-from simulator.faults.links import Links
-from simulator.faults.supervisor import Supervisor
-from simulator.topology import load, places
+from mqproto.simulator.faults.byhand import Deed, Hands, asked, broken_now
+from mqproto.simulator.faults.links import Links
+from mqproto.simulator.faults.supervisor import Supervisor
+from mqproto.simulator.topology import load, places
 
 TOPOLOGY = load("three-node")
 ENDS = ("sender", "intermediate")

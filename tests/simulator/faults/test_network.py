@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from captures.files.pcap import read_frames
-from captures.net.direction import Ending
-from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base.recorder import Recorder
-from simulator.base.sockets import RESET_ON_CLOSE
-from simulator.faults import network
-from simulator.faults.network import LinkProxy
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.base.sockets import RESET_ON_CLOSE
+from mqproto.simulator.faults import network
+from mqproto.simulator.faults.network import LinkProxy
 from tests.captures.whole import reassemble
 
 FREE_PORT = ("127.0.0.1", 0)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.conversation import Side
-from captures.net.tcp import Endpoint
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.faults.proof import Received, Sent, compare, delays_ms, examine, percentile
 from mqproto.wire import (
     Guid,
     OrderAckBody,
@@ -23,8 +25,6 @@ from mqproto.wire import (
     with_session_header,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
-from simulator.base.recorder import Recorder
-from simulator.faults.proof import Received, Sent, compare, delays_ms, examine, percentile
 
 SENDER, INTERMEDIATE, DESTINATION = (Guid(name.ljust(16).encode()) for name in ("s", "i", "d"))
 MANAGERS = {"127.0.0.1": SENDER, "127.0.0.2": INTERMEDIATE, "127.0.0.3": DESTINATION}

@@ -13,8 +13,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.client import connect
-from simulator.faults.supervisor import (
+from mqproto.simulator.client import connect
+from mqproto.simulator.faults.supervisor import (
     OPENING,
     PAUSE_LIMIT_S,
     READY,
@@ -27,7 +27,7 @@ from simulator.faults.supervisor import (
     stopped_at_the_end,
     supervised,
 )
-from simulator.topology import Topology, load, places
+from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.typed import TIMEOUT_S
 
 FORKED: Final = pytest.mark.usefixtures("forked_programs")
@@ -35,8 +35,8 @@ FORKED: Final = pytest.mark.usefixtures("forked_programs")
 ORPHANS = """
 import sys, trio
 from pathlib import Path
-from simulator.faults.supervisor import supervised
-from simulator.topology import load
+from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.topology import load
 
 async def main():
     async with supervised(load("pair").with_free_ports(), Path(sys.argv[1])) as supervisor:
@@ -138,7 +138,7 @@ async def test_a_node_that_does_not_start_says_why_and_the_others_are_stopped(tm
 async def test_a_node_is_started_again_however_often_it_dies_also_while_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
+    monkeypatch.setattr("mqproto.simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
     said = Said()
     topology = load("pair").with_free_ports()
     async with stopped_at_the_end(Spawning(topology, tmp_path)) as supervisor, trio.open_nursery() as nursery:
@@ -155,7 +155,7 @@ async def test_a_node_is_started_again_however_often_it_dies_also_while_it_start
 async def test_a_node_that_does_not_start_is_tried_again_until_its_reason_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
+    monkeypatch.setattr("mqproto.simulator.faults.supervisor.PAUSE_LIMIT_S", 0.1)
     (tmp_path / "sender.sqlite").mkdir()
     said = Said()
     async with stopped_at_the_end(Supervisor(load("pair").with_free_ports(), tmp_path)) as supervisor:

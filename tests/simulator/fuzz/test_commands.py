@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.command.options import INTERRUPTED
-from simulator.fuzz.parser import parser as fuzzing
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.command.options import INTERRUPTED
+from mqproto.simulator.fuzz.parser import parser as fuzzing
 from tests.conformance import ROOT
 from tests.simulator.fuzz import planted
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.findings import Finding, Findings, command, file_of, load, save
+from mqproto.simulator.fuzz.findings import Finding, Findings, command, file_of, load, save
 
 FINDING = Finding(
     group="IndexError at parser.py:12 in soap",

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.minimise import minimised, minimised_packet
 from mqproto.testing import nearly_valid_packets
 from mqproto.wire import UserMessage, decode_packet, encode_packet
-from simulator.fuzz.minimise import minimised, minimised_packet
 from tests.examples import EVERY_PACKET, a_full_message
 
 

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.mutations import Mutant, mutants, mutate, sections_of, with_honest_size
+from mqproto.simulator.fuzz.parser.seeds import examples
+from mqproto.simulator.fuzz.roles import layouts_in
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import (
     Packet,
@@ -23,9 +26,6 @@ from mqproto.wire.layouts.keyblobs import simple_blob
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
 from mqproto.wire.schema.layout import Must, bare
-from simulator.fuzz.mutations import Mutant, mutants, mutate, sections_of, with_honest_size
-from simulator.fuzz.parser.seeds import examples
-from simulator.fuzz.roles import layouts_in
 from tests.examples import EVERY_PACKET, a_full_message, a_ping, poked
 
 FULL = encode_packet(a_full_message())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mqproto.simulator.fuzz.mutations import fields_of
+from mqproto.simulator.fuzz.roles import PLAIN, ROLES, role_of
 from mqproto.wire import encode_packet, encode_ping, inspect_packet
-from simulator.fuzz.mutations import fields_of
-from simulator.fuzz.roles import PLAIN, ROLES, role_of
 from tests.examples import EVERY_PACKET, a_full_message, a_ping
 
 FIELDS = {

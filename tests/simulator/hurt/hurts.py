@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from simulator.storage.files import PAGE_BYTES
+from mqproto.simulator.storage.files import PAGE_BYTES
 
 COPIED: Final = "copied to another folder, the original goes on"
 COPIED_AND_GONE: Final = "copied to another folder, the original is gone"

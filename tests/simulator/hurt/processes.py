@@ -20,15 +20,15 @@ import trio
 
 from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.logfile import written
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.faults.supervisor import last_error
+from mqproto.simulator.storage.care import Salvage, salvaged
+from mqproto.simulator.storage.care.reading import opened
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology.views import as_toml, seen_by
 from mqproto.turn.effects import POSITION_BITS
-from simulator.base.logfile import written
-from simulator.client import Client, connect
-from simulator.faults.supervisor import last_error
-from simulator.storage.care import Salvage, salvaged
-from simulator.storage.care.reading import opened
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import load, places
-from simulator.topology.views import as_toml, seen_by
 from tests.simulator.hurt.ledger import Ledger, Trace, body_of, digest, flow_of
 from tests.simulator.hurt.named import label_of
 from tests.simulator.hurt.operator import Repaired
@@ -61,7 +61,7 @@ GONE: Final = "gone-orders"
 """A queue of which the destination itself knows nothing."""
 QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadletter": "orders"}
 """To which queue a message is sent, by where it ends."""
-MODULE: Final = "simulator.cli.cli"
+MODULE: Final = "mqproto.simulator.cli.cli"
 BUGS: Final = ("Traceback", "a bug in mqproto")
 """What a program says that has broken off."""
 PATIENCE_S: Final = 10.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from simulator.base.randomness import chance
-from simulator.storage import LIMITS, Limits
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.storage import LIMITS, Limits
 from tests.simulator.hurt.disk import FailingDisk, Trouble
 from tests.simulator.hurt.hurts import Hurt
 from tests.simulator.hurt.ledger import FLOWS, Ledger

@@ -19,6 +19,12 @@ from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.node.indoubt import list_in_doubt
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.care import adopt_moved, repair, set_aside_copied
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import load, places
 from mqproto.turn.effects import (
     POSITION_BITS,
     Batch,
@@ -33,12 +39,6 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire import UserMessage, decode_packet
-from simulator.base.storeerrors import StoreError
-from simulator.node.indoubt import list_in_doubt
-from simulator.storage import Limits, Store
-from simulator.storage.care import adopt_moved, repair, set_aside_copied
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import load, places
 from tests.pair import Net, Node, at, guid_of
 from tests.simulator.hurt.ledger import Ledger, Trace, body_of, digest, flow_of
 from tests.simulator.hurt.named import label_of

@@ -17,10 +17,10 @@ from typing import Final
 
 import pytest
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.storage import Store
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
 from mqproto.wire import encode_packet
-from simulator.base.randomness import chance
-from simulator.storage import Store
 from tests.conformance import ROOT
 from tests.conversations import a_message
 from tests.simulator.hurt.__main__ import main

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
-from simulator.topology import places
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.topology import places
 from tests.memory import memory
 from tests.simulator.hurt import story
 from tests.simulator.hurt.disk import DEATH, FLUSHES, TROUBLES, FailingDisk, Trouble

@@ -22,8 +22,8 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.client import Client
-from simulator.topology import load
+from mqproto.simulator.client import Client
+from mqproto.simulator.topology import load
 from tests.simulator.running import SERVE, NodeProcess
 
 FILLER: Final = "another-program"

@@ -18,8 +18,8 @@ import pytest
 import trio
 
 from mqproto.manager.status import OutgoingStatus
-from simulator.client import Client
-from simulator.topology import Topology, load
+from mqproto.simulator.client import Client
+from mqproto.simulator.topology import Topology, load
 from tests.simulator.running import NodeProcess, processes
 
 SEEDS: Final = int(os.environ.get("MQPROTO_BACKLOG_SEEDS", "0"))

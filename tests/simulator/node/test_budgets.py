@@ -15,14 +15,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.node import transport
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.connection import read_buffer
+from mqproto.simulator.node.shares import PIECE_BYTES
+from mqproto.simulator.node.transport import FAREWELLS, Transports
+from mqproto.simulator.node.turns import Turns
 from mqproto.turn.effects import CloseTransport, SendBytes
-from simulator.base.sockets import listen
-from simulator.node import transport
-from simulator.node.clock import Clock
-from simulator.node.connection import read_buffer
-from simulator.node.shares import PIECE_BYTES
-from simulator.node.transport import FAREWELLS, Transports
-from simulator.node.turns import Turns
 
 STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from simulator.base.sockets import RESET_ON_CLOSE
-from simulator.node import connection
-from simulator.node.connection import Connection, end_of, read_buffer
+from mqproto.simulator.base.sockets import RESET_ON_CLOSE
+from mqproto.simulator.node import connection
+from mqproto.simulator.node.connection import Connection, end_of, read_buffer
 
 
 @asynccontextmanager

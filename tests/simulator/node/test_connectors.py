@@ -10,9 +10,9 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import connect
+from mqproto.simulator.topology import parse
 from mqproto.wire.guid import guid_from_text
-from simulator.client import connect
-from simulator.topology import parse
 from tests.simulator.running import running
 
 GUID = "557358D1-5055-9591-9549-97B6E611EA26"

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.messages.drafts import Draft
-from simulator.client import connect
-from simulator.node import control, service
-from simulator.node.control import (
+from mqproto.simulator.client import connect
+from mqproto.simulator.node import control, service
+from mqproto.simulator.node.control import (
     ControlError,
     Frame,
     FrameBuffer,
@@ -29,7 +29,7 @@ from simulator.node.control import (
     RolledBack,
     Settlement,
 )
-from simulator.topology import Topology, TopologyError, load, places
+from mqproto.simulator.topology import Topology, TopologyError, load, places
 from tests.memory import memory_folder
 from tests.simulator.running import running
 

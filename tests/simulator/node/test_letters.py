@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from simulator.client import Reject
-from simulator.topology import Topology, parse
-from simulator.topology.views import as_toml
+from mqproto.simulator.client import Reject
+from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.topology.views import as_toml
 from tests.simulator.running import NodeProcess, running, until
 from tests.simulator.typed import in_process
 

@@ -22,12 +22,12 @@ import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.node.control import RolledBack
+from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.topology.views import as_toml
 from mqproto.wire.guid import guid_text
-from simulator.client import Client, connect
-from simulator.command.explain import Explainer
-from simulator.node.control import RolledBack
-from simulator.topology import Topology, parse
-from simulator.topology.views import as_toml
 from tests.simulator.running import NodeProcess, running, until_sent
 from tests.simulator.typed import Done, in_process
 

@@ -22,6 +22,12 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client import Client, InDoubt, connect
+from mqproto.simulator.node.node import DESCRIPTORS, Node, run_node
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.store import REMOVALS, Limits
+from mqproto.simulator.topology import Topology, load, places
 from mqproto.turn.effects import Writes
 from mqproto.wire import (
     NULL_GUID,
@@ -34,12 +40,6 @@ from mqproto.wire import (
     encode_packet,
     establish_connection,
 )
-from simulator.base.storeerrors import StoreError
-from simulator.client import Client, InDoubt, connect
-from simulator.node.node import DESCRIPTORS, Node, run_node
-from simulator.storage import Store
-from simulator.storage.store import REMOVALS, Limits
-from simulator.topology import Topology, load, places
 from tests.examples import EVERY_PACKET, a_user_message
 from tests.simulator.running import DESTINATION, Log, NodeProcess, processes, running
 
@@ -468,7 +468,7 @@ async def test_what_left_with_one_commit_leaves_the_tables_in_turns_that_commit_
     chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Limits(segment_bytes=10_000, segments=2, memory_bytes=20_000, slice_messages=8)
-    monkeypatch.setattr("simulator.node.node.Store", partial(Store, limits=small))
+    monkeypatch.setattr("mqproto.simulator.node.node.Store", partial(Store, limits=small))
     path = places.store_path(tmp_path, "destination")
     async with (
         running(chain, "destination", tmp_path),

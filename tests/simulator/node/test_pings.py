@@ -13,11 +13,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.client import connect
+from mqproto.simulator.node.node import run_node
+from mqproto.simulator.node.pings import PAUSE_S, ROUND, ROUND_OF_STRANGERS
+from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Guid, Ping, decode_ping, encode_ping
-from simulator.client import connect
-from simulator.node.node import run_node
-from simulator.node.pings import PAUSE_S, ROUND, ROUND_OF_STRANGERS
-from simulator.topology import Topology, load
 from tests.simulator.running import DESTINATION, Log, running
 
 STRANGER = Guid(b"a stranger's guid"[:16])

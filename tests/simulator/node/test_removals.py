@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from mqproto.simulator.client import Client, MessageId
+from mqproto.simulator.client.envelope import FailureNote
+from mqproto.simulator.edges.trigger.errorcopy import copy_for
+from mqproto.simulator.node.removals import removed
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import Topology, parse
 from mqproto.turn.effects import Departure, Writes
 from mqproto.wire import Guid, MessageClass, encode_packet, user_message
-from simulator.client import Client, MessageId
-from simulator.client.envelope import FailureNote
-from simulator.edges.trigger.errorcopy import copy_for
-from simulator.node.removals import removed
-from simulator.storage import Store
-from simulator.topology import Topology, parse
 from tests.simulator.running import running_with_client, until
 
 DESK = """

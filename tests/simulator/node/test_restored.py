@@ -20,14 +20,14 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
-from simulator.cli.cli import DONE, FINDING
-from simulator.client import Client, connect
-from simulator.client.submission import SentPart, _digest
-from simulator.command import talk
-from simulator.node import control
-from simulator.topology import Topology, load
-from simulator.topology.places import store_path
-from simulator.topology.views import as_toml
+from mqproto.simulator.cli.cli import DONE, FINDING
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.client.submission import SentPart, _digest
+from mqproto.simulator.command import talk
+from mqproto.simulator.node import control
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.places import store_path
+from mqproto.simulator.topology.views import as_toml
 from tests.conformance import ROOT
 from tests.simulator.running import Log, NodeProcess, processes, running
 from tests.simulator.typed import mqproto
@@ -252,7 +252,7 @@ import mmap, os, signal, sys
 from pathlib import Path
 from mqproto.turn.effects import Writes
 from mqproto.wire.guid import Guid
-from simulator.storage import Store
+from mqproto.simulator.storage import Store
 
 def pwritev(file, parts, offset):
     os.pwrite(file, b"".join(parts)[: mmap.PAGESIZE - offset % mmap.PAGESIZE], offset)
@@ -300,7 +300,7 @@ for delay_s in map(float, sys.argv[2:]):
 
 async def live(topology: Topology, folder: Path) -> int:
     """A node, and a client of it that sends all the time and notes the identifiers."""
-    from simulator.node.node import run_node
+    from mqproto.simulator.node.node import run_node
 
     with (folder / "node.log").open("a") as log, (folder / "sent").open("ab", buffering=0) as sent:
         async with trio.open_nursery() as nursery:

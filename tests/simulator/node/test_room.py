@@ -9,6 +9,13 @@ import pytest
 import trio
 
 from mqproto.base.errors import QuotaExceeded
+from mqproto.simulator.base.storeerrors import DiskFullError
+from mqproto.simulator.client import connect
+from mqproto.simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
+from mqproto.simulator.node.turns import BATCH_BYTES
+from mqproto.simulator.storage import LIMITS, Store
+from mqproto.simulator.storage.reserve import SHARES
+from mqproto.simulator.topology import load
 from mqproto.turn.effects import Writes
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
@@ -18,13 +25,6 @@ from mqproto.wire import (
     encode_packet,
     establish_connection,
 )
-from simulator.base.storeerrors import DiskFullError
-from simulator.client import connect
-from simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
-from simulator.node.turns import BATCH_BYTES
-from simulator.storage import LIMITS, Store
-from simulator.storage.reserve import SHARES
-from simulator.topology import load
 from tests.examples import a_user_message
 from tests.simulator.running import DESTINATION, Log, running, until, until_sent
 
@@ -62,7 +62,7 @@ def test_of_a_store_that_grows_it_says_how_long_the_room_lasts() -> None:
 async def test_a_node_with_a_quota_that_the_disk_does_not_have_warns_in_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.node.node.free_bytes", lambda folder: 2**20)
+    monkeypatch.setattr("mqproto.simulator.node.node.free_bytes", lambda folder: 2**20)
     log = Log()
     async with running(load("pair").with_free_ports(), "sender", tmp_path, log):
         line = await log.line("room-short")
@@ -99,7 +99,7 @@ async def test_a_node_without_any_room_waits_with_its_batch_and_goes_on_when_the
         sound(self, writes)
 
     monkeypatch.setattr(Store, "commit", commit)
-    monkeypatch.setattr("simulator.node.node.TRY_S", 0.01)
+    monkeypatch.setattr("mqproto.simulator.node.node.TRY_S", 0.01)
     log, topology = Log(), load("pair").with_free_ports()
     async with (
         running(topology, "destination", tmp_path, log),

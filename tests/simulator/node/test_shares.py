@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from simulator.node.shares import ACCOUNTS, DEBT_LIMIT_S, Shares
+from mqproto.simulator.node.shares import ACCOUNTS, DEBT_LIMIT_S, Shares
 
 
 async def served(shares: Shares, host: str, cost_s: float, rounds: list[str]) -> None:

@@ -19,9 +19,24 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from captures.net.tcp import Endpoint
-from captures.packets import read_packets
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import read_packets
+from mqproto.simulator.client import connect
+from mqproto.simulator.faults.links import Links
+from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.node.connection import Connection, end_of, read_buffer
+from mqproto.simulator.node.tls import (
+    Certificates,
+    Handshakes,
+    TlsConnection,
+    TlsSocket,
+    certificates_of,
+    handshakes,
+)
+from mqproto.simulator.node.tls.wire import PIECE_BYTES
+from mqproto.simulator.topology import Action, Tls, Topology, load
+from mqproto.simulator.topology.ports import reserved_address
 from mqproto.turn.effects import Note
 from mqproto.wire import (
     Guid,
@@ -35,21 +50,6 @@ from mqproto.wire import (
     guid_text,
 )
 from mqproto.wire.layouts.internal import EstablishConnection
-from simulator.client import connect
-from simulator.faults.links import Links
-from simulator.faults.supervisor import supervised
-from simulator.node.connection import Connection, end_of, read_buffer
-from simulator.node.tls import (
-    Certificates,
-    Handshakes,
-    TlsConnection,
-    TlsSocket,
-    certificates_of,
-    handshakes,
-)
-from simulator.node.tls.wire import PIECE_BYTES
-from simulator.topology import Action, Tls, Topology, load
-from simulator.topology.ports import reserved_address
 from tests.examples import a_transaction_header, a_user_message
 from tests.programs import needs
 from tests.simulator.certificates import AUTHORITY, EXPIRED, issue, over_tls, signed_by_itself, write_key

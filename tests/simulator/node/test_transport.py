@@ -12,11 +12,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mqproto.base.configuration import Settings
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.connection import read_buffer
+from mqproto.simulator.node.transport import CONNECT_TIMEOUT_S, EXHAUSTED_PAUSE_S, Transports, accept, dial
+from mqproto.simulator.node.turns import Turns
 from mqproto.turn.effects import CloseTransport, OpenTransport
-from simulator.node.clock import Clock
-from simulator.node.connection import read_buffer
-from simulator.node.transport import CONNECT_TIMEOUT_S, EXHAUSTED_PAUSE_S, Transports, accept, dial
-from simulator.node.turns import Turns
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.1")
@@ -142,7 +142,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
             transports.close(CloseTransport(1, "3.1.6.6", "no answer"))
             return connected[0]
 
-        monkeypatch.setattr("simulator.node.transport.dial", connect_late)
+        monkeypatch.setattr("mqproto.simulator.node.transport.dial", connect_late)
         async with trio.open_nursery() as nursery:
             await nursery.start(transports.run, listener)
             transports.open(OpenTransport(1, *neighbour.getsockname()))

@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
 
-from simulator.node import turns as turns_module
-from simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, Turns
+from mqproto.simulator.node import turns as turns_module
+from mqproto.simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, Turns
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:

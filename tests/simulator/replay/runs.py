@@ -10,7 +10,16 @@ from typing import Any
 
 import trio
 
-from captures.net.conversation import Side
+from mqproto.captures.net.conversation import Side
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.command.options import only_one
+from mqproto.simulator.faults.links import Links
+from mqproto.simulator.node.received import ReceivedMessage
+from mqproto.simulator.replay.command import Options, replay
+from mqproto.simulator.replay.report import Report
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.views import seen_by
 from mqproto.wire import (
     EstablishConnection,
     Packet,
@@ -20,15 +29,6 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
-from simulator.base.recorder import Recorder
-from simulator.client import Client, connect
-from simulator.command.options import only_one
-from simulator.faults.links import Links
-from simulator.node.received import ReceivedMessage
-from simulator.replay.command import Options, replay
-from simulator.replay.report import Report
-from simulator.topology import Topology, load
-from simulator.topology.views import seen_by
 from tests.conversations import (
     DESTINATION,
     Said,

@@ -18,16 +18,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.net.conversation import Side
 from mqproto.base.errors import UsageError
+from mqproto.captures.net.conversation import Side
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.client import connect
+from mqproto.simulator.faults.links import Links
+from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.replay.command import Options
+from mqproto.simulator.topology import load, parse
 from mqproto.wire import Guid, guid_text
-from simulator.base.recorder import Recorder
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.client import connect
-from simulator.faults.links import Links
-from simulator.faults.supervisor import supervised
-from simulator.replay.command import Options
-from simulator.topology import load, parse
 from tests.conversations import (
     CLIENT,
     DESTINATION,
@@ -338,7 +338,7 @@ async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(
 
 def run_and_read(arguments: list[str]) -> tuple[int, str]:
     """The command in a process of its own, and what it prints."""
-    command = [sys.executable, "-m", "simulator.cli.cli", *arguments]
+    command = [sys.executable, "-m", "mqproto.simulator.cli.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=os.environ, check=False)
     return done.returncode, done.stdout
 

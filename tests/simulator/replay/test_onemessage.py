@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from captures.decode.selection import MessageNamed
-from captures.net.conversation import Side
-from captures.script import Script, read_script, survey
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.selection import MessageNamed
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.script import Script, read_script, survey
+from mqproto.simulator.replay.onemessage import alone, as_new, described, find_message
+from mqproto.simulator.replay.rewrite import read_map
 from mqproto.wire import UserMessage, guid_text
-from simulator.replay.onemessage import alone, as_new, described, find_message
-from simulator.replay.rewrite import read_map
 from tests.conversations import (
     CLIENT,
     DESTINATION,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.conversation import Side
-from captures.script import choose, read_script, survey
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.script import choose, read_script, survey
 from mqproto.session import InFlight
+from mqproto.simulator.replay.performance import GATE_S, OWN, Pace, Performance
+from mqproto.simulator.replay.rewrite import Rewriter
 from mqproto.wire import UserMessage, decode_packet, encode_packet
-from simulator.replay.performance import GATE_S, OWN, Pace, Performance
-from simulator.replay.rewrite import Rewriter
 from tests.conversations import (
     DESTINATION,
     SENDER,

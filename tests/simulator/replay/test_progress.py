@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from captures.answers import Answers
+from mqproto.captures.answers import Answers
+from mqproto.simulator.replay import progress as module
+from mqproto.simulator.replay.progress import progress
 from mqproto.wire import Guid
-from simulator.replay import progress as module
-from simulator.replay.progress import progress
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
+from mqproto.simulator.replay.receiver import Receiver
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.wire import (
     NULL_GUID,
@@ -22,7 +23,6 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
-from simulator.replay.receiver import Receiver
 from tests.conversations import DESTINATION, SENDER, SENT_S, a_message, an_order_ack
 
 NOW = Moment(uptime_ms=1_000, utc_s=SENT_S)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from captures.answers import Answers
-from captures.script import Script, choose, read_script, survey
-from simulator.replay.report import SHOWN, Difference, Report, compare, report_of
-from simulator.replay.stage import Outcome
+from mqproto.captures.answers import Answers
+from mqproto.captures.script import Script, choose, read_script, survey
+from mqproto.simulator.replay.report import SHOWN, Difference, Report, compare, report_of
+from mqproto.simulator.replay.stage import Outcome
 from tests.conversations import DESTINATION, SENDER, answered, seen, write
 
 

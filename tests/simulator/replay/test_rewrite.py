@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.answers import identity_of, place_of
-from captures.script import Script, choose, read_script, survey
 from mqproto.base.errors import UsageError
+from mqproto.captures.answers import identity_of, place_of
+from mqproto.captures.script import Script, choose, read_script, survey
 from mqproto.formatname import parse_format_name
+from mqproto.simulator.replay.rewrite import QueueMap, Rewriter, read_map
 from mqproto.wire import (
     NULL_GUID,
     Guid,
@@ -25,7 +26,6 @@ from mqproto.wire import (
     encode_packet,
     guid_text,
 )
-from simulator.replay.rewrite import QueueMap, Rewriter, read_map
 from tests.conversations import DESTINATION, QUEUE, SENDER, SENT_S, a_message, exchange, seen, write
 
 NOW_S = SENT_S + 1_000

@@ -9,17 +9,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.net.conversation import Side
+from mqproto.captures.net.conversation import Side
+from mqproto.simulator.client import connect
+from mqproto.simulator.replay.report import Report
+from mqproto.simulator.replay.rewrite import read_map
+from mqproto.simulator.replay.stage import ReplayError
+from mqproto.simulator.topology import Topology, load
 from mqproto.wire import (
     UserMessage,
     encode_packet,
     guid_text,
 )
-from simulator.client import connect
-from simulator.replay.report import Report
-from simulator.replay.rewrite import read_map
-from simulator.replay.stage import ReplayError
-from simulator.topology import Topology, load
 from tests.conversations import (
     DESTINATION,
     SENDER,

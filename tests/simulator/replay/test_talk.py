@@ -9,8 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.net.conversation import Side
+from mqproto.captures.net.conversation import Side
 from mqproto.manager.outbound import Outbound
+from mqproto.simulator.replay import talk as talk_module
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.wire import (
     EstablishConnection,
@@ -22,7 +23,6 @@ from mqproto.wire import (
     encode_packet,
     session_ack,
 )
-from simulator.replay import talk as talk_module
 from tests.conversations import (
     DESTINATION,
     Said,

@@ -8,13 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from captures.net.conversation import Side
+from mqproto.captures.net.conversation import Side
+from mqproto.simulator.base.recorder import Recorder
+from mqproto.simulator.client import connect
+from mqproto.simulator.replay import talk
+from mqproto.simulator.replay.report import Report
 from mqproto.wire import encode_packet
 from mqproto.wire.generated import properties_offset
-from simulator.base.recorder import Recorder
-from simulator.client import connect
-from simulator.replay import talk
-from simulator.replay.report import Report
 from tests.conversations import (
     CLIENT,
     SERVER,

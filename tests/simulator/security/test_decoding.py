@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.wire import encode_packet
 from mqproto.wire.layouts.keyblobs import RC4
-from simulator.cli.cli import DONE, FINDING, MISUSE
 from tests.captures.decode.security.sent import (
     BODY,
     ENHANCED,

@@ -15,13 +15,13 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.security import self_signed
+from mqproto.simulator.client import connect
+from mqproto.simulator.security import guarding
+from mqproto.simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles, keep_all
+from mqproto.simulator.topology import Topology, TopologyError, parse
+from mqproto.simulator.topology.places import keys_path, public_path
+from mqproto.simulator.topology.views import as_toml
 from mqproto.wire import guid_text
-from simulator.client import connect
-from simulator.security import guarding
-from simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles, keep_all
-from simulator.topology import Topology, TopologyError, parse
-from simulator.topology.places import keys_path, public_path
-from simulator.topology.views import as_toml
 from tests.security.keys import own_key
 from tests.simulator.running import Log, running
 from tests.simulator.typed import Done, in_process

@@ -16,9 +16,9 @@ import pytest
 import mqproto.security
 from mqproto.base.errors import UsageError
 from mqproto.security import KeyGuard, KeyPair, Keys, SessionKey
-from simulator.security.keyfiles import KeyFiles
-from simulator.topology import Topology
-from simulator.topology.places import keys_path
+from mqproto.simulator.security.keyfiles import KeyFiles
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.places import keys_path
 from tests.security.keys import own_key
 from tests.simulator.running import Log, running
 from tests.simulator.security.test_nodes import certified, pair, received, sent, typed

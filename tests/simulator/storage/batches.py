@@ -7,6 +7,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     FinalAckKept,
     IncomingRow,
@@ -23,8 +25,6 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.wire.guid import Guid
-from simulator.storage import Limits, Store
-from simulator.storage.disk import Disk
 
 TINY: Final = Limits(
     segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100, reserve_bytes=0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, ReadBy, ReadPage, Writes, message_key
-from simulator.base.storeerrors import StoreError
-from simulator.storage.disk import Disk
 
 QUEUE = QueueRow(1, QueueKind.LOCAL, "orders")
 

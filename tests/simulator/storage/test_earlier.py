@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.disk import Disk
-from simulator.storage.opening.earlier import EARLIER_LAYOUT
-from simulator.storage.segments import segment_path
-from simulator.storage.witnesses.witness import witness_path
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT
+from mqproto.simulator.storage.segments import segment_path
+from mqproto.simulator.storage.witnesses.witness import witness_path
 from tests.simulator.series import NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
 
@@ -69,7 +69,7 @@ def test_an_upgrade_that_was_broken_off_is_done_again(
     path: Path, model: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("simulator.storage.opening.earlier.SCHEMA", "nonsense")
+        patch.setattr("mqproto.simulator.storage.opening.earlier.SCHEMA", "nonsense")
         with pytest.raises(StoreError):
             Store(path, NODE)
     assert witness_path(path).exists()

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.witnesses.sectors import CHECKSUM
+from mqproto.simulator.storage.witnesses.witness import SAID, said_by_witness
 from mqproto.turn.effects import StoredState
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.disk import Disk
-from simulator.storage.witnesses.sectors import CHECKSUM
-from simulator.storage.witnesses.witness import SAID, said_by_witness
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, series
 from tests.simulator.storage.batches import in_order, messages_in

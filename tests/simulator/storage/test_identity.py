@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import adopt_moved, repair, set_aside_copied
+from mqproto.simulator.storage.files import SYSTEM_FILES, FileIdentity, SystemFiles
+from mqproto.simulator.storage.witnesses.identity import APART, CIRCLE, FREE, first_message_id
+from mqproto.simulator.storage.witnesses.life import life_path
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, NewLife, Writes
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.care import adopt_moved, repair, set_aside_copied
-from simulator.storage.files import SYSTEM_FILES, FileIdentity, SystemFiles
-from simulator.storage.witnesses.identity import APART, CIRCLE, FREE, first_message_id
-from simulator.storage.witnesses.life import life_path
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, numbers, one
 
 CEILING = 5_000_000_000

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from mqproto.simulator.storage import Limits, Store, contents
+from mqproto.simulator.storage.contents import Contents, Row, fitting
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import MessageRow, ReadBy, ReadExpired, ReadPage, Writes, message_key
-from simulator.storage import Limits, Store, contents
-from simulator.storage.contents import Contents, Row, fitting
-from simulator.storage.disk import Disk
-from simulator.storage.tables import LAST_POSITION
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URGENT, one
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, StoredState
-from simulator.base.randomness import chance
-from simulator.storage import Store
-from simulator.storage.disk import Disk
 from tests.memory import memory_folder
 from tests.simulator.filetrace import Said, needs_strace, traced
 from tests.simulator.lossydisk import LossyDisk

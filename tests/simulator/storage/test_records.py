@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mqproto.simulator.storage.records import Decoded, decoded, encoded
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import IdentifierRow, MessageRow, Writes, message_key
-from simulator.storage.records import Decoded, decoded, encoded
-from simulator.storage.tables import LAST_POSITION
 from tests.simulator.storage.batches import LOCAL, batches, guids
 
 uint32 = st.integers(0, 2**32 - 1)

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Limits, Store, files, segments
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.segments import SECTOR_BYTES, segment_path
 from mqproto.turn.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Limits, Store, files, segments
-from simulator.storage.disk import Disk
-from simulator.storage.segments import SECTOR_BYTES, segment_path
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, series
@@ -45,8 +45,8 @@ LOOP = """
 import os, random, signal, sys
 from pathlib import Path
 from mqproto.turn.effects import *
-from simulator.storage import Limits, Store
-from simulator.storage.files import SystemFile
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.files import SystemFile
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 dice = random.Random(seed)

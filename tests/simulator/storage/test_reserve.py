@@ -21,16 +21,16 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import Routes
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.files import SYSTEM_FILES, SystemFiles
+from mqproto.simulator.storage.reserve import SHARES, reserve_path
+from mqproto.simulator.storage.witnesses.life import LifeFile
+from mqproto.simulator.world.node.files import SimulatedFiles
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, Writes, message_key
 from mqproto.wire import Guid, encode_packet, establish_connection
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
-from simulator.storage import Limits, Store
-from simulator.storage.disk import Disk
-from simulator.storage.files import SYSTEM_FILES, SystemFiles
-from simulator.storage.reserve import SHARES, reserve_path
-from simulator.storage.witnesses.life import LifeFile
-from simulator.world.node.files import SimulatedFiles
 from tests.simulator.storage.batches import (
     EVERYTHING,
     LOCAL,
@@ -539,7 +539,7 @@ def test_where_connections_cannot_share_memory_one_alone_opens_the_tables(
     def connect(path: Path, timeout: float, isolation_level: None) -> sqlite3.Connection:
         return real(path, timeout=timeout, isolation_level=isolation_level, factory=Shareless)
 
-    monkeypatch.setattr("simulator.storage.files.sqlite3.connect", connect)
+    monkeypatch.setattr("mqproto.simulator.storage.files.sqlite3.connect", connect)
     db = SYSTEM_FILES.connect(path)
     monkeypatch.undo()
     assert asked == ["SELECT 1 FROM sqlite_master", "PRAGMA locking_mode = EXCLUSIVE"]

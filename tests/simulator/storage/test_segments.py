@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.turn.effects import Writes
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.care.hurtsegment import HurtSegment
-from simulator.storage.files import SYSTEM_FILES
-from simulator.storage.segments import (
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care.hurtsegment import HurtSegment
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.storage.segments import (
     HEAD,
     HEADER,
     SECTOR_BYTES,
@@ -25,9 +24,10 @@ from simulator.storage.segments import (
     SegmentName,
     segment_path,
 )
-from simulator.storage.witnesses.sectors import SIZE_BYTES
-from simulator.storage.witnesses.sqlitelog import Salts
-from simulator.storage.witnesses.witness import Said, Witness, said_by_witness, witness_path
+from mqproto.simulator.storage.witnesses.sectors import SIZE_BYTES
+from mqproto.simulator.storage.witnesses.sqlitelog import Salts
+from mqproto.simulator.storage.witnesses.witness import Said, Witness, said_by_witness, witness_path
+from mqproto.turn.effects import Writes
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 

@@ -13,13 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage.care import back_up, repair, salvaged
+from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, SYSTEM_FILES
+from mqproto.simulator.storage.witnesses.sqlitelog import (
+    Salts,
+    found_salts,
+    header_of,
+    log_path,
+    trouble_with,
+)
+from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness_path
 from mqproto.turn.effects import Writes
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Limits, Store
-from simulator.storage.care import back_up, repair, salvaged
-from simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, SYSTEM_FILES
-from simulator.storage.witnesses.sqlitelog import Salts, found_salts, header_of, log_path, trouble_with
-from simulator.storage.witnesses.witness import said_by_witness, witness_path
 from tests.simulator.storage.batches import NODE, QUEUES, numbers, one
 from tests.simulator.storage.test_hurt import files_in
 

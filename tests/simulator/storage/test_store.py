@@ -19,6 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import LIMITS, Limits, Store, files
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.files import SystemFile
+from mqproto.simulator.storage.opening.complete import see_that_all_messages_are_there
+from mqproto.simulator.storage.recent import joined
+from mqproto.simulator.storage.store import REMOVALS
+from mqproto.simulator.storage.tables import LAST_POSITION, LAYOUT
+from mqproto.simulator.storage.witnesses.life import life_path
 from mqproto.turn.effects import (
     FinalAckKept,
     IdentifierRow,
@@ -34,15 +43,6 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
-from simulator.base.storeerrors import StoreError
-from simulator.storage import LIMITS, Limits, Store, files
-from simulator.storage.disk import Disk
-from simulator.storage.files import SystemFile
-from simulator.storage.opening.complete import see_that_all_messages_are_there
-from simulator.storage.recent import joined
-from simulator.storage.store import REMOVALS
-from simulator.storage.tables import LAST_POSITION, LAYOUT
-from simulator.storage.witnesses.life import life_path
 from tests.conformance import ROOT
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import (
@@ -426,7 +426,7 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
     for name in (path, other_name):
         with pytest.raises(StoreError, match="another node has it open: stop that one first"):
             Store(name, NODE)
-    code = "import pathlib, sys, simulator.storage as s; s.Store(pathlib.Path(sys.argv[1]), bytes(range(16)))"
+    code = "import pathlib, sys, mqproto.simulator.storage as s; s.Store(pathlib.Path(sys.argv[1]), bytes(range(16)))"
     done = subprocess.run(
         [sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -661,7 +661,7 @@ def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
         see_that_all_messages_are_there(db, queue)
         counted.append(db.execute("SELECT count(*) FROM message").fetchone()[0])
 
-    monkeypatch.setattr("simulator.storage.base.see_that_all_messages_are_there", see)
+    monkeypatch.setattr("mqproto.simulator.storage.base.see_that_all_messages_are_there", see)
     with Store(path, NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES))
         for number in range(1, 401):

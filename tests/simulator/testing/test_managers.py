@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.processes import PROC
-from simulator.testing.managers import Starting
+from mqproto.simulator.base.processes import PROC
+from mqproto.simulator.testing.managers import Starting
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from simulator.testing.managers import started
+from mqproto.simulator.testing.managers import started
 
 with started(Path(sys.argv[1]), 2):
     print("they listen", flush=True)

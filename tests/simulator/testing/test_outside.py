@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.testing.managers import Starting
+from mqproto.simulator.testing.managers import Starting
 
 
 def test_an_order_arrives_though_links_were_cut_and_stalled_and_a_node_was_killed(

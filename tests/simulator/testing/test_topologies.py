@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, find, given, settings
 
-from simulator.testing.topologies import nearly_valid_topologies, topologies
-from simulator.topology import Topology, TopologyError
-from simulator.topology.file import parse
-from simulator.topology.views import as_toml
+from mqproto.simulator.testing.topologies import nearly_valid_topologies, topologies
+from mqproto.simulator.topology import Topology, TopologyError
+from mqproto.simulator.topology.file import parse
+from mqproto.simulator.topology.views import as_toml
 
 
 @given(topologies())

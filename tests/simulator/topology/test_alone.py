@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.topology import TopologyError, load, parse
+from mqproto.simulator.topology.alone import node_alone
+from mqproto.simulator.topology.places import Place, default_directory
+from mqproto.simulator.topology.views import as_toml
 from mqproto.wire.guid import guid_text
-from simulator.topology import TopologyError, load, parse
-from simulator.topology.alone import node_alone
-from simulator.topology.places import Place, default_directory
-from simulator.topology.views import as_toml
 
 ALONE = """
 [node]

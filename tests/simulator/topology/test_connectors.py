@@ -10,11 +10,11 @@ from mqproto.base.errors import UsageError
 from mqproto.formatname import ConnectorName, PrivateName, PublicName, parse_format_name
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.topology import Topology, TopologyError, parse
+from mqproto.simulator.topology.directory import Directory, as_the_core_has_it, known_as
+from mqproto.simulator.topology.file import load
+from mqproto.simulator.topology.views import as_toml
 from mqproto.wire.guid import guid_from_text
-from simulator.topology import Topology, TopologyError, parse
-from simulator.topology.directory import Directory, as_the_core_has_it, known_as
-from simulator.topology.file import load
-from simulator.topology.views import as_toml
 
 GUID = "557358D1-5055-9591-9549-97B6E611EA26"
 OTHER = "6F9619FF-8B86-D011-B42D-00C04FC964FF"

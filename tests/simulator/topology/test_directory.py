@@ -13,10 +13,10 @@ from mqproto.formatname import PrivateName, parse_format_name
 from mqproto.messages.destinations import destination_of
 from mqproto.messages.drafts import Draft
 from mqproto.routing import NextHop
+from mqproto.simulator.topology import Link, Topology, TopologyError, load, parse
+from mqproto.simulator.topology.directory import Directory, known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text, guid_text
-from simulator.topology import Link, Topology, TopologyError, load, parse
-from simulator.topology.directory import Directory, known_as
 from tests.simulator.certificates import over_tls
 
 THREE = load("three-node")
@@ -99,7 +99,7 @@ def test_a_node_without_a_way_has_no_route_to_it() -> None:
 
 
 def test_more_names_than_are_remembered_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.topology.directory.KNOWN_LIMIT", 1)
+    monkeypatch.setattr("mqproto.simulator.topology.directory.KNOWN_LIMIT", 1)
     directory = Directory(THREE, SENDER)
     for name in 2 * [r"destination\private$\orders", r"destination\private$\notes"]:
         assert directory.destination(name).queue == DESTINATION.queue(name.rpartition("\\")[2]).identifier

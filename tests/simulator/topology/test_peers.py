@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.topology import Topology, TopologyError, load, parse
-from simulator.topology.directory import Directory
+from mqproto.simulator.topology import Topology, TopologyError, load, parse
+from mqproto.simulator.topology.directory import Directory
 
 ROW = """
 [node.a]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.base.program.environment import DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
-from simulator.topology import load, places
-from simulator.topology.alone import node_alone
+from mqproto.simulator.base.program.environment import DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
+from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology.alone import node_alone
 from tests.simulator.typed import in_process
 
 DESK = 'name = "desk"\n[node.desk]\n[node.desk.queue.orders]\n[node.shop]\n'

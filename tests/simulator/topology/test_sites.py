@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from mqproto.routing import NextHop
-from simulator.topology import Link, Topology, TopologyError, load, parse
-from simulator.topology.directory import Directory
+from mqproto.simulator.topology import Link, Topology, TopologyError, load, parse
+from mqproto.simulator.topology.directory import Directory
 from tests.simulator.running import DESTINATION, processes
 
 SITES = load("sites")

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqproto.formatname import DirectName, MachineName, PrivateName, PublicName, SystemQueue
-from mqproto.wire.guid import Guid, guid_from_text, guid_text
-from simulator.topology import (
+from mqproto.simulator.topology import (
     Fault,
     Link,
     Node,
@@ -27,8 +26,9 @@ from simulator.topology import (
     parse,
     shipped,
 )
-from simulator.topology.places import Place
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 THREE = load("three-node")
 GUID_TEXT = "557358D1-5055-9591-9549-97B6E611EA26"
@@ -695,7 +695,7 @@ def test_a_queue_made_by_hand_keeps_the_reserved_numbers_free() -> None:
 
 FIRST_READINGS = """
 import threading, typing
-from simulator.topology import parse
+from mqproto.simulator.topology import parse
 
 TEXT = "[node.a.queue.orders]\\nid = 70\\nquota_kb = 3\\njournal = true\\njournal_quota_kb = 3\\n"
 

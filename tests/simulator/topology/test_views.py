@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.topology import QueueDeclaration, Topology, TopologyError, load, parse, shipped
-from simulator.topology.model import Strangers
-from simulator.topology.views import as_toml, seen_by
+from mqproto.simulator.topology import QueueDeclaration, Topology, TopologyError, load, parse, shipped
+from mqproto.simulator.topology.model import Strangers
+from mqproto.simulator.topology.views import as_toml, seen_by
 from tests.simulator.certificates import over_tls
 
 

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from captures.files.pcap import read_capture
-from captures.packets import read_packets
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.world import campaign, draw
-from simulator.world import command as simulating
-from simulator.world.campaign import run_seeds
-from simulator.world.report import Summary
-from simulator.world.scenarios.scenario import as_json, from_file
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import read_packets
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.world import campaign, draw
+from mqproto.simulator.world import command as simulating
+from mqproto.simulator.world.campaign import run_seeds
+from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.scenarios.scenario import as_json, from_file
 from tests.bench.watch import started_by
 from tests.plants import planted
 from tests.simulator.typed import COMMAND, TIMEOUT_S, eventually, in_process

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.events import EventQueue
 
 
 @given(times=st.lists(st.integers(0, 50)))

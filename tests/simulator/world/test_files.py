@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.turn.effects import LIFE, ReadBy, ReadExpired, ReadPage, StoredState, Writes
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.disk import Disk
-from simulator.world.node.files import (
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.world.node.files import (
     DEATHS,
     DISK_FAILS,
     FILLERS,
@@ -31,6 +30,7 @@ from simulator.world.node.files import (
     DiedError,
     SimulatedFiles,
 )
+from mqproto.turn.effects import LIFE, ReadBy, ReadExpired, ReadPage, StoredState, Writes
 from tests.simulator.series import LIMITS, NODE, life_of, series
 
 FOLDER: Final = Path("folder")

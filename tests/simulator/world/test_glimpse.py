@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
+from mqproto.simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from mqproto.testing import final_acks, order_acks, packets
 from mqproto.wire import (
     ConnectionParameters,
@@ -16,7 +17,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.glance import acknowledges
 from mqproto.wire.layouts.properties import MessageIdentifier
-from simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 
 
 @given(packets())

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from captures.files.pcap import read_frames
-from captures.packets import PacketReader
-from simulator.world import draw, simulate
-from simulator.world.faults.impostors import PLOTS, plot_of, value_of
-from simulator.world.scenarios.scenario import Burst, Fault, Link, Scenario
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.packets import PacketReader
+from mqproto.simulator.world import draw, simulate
+from mqproto.simulator.world.faults.impostors import PLOTS, plot_of, value_of
+from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link, Scenario
 
 NODES = ("a", "b", "c")
 SEEDS = range(400)

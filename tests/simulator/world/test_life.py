@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from mqproto.simulator.world import Consumer, Fault, Link, draw, simulate
+from mqproto.simulator.world.run import run
+from mqproto.simulator.world.scenarios.scenario import Counters
+from mqproto.simulator.world.world import World
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import MessageClass
-from simulator.world import Consumer, Fault, Link, draw, simulate
-from simulator.world.run import run
-from simulator.world.scenarios.scenario import Counters
-from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.world import Link
+from mqproto.simulator.world.network.events import EventQueue
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.links import CONNECT_TIMEOUT_MS, End, Line
+from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.wire import encode_packet, user_message
-from simulator.world import Link
-from simulator.world.network.events import EventQueue
-from simulator.world.network.glimpse import Glimpse
-from simulator.world.network.links import CONNECT_TIMEOUT_MS, End, Line
-from simulator.world.scenarios.scenario import guid_of
 
 
 class Listener:

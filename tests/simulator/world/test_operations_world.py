@@ -23,23 +23,23 @@ from mqproto.base.moment import Moment
 from mqproto.edge.operations import Invoker
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client.journal import Journal, opened
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
+from mqproto.simulator.node.clock import Clock
+from mqproto.simulator.node.connection import Connection
+from mqproto.simulator.node.control import FrameBuffer, Operation
+from mqproto.simulator.node.room import Room
+from mqproto.simulator.node.service import Client, Service
+from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.directory import Directory
 from mqproto.wire import UserMessage, decode_packet
-from simulator.base.log import node_log
-from simulator.base.storeerrors import StoreError
-from simulator.client.journal import Journal, opened
-from simulator.node import control
-from simulator.node.clients.deeds import Deeds
-from simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
-from simulator.node.clock import Clock
-from simulator.node.connection import Connection
-from simulator.node.control import FrameBuffer, Operation
-from simulator.node.room import Room
-from simulator.node.service import Client, Service
-from simulator.node.turns import Turns
-from simulator.storage import Store
-from simulator.storage.disk import Disk
-from simulator.topology import load
-from simulator.topology.directory import Directory
 from tests.memory import memory_folder
 
 ORDERS: Final = r".\private$\orders"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.world import Fault, draw, simulate
-from simulator.world.faults.readings import READINGS
+from mqproto.simulator.world import Fault, draw, simulate
+from mqproto.simulator.world.faults.readings import READINGS
 from tests.plants import planted
 from tests.simulator.world.worlds import a_burst, a_chain
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.world import draw
-from simulator.world.draw import MESSAGES, NAMES
-from simulator.world.faults.table import FAULTS
-from simulator.world.scenarios.scenario import as_json, from_file, from_json
-from simulator.world.scenarios.traffic import KINDS, UNMET, by_its_guid, to_a_stranger
-from simulator.world.scenarios.ways import steps_between
+from mqproto.simulator.world import draw
+from mqproto.simulator.world.draw import MESSAGES, NAMES
+from mqproto.simulator.world.faults.table import FAULTS
+from mqproto.simulator.world.scenarios.scenario import as_json, from_file, from_json
+from mqproto.simulator.world.scenarios.traffic import KINDS, UNMET, by_its_guid, to_a_stranger
+from mqproto.simulator.world.scenarios.ways import steps_between
 from tests.simulator.world.worlds import a_chain
 
 

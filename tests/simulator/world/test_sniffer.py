@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from captures.files.pcap import read_frames
-from captures.packets import PacketReader, SeenPacket
+from mqproto.captures.files.pcap import read_frames
+from mqproto.captures.packets import PacketReader, SeenPacket
+from mqproto.simulator.world import Fault, Link, draw, simulate
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.links import End
+from mqproto.simulator.world.network.sniffer import Sniffer
+from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.run import run
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S
+from mqproto.simulator.world.world import World
 from mqproto.wire import encode_packet
 from mqproto.wire.layouts.ping import Ping
-from simulator.world import Fault, Link, draw, simulate
-from simulator.world.network.glimpse import Glimpse
-from simulator.world.network.links import End
-from simulator.world.network.sniffer import Sniffer
-from simulator.world.oracle.watched import WatchedNode
-from simulator.world.run import run
-from simulator.world.scenarios.scenario import START_UTC_S
-from simulator.world.world import World
 from tests.programs import needs
 from tests.simulator.world.worlds import a_burst, a_chain
 

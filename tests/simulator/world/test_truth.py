@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from captures.packets import read_packets
+from mqproto.captures.packets import read_packets
+from mqproto.simulator.world import draw, simulate
+from mqproto.simulator.world.campaign import run_seeds
+from mqproto.simulator.world.truth import as_truth, simulate_into
 from mqproto.wire import MessageClass, UserMessage, guid_text
-from simulator.world import draw, simulate
-from simulator.world.campaign import run_seeds
-from simulator.world.truth import as_truth, simulate_into
 from tests.simulator.world.worlds import a_burst, a_chain
 
 

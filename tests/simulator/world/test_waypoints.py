@@ -10,13 +10,13 @@ from typing import Final
 import pytest
 
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.simulator.world import Scenario, draw
+from mqproto.simulator.world.run import run
+from mqproto.simulator.world.scenarios.traffic import CHOSEN, KINDS, Message, Promise
+from mqproto.simulator.world.world import World
 from mqproto.turn.effects import Note
 from mqproto.turn.waypoints import Waypoint, message_name, missing_before
 from mqproto.wire import Guid
-from simulator.world import Scenario, draw
-from simulator.world.run import run
-from simulator.world.scenarios.traffic import CHOSEN, KINDS, Message, Promise
-from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
 KEPT_IN: Final = {*SystemQueue, *(queue.name for queue in CHOSEN.values())}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.world import Link
-from simulator.world.scenarios.ways import steps_between
+from mqproto.simulator.world import Link
+from mqproto.simulator.world.scenarios.ways import steps_between
 
 names = st.sampled_from("abcdefg")
 

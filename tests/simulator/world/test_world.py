@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from simulator.world import Burst, Consumer, Fault, Link, Scenario, simulate
-from simulator.world.faults.table import FAULTS
-from simulator.world.run import run
-from simulator.world.scenarios.traffic import KINDS, to_a_stranger
-from simulator.world.world import World
+from mqproto.simulator.world import Burst, Consumer, Fault, Link, Scenario, simulate
+from mqproto.simulator.world.faults.table import FAULTS
+from mqproto.simulator.world.run import run
+from mqproto.simulator.world.scenarios.traffic import KINDS, to_a_stranger
+from mqproto.simulator.world.world import World
 from tests.conformance import ROOT
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -156,7 +156,7 @@ def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_w
 def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(hash_seed: str) -> None:
     """Pinned. Any change of what nodes decide changes them: see that two versions of Python agree on the new ones."""
     program = (
-        "from simulator.world import draw, simulate\n"
+        "from mqproto.simulator.world import draw, simulate\n"
         "print(*(simulate(draw(seed), traced=True).trace.digest() for seed in (0, 2, 3, 139)))"
     )
     done = subprocess.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.world import Burst, Link, Scenario
+from mqproto.simulator.world import Burst, Link, Scenario
 
 
 def a_burst(**fields: Any) -> Burst:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.pipeline.judging.messages.bounds import Ahead, Bounds, Lines, lines_between
-from captures.pipeline.judging.messages.grouping import Event, Messages, events
-from captures.pipeline.judging.schema import INTEGER, INTEGERS, SHORT, TEXT
-from captures.pipeline.tables.lists import Batches, batch_of, values
-from captures.pipeline.tables.schemas import sessions
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead, Bounds, Lines, lines_between
+from mqproto.captures.pipeline.judging.messages.grouping import Event, Messages, events
+from mqproto.captures.pipeline.judging.schema import INTEGER, INTEGERS, SHORT, TEXT
+from mqproto.captures.pipeline.tables.lists import Batches, batch_of, values
+from mqproto.captures.pipeline.tables.schemas import sessions
 
 __all__ = ["CLOCKS", "CLOCK_PAIRS", "Ahead", "ClockStage", "ahead", "clocks"]
 

@@ -15,18 +15,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.ways import SECOND_NS
-from captures.pipeline.judging.messages.bounds import Ahead
-from captures.pipeline.judging.messages.grouping import (
+from mqproto.captures.decode.ways import SECOND_NS
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead
+from mqproto.captures.pipeline.judging.messages.grouping import (
     Event,
     Messages,
     about_packets,
     rows_about,
 )
-from captures.pipeline.judging.messages.straight import Straight, clock_offsets_ns
-from captures.pipeline.judging.schema import INTEGER, TEXT
-from captures.pipeline.tables.lists import Batches, integers, joined, mapped_flags
-from captures.pipeline.tables.schemas import messages
+from mqproto.captures.pipeline.judging.messages.straight import Straight, clock_offsets_ns
+from mqproto.captures.pipeline.judging.schema import INTEGER, TEXT
+from mqproto.captures.pipeline.tables.lists import Batches, integers, joined, mapped_flags
+from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
 REMEMBERED: Final = "Arrivals"

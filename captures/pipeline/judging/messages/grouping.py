@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.judging.messages import straight, subjects
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches, records, values
+from mqproto.captures.pipeline.judging.messages import straight, subjects
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import Batches, records, values
 
 EVENT_LIMIT: Final = 10_000
 """Of how many packets of one message each is looked at; hostile captures have messages with more."""

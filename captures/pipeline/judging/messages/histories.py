@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.sight import MESSAGES, Kind
-from captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
-from captures.pipeline.judging.messages.bounds import Ahead
-from captures.pipeline.judging.messages.grouping import (
+from mqproto.captures.decode.sight import MESSAGES, Kind
+from mqproto.captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead
+from mqproto.captures.pipeline.judging.messages.grouping import (
     Event,
     Messages,
     about_packets,
     rows_about,
 )
-from captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
-from captures.pipeline.judging.messages.straight import (
+from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
+from mqproto.captures.pipeline.judging.messages.straight import (
     NULL_TEXT,
     Straight,
     clock_offsets_ns,
@@ -29,9 +29,9 @@ from captures.pipeline.judging.messages.straight import (
     uncertainties_ns,
     uncertainty_ns,
 )
-from captures.pipeline.judging.schema import INTEGER, SHORT, TEXT
-from captures.pipeline.judging.sequences.sequence_schema import COVERED
-from captures.pipeline.tables.lists import (
+from mqproto.captures.pipeline.judging.schema import INTEGER, SHORT, TEXT
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import COVERED
+from mqproto.captures.pipeline.tables.lists import (
     GUID_CHARACTERS,
     Batches,
     integers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from captures.pipeline.tables.schemas import messages
+from mqproto.captures.pipeline.tables.schemas import messages
 
 HOPS: Final = messages.HOPS.schema
 HISTORIES: Final = messages.HISTORIES.schema

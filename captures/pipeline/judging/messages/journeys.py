@@ -1,6 +1,6 @@
 """What crossed a hop twice and why, and whether intermediates passed on what came.
 
-The rules are `captures.decode.journeys`'. All packets with one message come to one stage, and so does what says that it
+The rules are `mqproto.captures.decode.journeys`'. All packets with one message come to one stage, and so does what says that it
 has ended.
 """
 
@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.journeys import JourneyChecker
-from captures.decode.row import TRANSACTIONAL
-from captures.decode.sight import Kind
-from captures.decode.ways import SECOND_NS, Ways
-from captures.pipeline.judging.facts import crossings
-from captures.pipeline.judging.findings import finding_row
-from captures.pipeline.judging.messages.grouping import Messages
-from captures.pipeline.judging.schema import ENDINGS, FINDINGS
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches, batches_of, integers, message_of, values
+from mqproto.captures.decode.journeys import JourneyChecker
+from mqproto.captures.decode.row import TRANSACTIONAL
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.decode.ways import SECOND_NS, Ways
+from mqproto.captures.pipeline.judging.facts import crossings
+from mqproto.captures.pipeline.judging.findings import finding_row
+from mqproto.captures.pipeline.judging.messages.grouping import Messages
+from mqproto.captures.pipeline.judging.schema import ENDINGS, FINDINGS
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import Batches, batches_of, integers, message_of, values
 from mqproto.wire.layouts.base import INFINITE
 
 SCHEMAS: Final = {"findings": FINDINGS, "endings": ENDINGS}

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.judging.facts import MAY_BE_TRANSACTIONAL
-from captures.pipeline.judging.messages.straight import NULL_TEXT
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import integers
+from mqproto.captures.pipeline.judging.facts import MAY_BE_TRANSACTIONAL
+from mqproto.captures.pipeline.judging.messages.straight import NULL_TEXT
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import integers
 
 WAITS: Final = "waits"
 """The column that says whether more may become known of what a packet is to its session."""

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.sight import Kind
-from captures.pipeline.judging.messages.bounds import Ahead
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import integers, values
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import integers, values
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8

@@ -7,10 +7,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.row import identifier_text
-from captures.decode.sight import Kind
-from captures.pipeline.judging.facts import CROSSING_COLUMNS
-from captures.pipeline.tables.lists import mapped, subject_of
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.judging.facts import CROSSING_COLUMNS
+from mqproto.captures.pipeline.tables.lists import mapped, subject_of
 
 NAMING: Final = ("message", "correlation", "ack_message")
 COLUMNS: Final = (*CROSSING_COLUMNS, "kind", *NAMING)
@@ -25,7 +25,7 @@ ORDER: Final = (*KEY, "series", "row_id", "about")
 def keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The UserMessages among packets, with two columns by which they find their stage.
 
-    subject: the message, as `captures.decode.row.PacketRow.message` has it. A FinalAck or an administration
+    subject: the message, as `mqproto.captures.decode.row.PacketRow.message` has it. A FinalAck or an administration
         acknowledgment comes twice: for itself, and for the message that it is about.
     about: whether it comes for the message that it is about.
     """

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from captures.decode.facts import Hop, MessageKey
-from captures.decode.ranges import BoundedRanges
-from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
+from mqproto.captures.decode.facts import Hop, MessageKey
+from mqproto.captures.decode.ranges import BoundedRanges
+from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
 from mqproto.wire import NULL_GUID, Guid
 
 Row: TypeAlias = tuple[Any, ...]

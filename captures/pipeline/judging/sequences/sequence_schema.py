@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.judging.schema import FLAG, INTEGER, SHORT, TEXT
-from captures.pipeline.tables.schemas import messages
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.pipeline.judging.schema import FLAG, INTEGER, SHORT, TEXT
+from mqproto.captures.pipeline.tables.schemas import messages
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 COVERED: Final = "Covered"
 """The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says of

@@ -1,6 +1,6 @@
 """Transactional sequences end to end: what crossed which hop, gaps, OrderAcks and what they covered.
 
-The rules are `captures.decode.sequences`'. All packets of a sequence come to one stage, in the order of row_id.
+The rules are `mqproto.captures.decode.sequences`'. All packets of a sequence come to one stage, in the order of row_id.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.facts import Acknowledgment, Hop, InOrder, NumberedMessage
-from captures.decode.ranges import BoundedRanges
-from captures.decode.sequences import (
+from mqproto.captures.decode.facts import Acknowledgment, Hop, InOrder, NumberedMessage
+from mqproto.captures.decode.ranges import BoundedRanges
+from mqproto.captures.decode.sequences import (
     NUMBER_LIMIT,
     SEQUENCE_LIMIT,
     Gap,
@@ -25,18 +25,18 @@ from captures.decode.sequences import (
     SequenceView,
     shown,
 )
-from captures.decode.sight import Kind
-from captures.decode.ways import SECOND_NS, Ways
-from captures.pipeline.judging.facts import (
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.decode.ways import SECOND_NS, Ways
+from mqproto.captures.pipeline.judging.facts import (
     ACKNOWLEDGMENT_COLUMNS,
     Losses,
     acknowledgments,
     numbered_messages,
 )
-from captures.pipeline.judging.findings import finding_row
-from captures.pipeline.judging.schema import BEGUN, ENDINGS, FINDINGS
-from captures.pipeline.judging.sequences.sequence_counts import OrderRow, SequenceCount
-from captures.pipeline.judging.sequences.sequence_schema import (
+from mqproto.captures.pipeline.judging.findings import finding_row
+from mqproto.captures.pipeline.judging.schema import BEGUN, ENDINGS, FINDINGS
+from mqproto.captures.pipeline.judging.sequences.sequence_counts import OrderRow, SequenceCount
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import (
     CONFIRMATIONS,
     COVERED,
     GAPS,
@@ -44,9 +44,9 @@ from captures.pipeline.judging.sequences.sequence_schema import (
     SEQUENCE_HOPS,
     SEQUENCES,
 )
-from captures.pipeline.judging.sequences.stretches import Piece, pieces
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import (
+from mqproto.captures.pipeline.judging.sequences.stretches import Piece, pieces
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import (
     Batches,
     batch_of,
     batches_of,
@@ -79,7 +79,7 @@ SCHEMAS: Final = {
     "confirmations": CONFIRMATIONS,
 }
 REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
-"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `captures.decode`. None is
+"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `mqproto.captures.decode`. None is
 forgotten sooner, as a batch has no more than NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)

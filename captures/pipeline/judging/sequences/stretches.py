@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import codes, integers
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import codes, integers
 
 LEAST: Final = 16
 """Stretches of fewer messages are not worth it."""

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.names import Names
-from captures.decode.sessions.checker import SessionChecker
-from captures.decode.sessions.connections import MSMQ_PORT, Addresses, Connections, Origins
-from captures.net.tcp import Endpoint
-from captures.pipeline.judging.facts import SESSION_COLUMNS, session_facts
-from captures.pipeline.tables.lists import key_of, key_text, mapped_texts, values
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.checker import SessionChecker
+from mqproto.captures.decode.sessions.connections import MSMQ_PORT, Addresses, Connections, Origins
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.judging.facts import SESSION_COLUMNS, session_facts
+from mqproto.captures.pipeline.tables.lists import key_of, key_text, mapped_texts, values
 from mqproto.wire import NULL_GUID, Guid, guid_from_text
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS

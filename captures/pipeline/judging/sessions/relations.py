@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.sessions.connections import Connection
-from captures.net.tcp import Endpoint
-from captures.pipeline.judging.schema import INTEGER, RELATIONS, SHORT
-from captures.pipeline.judging.sessions.steady import NOBODY, Said
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import key_text
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode.sessions.connections import Connection
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.judging.schema import INTEGER, RELATIONS, SHORT
+from mqproto.captures.pipeline.judging.sessions.steady import NOBODY, Said
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import key_text
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 
 def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:

@@ -1,6 +1,6 @@
 """Sessions: what each packet is to its session, the sessions themselves, and what is wrong with them.
 
-The rules are in `captures.decode.sessions`. All packets of a connection come to one stage, in the order of row_id.
+The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to one stage, in the order of row_id.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.facts import SessionFacts
-from captures.decode.findings import Severity
-from captures.decode.names import Names
-from captures.decode.sessions.checker import SessionChecker, SessionView
-from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Connections, Stage
-from captures.decode.sessions.half import Half, Sent
-from captures.decode.sight import Kind
-from captures.decode.ways import ENDLESS, EVER, Sending, begins
-from captures.net.direction import Ending
-from captures.net.tcp import Endpoint
-from captures.pipeline.judging.facts import SESSION_COLUMNS, endpoints, session_facts
-from captures.pipeline.judging.findings import finding_row
-from captures.pipeline.judging.schema import BEGUN, FINDINGS, RELATIONS
-from captures.pipeline.judging.sessions import steady
-from captures.pipeline.judging.sessions.directory import Directory, Remembered
-from captures.pipeline.judging.sessions.relations import is_from, relations_of
-from captures.pipeline.judging.sessions.steady import Packets
-from captures.pipeline.tables.lists import Batches, batches_of, codes, key_text, queue_of, values
-from captures.pipeline.tables.schemas import sessions as schemas
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode.facts import SessionFacts
+from mqproto.captures.decode.findings import Severity
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.checker import SessionChecker, SessionView
+from mqproto.captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Connections, Stage
+from mqproto.captures.decode.sessions.half import Half, Sent
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.decode.ways import ENDLESS, EVER, Sending, begins
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.judging.facts import SESSION_COLUMNS, endpoints, session_facts
+from mqproto.captures.pipeline.judging.findings import finding_row
+from mqproto.captures.pipeline.judging.schema import BEGUN, FINDINGS, RELATIONS
+from mqproto.captures.pipeline.judging.sessions import steady
+from mqproto.captures.pipeline.judging.sessions.directory import Directory, Remembered
+from mqproto.captures.pipeline.judging.sessions.relations import is_from, relations_of
+from mqproto.captures.pipeline.judging.sessions.steady import Packets
+from mqproto.captures.pipeline.tables.lists import Batches, batches_of, codes, key_text, queue_of, values
+from mqproto.captures.pipeline.tables.schemas import sessions as schemas
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (

@@ -1,7 +1,7 @@
 """Sessions that go on as they should: many packets of one connection at once.
 
 Between the handshake and whatever goes wrong a session has nothing but messages and acknowledgments that count rightly,
-go forward, and stay within the window. Where that is so the rules of `captures.decode.sessions` find nothing, and what
+go forward, and stay within the window. Where that is so the rules of `mqproto.captures.decode.sessions` find nothing, and what
 acknowledges what is a matter of counting. Where it is not so nothing is done, and the rules look at each packet.
 
 Counts are 16 bits wide and wrap. Here messages are counted on from the last one before these packets, which is 0; those
@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.row import EXPRESS
-from captures.decode.sessions.connections import Connection, Stage
-from captures.decode.sessions.half import MAY_FOLLOW, OUTSTANDING_LIMIT, Half, Sent, Step, ahead
-from captures.decode.sight import Kind
-from captures.pipeline.judging.facts import HEADER
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import codes, integers
+from mqproto.captures.decode.row import EXPRESS
+from mqproto.captures.decode.sessions.connections import Connection, Stage
+from mqproto.captures.decode.sessions.half import MAY_FOLLOW, OUTSTANDING_LIMIT, Half, Sent, Step, ahead
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.judging.facts import HEADER
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import codes, integers
 
 NOBODY: Final = -1
 _OF_ALL: Final = ("number", "time_ns", "size_bytes", "position")

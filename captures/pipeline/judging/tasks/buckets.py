@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.engines.engine import Outbox
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.parts import parquet
-from captures.pipeline.tables.schemas.columns import REPEATED
+from mqproto.captures.pipeline.engines.engine import Outbox
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.parts import parquet
+from mqproto.captures.pipeline.tables.schemas.columns import REPEATED
 
 BATCH_ROWS: Final = 65_536
 """How many rows stages are given at a time."""

@@ -3,10 +3,10 @@
 What a stage says of packets is *settled* if no later packet changes it; it stays in the tables. All else is *open*:
 what is so if nothing more comes. That is in parts of its own, which the next run replaces. So packets are judged once,
 and what is looked at again does not grow with the captures: sessions and sequences in bounded numbers, as
-`captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
+`mqproto.captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
 
 It lies in the folder `_judged`: of each bucket its stage as it stood behind the last packet, or the rows of its open
-messages; see captures.pipeline.kept.state.
+messages; see mqproto.captures.pipeline.kept.state.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from captures.decode.names import Names
-from captures.decode.ways import Ways
-from captures.files.frame import NANOSECONDS
-from captures.pipeline.judging.facts import Losses
-from captures.pipeline.judging.messages.settling import Horizon
-from captures.pipeline.judging.sessions.directory import FirstHop, Learners
-from captures.pipeline.reading.growth import SILENT_NS
-from captures.pipeline.tables.parts import HIDDEN
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.pipeline.judging.facts import Losses
+from mqproto.captures.pipeline.judging.messages.settling import Horizon
+from mqproto.captures.pipeline.judging.sessions.directory import FirstHop, Learners
+from mqproto.captures.pipeline.reading.growth import SILENT_NS
+from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
 FORM: Final = 10
@@ -31,7 +31,7 @@ FORM: Final = 10
 nothing is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
 """A message that has come to its destination, and for which all have answered, is settled when it has been silent for
-so long. It is as long as a queue manager is taken to remember it; see captures.pipeline.judging.messages.duplicates."""
+so long. It is as long as a queue manager is taken to remember it; see mqproto.captures.pipeline.judging.messages.duplicates."""
 PARTED_NS: Final = 2 * SILENT_NS
 """After this time of silence sessions are closed. By then their connections are."""
 MORE: Final = 2

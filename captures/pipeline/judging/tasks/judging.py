@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.sight import Kind
-from captures.decode.ways import Ways
-from captures.net.direction import Ending
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.judging.facts import losses_of, talks_of
-from captures.pipeline.judging.messages import (
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.judging.facts import losses_of, talks_of
+from mqproto.captures.pipeline.judging.messages import (
     clocks,
     duplicates,
     grouping,
@@ -28,18 +28,25 @@ from captures.pipeline.judging.messages import (
     settling,
     subjects,
 )
-from captures.pipeline.judging.schema import RELATIONS
-from captures.pipeline.judging.sequences import sequences
-from captures.pipeline.judging.sessions import directory, sessions
-from captures.pipeline.judging.tasks import messages, placing
-from captures.pipeline.judging.tasks.buckets import BATCH_ROWS, by_connection, by_text, read, split, whole
-from captures.pipeline.judging.tasks.judged import FOLDER
-from captures.pipeline.judging.tasks.messages import MessageRows
-from captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Out, Route, Task, opened
-from captures.pipeline.kept.saving import save, saved
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches
-from captures.pipeline.tables.parts import Part, parquet_table
+from mqproto.captures.pipeline.judging.schema import RELATIONS
+from mqproto.captures.pipeline.judging.sequences import sequences
+from mqproto.captures.pipeline.judging.sessions import directory, sessions
+from mqproto.captures.pipeline.judging.tasks import messages, placing
+from mqproto.captures.pipeline.judging.tasks.buckets import (
+    BATCH_ROWS,
+    by_connection,
+    by_text,
+    read,
+    split,
+    whole,
+)
+from mqproto.captures.pipeline.judging.tasks.judged import FOLDER
+from mqproto.captures.pipeline.judging.tasks.messages import MessageRows
+from mqproto.captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Out, Route, Task, opened
+from mqproto.captures.pipeline.kept.saving import save, saved
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import Batches
+from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 
 T = TypeVar("T")
 

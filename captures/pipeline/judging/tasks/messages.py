@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.engines.engine import Inbox
-from captures.pipeline.judging.messages import duplicates, settling
-from captures.pipeline.judging.sequences.sequence_schema import CONFIRMATIONS
-from captures.pipeline.judging.tasks.buckets import whole
-from captures.pipeline.judging.tasks.judged import FOLDER
-from captures.pipeline.judging.tasks.workbench import Bench, Task, opened
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.tables.lists import coded
-from captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
+from mqproto.captures.pipeline.engines.engine import Inbox
+from mqproto.captures.pipeline.judging.messages import duplicates, settling
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import CONFIRMATIONS
+from mqproto.captures.pipeline.judging.tasks.buckets import whole
+from mqproto.captures.pipeline.judging.tasks.judged import FOLDER
+from mqproto.captures.pipeline.judging.tasks.workbench import Bench, Task, opened
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.tables.lists import coded
+from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"

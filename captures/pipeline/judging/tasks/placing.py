@@ -8,13 +8,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.findings import Severity
-from captures.pipeline.engines.engine import Count, Inbox, Outbox
-from captures.pipeline.judging import findings
-from captures.pipeline.judging.schema import FINDINGS
-from captures.pipeline.judging.tasks.buckets import PacketPart, read
-from captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Task, opened
-from captures.pipeline.tables.schemas import packets
+from mqproto.captures.decode.findings import Severity
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.judging import findings
+from mqproto.captures.pipeline.judging.schema import FINDINGS
+from mqproto.captures.pipeline.judging.tasks.buckets import PacketPart, read
+from mqproto.captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Task, opened
+from mqproto.captures.pipeline.tables.schemas import packets
 
 OF_SESSIONS: Final = "findings of sessions"
 OF_SEQUENCES: Final = "findings of sequences"

@@ -15,14 +15,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.decode.names import Names
-from captures.decode.ways import joined
-from captures.pipeline.engines.engine import Engine
-from captures.pipeline.judging.messages import clocks
-from captures.pipeline.judging.sessions.directory import origins_of
-from captures.pipeline.judging.tasks import judging, messages, placing
-from captures.pipeline.judging.tasks.buckets import PacketPart, StreamPart
-from captures.pipeline.judging.tasks.judged import (
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.ways import joined
+from mqproto.captures.pipeline.engines.engine import Engine
+from mqproto.captures.pipeline.judging.messages import clocks
+from mqproto.captures.pipeline.judging.sessions.directory import origins_of
+from mqproto.captures.pipeline.judging.tasks import judging, messages, placing
+from mqproto.captures.pipeline.judging.tasks.buckets import PacketPart, StreamPart
+from mqproto.captures.pipeline.judging.tasks.judged import (
     FOLDER,
     FORM,
     PARTED_NS,
@@ -32,12 +32,12 @@ from captures.pipeline.judging.tasks.judged import (
     digest,
     horizon,
 )
-from captures.pipeline.judging.tasks.workbench import Bench, Done, Task
-from captures.pipeline.kept.saving import save, saved
-from captures.pipeline.tables.lists import batch_of
-from captures.pipeline.tables.parts import Part
-from captures.pipeline.tables.schemas.tables import TABLES
-from captures.pipeline.tables.tables import Run
+from mqproto.captures.pipeline.judging.tasks.workbench import Bench, Done, Task
+from mqproto.captures.pipeline.kept.saving import save, saved
+from mqproto.captures.pipeline.tables.lists import batch_of
+from mqproto.captures.pipeline.tables.parts import Part
+from mqproto.captures.pipeline.tables.schemas.tables import TABLES
+from mqproto.captures.pipeline.tables.tables import Run
 
 MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
 """The tables of what packets mean."""

@@ -10,19 +10,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.decode.names import Names
-from captures.decode.sessions.connections import Origins
-from captures.decode.ways import Ways
-from captures.pipeline.engines.engine import Outbox
-from captures.pipeline.judging.facts import Losses
-from captures.pipeline.judging.messages.bounds import Ahead
-from captures.pipeline.judging.messages.settling import Horizon
-from captures.pipeline.judging.sessions.directory import Directory, FirstHop
-from captures.pipeline.judging.tasks.buckets import Gathering, PacketPart, PartIndex, StreamPart
-from captures.pipeline.judging.tasks.judged import Buckets, Judged
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches
-from captures.pipeline.tables.parts import Part, Store
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.connections import Origins
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.pipeline.engines.engine import Outbox
+from mqproto.captures.pipeline.judging.facts import Losses
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead
+from mqproto.captures.pipeline.judging.messages.settling import Horizon
+from mqproto.captures.pipeline.judging.sessions.directory import Directory, FirstHop
+from mqproto.captures.pipeline.judging.tasks.buckets import Gathering, PacketPart, PartIndex, StreamPart
+from mqproto.captures.pipeline.judging.tasks.judged import Buckets, Judged
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import Batches
+from mqproto.captures.pipeline.tables.parts import Part, Store
 
 OPEN: Final = "open"
 """Begins the names of parts with what is not settled."""

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.net.direction import Chunk
-from captures.net.heads import chain_in, head_in
-from captures.pipeline.source.octets import Octets, gathered
-from captures.pipeline.source.records import Data, Integers
-from captures.pipeline.source.segments import Segments
+from mqproto.captures.net.direction import Chunk
+from mqproto.captures.net.heads import chain_in, head_in
+from mqproto.captures.pipeline.source.octets import Octets, gathered
+from mqproto.captures.pipeline.source.records import Data, Integers
+from mqproto.captures.pipeline.source.segments import Segments
 
 
 class Piece(NamedTuple):
@@ -33,7 +33,7 @@ class Chunks:
     """Chunks of streams, a row each. Those of a stream stand together, in order.
 
     readable, order: as of a Piece.
-    frame, time_ns, offset, missing, cut, ahead: as of a captures.net.direction.Chunk.
+    frame, time_ns, offset, missing, cut, ahead: as of a mqproto.captures.net.direction.Chunk.
     start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
     """
 

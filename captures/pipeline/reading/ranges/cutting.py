@@ -1,4 +1,4 @@
-"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by captures.framing.
+"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by mqproto.captures.framing.
 
 A packet is known by where it begins and how long it is; everything else that is said of it is looked up in the chunks
 that its first and its last byte stand in.
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.framing import Framed, Framing, Loss, Mark
-from captures.net.direction import Chunk, Stream
-from captures.net.heads import HEAD_BYTES
-from captures.pipeline.reading.ranges.chunks import Chunks, starts_of
-from captures.pipeline.source.octets import Octets, gathered
-from captures.pipeline.source.records import Integers
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.framing import Framed, Framing, Loss, Mark
+from mqproto.captures.net.direction import Chunk, Stream
+from mqproto.captures.net.heads import HEAD_BYTES
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, starts_of
+from mqproto.captures.pipeline.source.octets import Octets, gathered
+from mqproto.captures.pipeline.source.records import Integers
 from mqproto.wire import PacketBuffer
 from mqproto.wire.layouts.base import (
     MAXIMUM_PACKET_SIZE,
@@ -53,7 +53,7 @@ _HEAD: Final = np.dtype(
 class Packets:
     """Packets in the order in which they could be read, a row each; the heads of what is none among them.
 
-    The columns mean what the attributes of captures.packets.SeenPacket do, with these of their own:
+    The columns mean what the attributes of mqproto.captures.packets.SeenPacket do, with these of their own:
 
     stream: an index into `streams`.
     start, size: of its bytes in `data`, which may be all of the file.
@@ -152,7 +152,7 @@ def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
 
 
 Moment = tuple[float, float]
-"""readable and order, as of captures.pipeline.reading.ranges.chunks.Piece."""
+"""readable and order, as of mqproto.captures.pipeline.reading.ranges.chunks.Piece."""
 Span = tuple[Moment, Moment]
 """From when to when a stream lacked bytes that none of its packets had told of."""
 
@@ -390,7 +390,7 @@ def _whole_sizes(chunks: Chunks) -> Integers:
 
 
 def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
-    """As captures.net.heads.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
+    """As mqproto.captures.net.heads.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
     flags, size = heads["flags"], heads["size"].astype(np.int64)
     internal = flags & BaseHeader.internal.mask != 0
     smallest = np.where(internal, SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE)

@@ -4,7 +4,7 @@ A range knows nothing of those before it. So it is read under an assumption: tha
 waiting, that each side goes on with the byte that is due, that all has come which is acknowledged of a side before its
 first segment, and that a packet begins where one seems to. A
 `PairSummary` carries what was assumed, the bytes before the first packet, and how each connection stands at the end;
-captures.pipeline.reading.ranges.seams proves it, or has the pair read again from what is known by then.
+mqproto.captures.pipeline.reading.ranges.seams proves it, or has the pair read again from what is known by then.
 
 `Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, since a range is bounded.
 """
@@ -16,19 +16,19 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.framing import Framing
-from captures.net.direction import Stream
-from captures.net.heads import HEAD_BYTES
-from captures.net.streams import Connection, Ends, ends_of
-from captures.net.tcp import Segment
-from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
-from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut, whole_size
-from captures.pipeline.reading.ranges.openings import openings
-from captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
-from captures.pipeline.source.octets import Octets
-from captures.pipeline.source.records import Data
-from captures.pipeline.source.segments import Segments
-from captures.translation import Early
+from mqproto.captures.framing import Framing
+from mqproto.captures.net.direction import Stream
+from mqproto.captures.net.heads import HEAD_BYTES
+from mqproto.captures.net.streams import Connection, Ends, ends_of
+from mqproto.captures.net.tcp import Segment
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
+from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut, whole_size
+from mqproto.captures.pipeline.reading.ranges.openings import openings
+from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
+from mqproto.captures.pipeline.source.octets import Octets
+from mqproto.captures.pipeline.source.records import Data
+from mqproto.captures.pipeline.source.segments import Segments
+from mqproto.captures.translation import Early
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
@@ -60,7 +60,7 @@ class Lead:
     """What a stream brings before the first packet that is seen to begin.
 
     pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
-        whether one may have a packet inside that captures.framing finds, or guesses.
+        whether one may have a packet inside that mqproto.captures.framing finds, or guesses.
     size_bytes, missing_bytes: of all of them. snapped_bytes: of what is missing, those that frames had which are cut.
     found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
         sees it who is lost: not with a chunk, or its head is not in one chunk.

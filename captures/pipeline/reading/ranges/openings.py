@@ -1,6 +1,6 @@
 """What a range shows of how connections begin in it, by which it is told which of them are others.
 
-These are the segments that captures.translation.Translations is to be given: of each pair of ends the first, those with
+These are the segments that mqproto.captures.translation.Translations is to be given: of each pair of ends the first, those with
 a SYN, and behind each of these the first with payload.
 """
 
@@ -10,10 +10,10 @@ import zlib
 
 import numpy as np
 
-from captures.net.tcp import SYN
-from captures.pipeline.reading.ranges.reassembly import Pairs
-from captures.pipeline.source.records import Data
-from captures.translation import COMPARED_COUNT, PROOF_BYTES, Early
+from mqproto.captures.net.tcp import SYN
+from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs
+from mqproto.captures.pipeline.source.records import Data
+from mqproto.captures.translation import COMPARED_COUNT, PROOF_BYTES, Early
 
 
 def openings(pairs: Pairs, data: Data, first_number: int) -> list[Early]:

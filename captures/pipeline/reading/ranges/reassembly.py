@@ -1,7 +1,7 @@
 """The segments of a range, put in order: the chunks of each stream.
 
 Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
-All others go through captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where
+All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where
 many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
 """
 
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.files.frame import Frame
-from captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Ending, Stream
-from captures.net.sender import Lag, Sender
-from captures.net.streams import Connection
-from captures.net.tcp import ACK, FIN, RST, SYN, Segment
-from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
-from captures.pipeline.source.records import Data, Integers
-from captures.pipeline.source.segments import Segments
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Ending, Stream
+from mqproto.captures.net.sender import Lag, Sender
+from mqproto.captures.net.streams import Connection
+from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Segment
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.pipeline.source.records import Data, Integers
+from mqproto.captures.pipeline.source.segments import Segments
 
 RUN_COUNT: Final = 32
 """How many segments have to follow one another to be worth taking at once."""
@@ -87,7 +87,7 @@ def reassemble(
     Args:
         rows: the pair's.
         connection: what is known of it before these segments.
-        assumed: if that is nothing, whether there may have been something, as captures.net.sender has it.
+        assumed: if that is nothing, whether there may have been something, as mqproto.captures.net.sender has it.
     """
     segments, data, first_number, apart = part
     epochs = [] if connection is None else [Epoch(connection)]
@@ -264,7 +264,7 @@ class _Side:
 
 
 def distance(numbers: Integers, references: Integers) -> Integers:
-    """How far sequence numbers lie behind others, as captures.net.direction.signed."""
+    """How far sequence numbers lie behind others, as mqproto.captures.net.direction.signed."""
     behind: Integers = (numbers - references + 2**31) % 2**32 - 2**31
     return behind
 
@@ -359,7 +359,7 @@ class _Said:
         )
 
     def heard(self) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
-        """By place, what captures.net.sender.Sender.hear takes of the other direction."""
+        """By place, what mqproto.captures.net.sender.Sender.hear takes of the other direction."""
         for base, reference, *furthest in zip(
             self._base.tolist(),
             self._reference.tolist(),

@@ -17,17 +17,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.framing import Framing, StreamCount
-from captures.net.direction import Stream
-from captures.net.recent import COMPARED_BYTES
-from captures.net.streams import Connection, Ends
-from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, joined
-from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
-from captures.pipeline.reading.ranges.flows import PairSummary, StreamRead
-from captures.pipeline.reading.ranges.lookback import Frozen, LookBack
-from captures.pipeline.reading.ranges.reassembly import Epoch, RangeSegments, reassemble
-from captures.pipeline.source.records import Integers
-from captures.pipeline.source.segments import Segments
+from mqproto.captures.framing import Framing, StreamCount
+from mqproto.captures.net.direction import Stream
+from mqproto.captures.net.recent import COMPARED_BYTES
+from mqproto.captures.net.streams import Connection, Ends
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, joined
+from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
+from mqproto.captures.pipeline.reading.ranges.flows import PairSummary, StreamRead
+from mqproto.captures.pipeline.reading.ranges.lookback import Frozen, LookBack
+from mqproto.captures.pipeline.reading.ranges.reassembly import Epoch, RangeSegments, reassemble
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.source.segments import Segments
 
 END_OF_CAPTURE: Final = 1 << 62
 """What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
@@ -37,10 +37,10 @@ class Correction(NamedTuple):
     """What is to be changed of a stream's packets in a range that is proved.
 
     connection: the number of the frame with which its connection began; counted from 0 in the order of these numbers,
-        connections have those of captures.packets.SeenPacket.
+        connections have those of mqproto.captures.packets.SeenPacket.
     position: to be added.
     missing_bytes, skipped_bytes, snapped_bytes: to be added to its first packet's in the range.
-    ahead: whether all are ahead, as of captures.packets.SeenPacket.
+    ahead: whether all are ahead, as of mqproto.captures.packets.SeenPacket.
     """
 
     connection: int

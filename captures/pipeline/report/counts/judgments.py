@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from captures.decode.findings import CODES
-from captures.pipeline.report.counts.places import Places
-from captures.pipeline.report.counts.scanning import batches, grouped
-from captures.pipeline.report.facts.facts import Example, Found, Judgments, Place
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.findings import CODES
+from mqproto.captures.pipeline.report.counts.places import Places
+from mqproto.captures.pipeline.report.counts.scanning import batches, grouped
+from mqproto.captures.pipeline.report.facts.facts import Example, Found, Judgments, Place
+from mqproto.captures.pipeline.tables.tables import Tables
 
 EXAMPLES: Final = 10
 """How many of each code are shown."""

@@ -7,11 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.judging.messages.history_schema import HISTORIES
-from captures.pipeline.report.counts.scanning import Top, batches, integers
-from captures.pipeline.report.facts.facts import Messages
-from captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, is_one_of
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES
+from mqproto.captures.pipeline.report.counts.scanning import Top, batches, integers
+from mqproto.captures.pipeline.report.facts.facts import Messages
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, is_one_of
+from mqproto.captures.pipeline.tables.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
 """How many messages at most can be looked up in the page; some 500 bytes each."""

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.row import identifier_text
-from captures.decode.sight import Kind
-from captures.pipeline.judging.messages.bounds import Ahead
-from captures.pipeline.report.counts.scanning import grouped, integers, near, rows
-from captures.pipeline.report.facts.facts import Place
-from captures.pipeline.report.facts.security import Secured
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import subject_of
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.judging.messages.bounds import Ahead
+from mqproto.captures.pipeline.report.counts.scanning import grouped, integers, near, rows
+from mqproto.captures.pipeline.report.facts.facts import Place
+from mqproto.captures.pipeline.report.facts.security import Secured
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import subject_of
+from mqproto.captures.pipeline.tables.tables import Tables
 
 ACKNOWLEDGMENTS: Final = pa.array(map(str, (Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK)), pa.string())
 _COLUMNS: Final = (

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.files.frame import Interface
-from captures.net.direction import Ending
-from captures.net.streams import MSMQ_PORT
-from captures.pipeline.judging.messages.clocks import CLOCKS
-from captures.pipeline.report.counts.scanning import batches, rows
-from captures.pipeline.tables.tables import Tables
-from captures.points import Clock, Point, Points, Side, point_name
+from mqproto.captures.files.frame import Interface
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.net.streams import MSMQ_PORT
+from mqproto.captures.pipeline.judging.messages.clocks import CLOCKS
+from mqproto.captures.pipeline.report.counts.scanning import batches, rows
+from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.captures.points import Clock, Point, Points, Side, point_name
 
 WAITING: Final = 4_096
 """How many connections at most are waited with for more of their rows, which are close to each other."""

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.report.counts.choosing import Leaders, each_of, keyed, largest
-from captures.pipeline.report.counts.scanning import batches, integers, near
-from captures.pipeline.report.facts.facts import Queue, Queues
-from captures.pipeline.report.facts.outcomes import BAD, GOOD, is_one_of
-from captures.pipeline.report.facts.overtime import Courses, Steps
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts.choosing import Leaders, each_of, keyed, largest
+from mqproto.captures.pipeline.report.counts.scanning import batches, integers, near
+from mqproto.captures.pipeline.report.facts.facts import Queue, Queues
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, is_one_of
+from mqproto.captures.pipeline.report.facts.overtime import Courses, Steps
+from mqproto.captures.pipeline.tables.tables import Tables
 
 QUEUES_LIMIT: Final = 500
 """As many queues have a row that most messages went to, and as many whose slowest message took longest."""

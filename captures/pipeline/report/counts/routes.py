@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.pipeline.report.counts.choosing import Leaders, each_of, keyed, largest
-from captures.pipeline.report.counts.scanning import batches, integers
-from captures.pipeline.report.facts.facts import Hop, Routes
-from captures.pipeline.report.facts.overtime import Courses, Steps
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts.choosing import Leaders, each_of, keyed, largest
+from mqproto.captures.pipeline.report.counts.scanning import batches, integers
+from mqproto.captures.pipeline.report.facts.facts import Hop, Routes
+from mqproto.captures.pipeline.report.facts.overtime import Courses, Steps
+from mqproto.captures.pipeline.tables.tables import Tables
 
 HOPS_LIMIT: Final = 500
 """As many hops have a row that most messages crossed, as many whose slowest message waited longest, and as many whose

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.pipeline.tables.parts import parquet
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.tables.parts import parquet
+from mqproto.captures.pipeline.tables.tables import Tables
 
 BATCH_ROWS: Final = 65_536
 

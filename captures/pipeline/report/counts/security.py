@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.report.counts.places import Places
-from captures.pipeline.report.counts.scanning import batches, grouped, integers
-from captures.pipeline.report.facts.security import Alike, Secured, Security
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts.places import Places
+from mqproto.captures.pipeline.report.counts.scanning import batches, grouped, integers
+from mqproto.captures.pipeline.report.facts.security import Alike, Secured, Security
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.tables import Tables
 
 SORTS_KEPT: Final = 10_000
 """How many sorts of messages are told apart: strangers may make any number of certificates."""

@@ -7,10 +7,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.judging.sequences.sequence_schema import GAPS, SEQUENCE_HOPS
-from captures.pipeline.report.counts.scanning import Top, batches, integers
-from captures.pipeline.report.facts.facts import SequenceHop, Sequences
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import GAPS, SEQUENCE_HOPS
+from mqproto.captures.pipeline.report.counts.scanning import Top, batches, integers
+from mqproto.captures.pipeline.report.facts.facts import SequenceHop, Sequences
+from mqproto.captures.pipeline.tables.tables import Tables
 
 SHOWN: Final = 12
 SHOWN_WHOLE: Final = 6

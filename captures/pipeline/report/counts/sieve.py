@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from captures.pipeline.tables.parts import Part, parquet
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.tables.parts import Part, parquet
+from mqproto.captures.pipeline.tables.tables import Tables
 
 FOLDER: Final = "_sieves"
 SIEVED_ROWS: Final = 200_000

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.ranges import BoundedRanges
-from captures.pipeline.judging.messages.histories import Outcome
-from captures.pipeline.judging.messages.history_schema import HOPS
-from captures.pipeline.judging.sequences.sequence_schema import GAPS
-from captures.pipeline.report.counts.places import Places, Seen
-from captures.pipeline.report.counts.scanning import batches, near
-from captures.pipeline.report.counts.security import secured
-from captures.pipeline.report.counts.sieve import with_one_of
-from captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
-from captures.pipeline.report.facts.words import took
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.ranges import BoundedRanges
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.judging.messages.history_schema import HOPS
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import GAPS
+from mqproto.captures.pipeline.report.counts.places import Places, Seen
+from mqproto.captures.pipeline.report.counts.scanning import batches, near
+from mqproto.captures.pipeline.report.counts.security import secured
+from mqproto.captures.pipeline.report.counts.sieve import with_one_of
+from mqproto.captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
+from mqproto.captures.pipeline.report.facts.words import took
+from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS

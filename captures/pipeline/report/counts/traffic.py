@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from captures.decode.sight import MESSAGES, Kind
-from captures.pipeline.report.counts.scanning import batches, integers
-from captures.pipeline.report.facts.facts import Captured, Traffic
-from captures.pipeline.report.facts.overtime import steps_of
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.sight import MESSAGES, Kind
+from mqproto.captures.pipeline.report.counts.scanning import batches, integers
+from mqproto.captures.pipeline.report.facts.facts import Captured, Traffic
+from mqproto.captures.pipeline.report.facts.overtime import steps_of
+from mqproto.captures.pipeline.tables.tables import Tables
 
 SORTS: Final = {
     "messages": MESSAGES | {Kind.REPORT},

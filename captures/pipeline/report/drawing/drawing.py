@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 from matplotlib.transforms import Bbox
 
-from captures.pipeline.report.facts.words import harmless
+from mqproto.captures.pipeline.report.facts.words import harmless
 
 INK: Final = "#1a1a1a"
 FAINT: Final = "#767676"

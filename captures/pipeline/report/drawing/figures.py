@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from captures.pipeline.report.drawing.drawing import (
+from mqproto.captures.pipeline.report.drawing.drawing import (
     BLUE,
     FAINT,
     INK,
@@ -19,12 +19,12 @@ from captures.pipeline.report.drawing.drawing import (
     enlarged,
     shortened,
 )
-from captures.pipeline.report.drawing.sparkline import spoken
-from captures.pipeline.report.facts.facts import Course, Routes, SequenceHop, Sequences, Traffic
-from captures.pipeline.report.facts.overtime import nice_step_ns
-from captures.pipeline.report.facts.ranking import slowest, worth_a_look
-from captures.pipeline.report.facts.spread import Spread
-from captures.pipeline.report.facts.words import about, duration, harmless, when
+from mqproto.captures.pipeline.report.drawing.sparkline import spoken
+from mqproto.captures.pipeline.report.facts.facts import Course, Routes, SequenceHop, Sequences, Traffic
+from mqproto.captures.pipeline.report.facts.overtime import nice_step_ns
+from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.words import about, duration, harmless, when
 
 SORTS: Final = {
     "messages": (BLUE, ""),

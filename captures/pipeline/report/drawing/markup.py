@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from captures.pipeline.report.drawing.drawing import Figure
-from captures.pipeline.report.facts.outcomes import style
-from captures.pipeline.report.facts.security import Mark
-from captures.pipeline.report.facts.words import escaped, harmless
+from mqproto.captures.pipeline.report.drawing.drawing import Figure
+from mqproto.captures.pipeline.report.facts.outcomes import style
+from mqproto.captures.pipeline.report.facts.security import Mark
+from mqproto.captures.pipeline.report.facts.words import escaped, harmless
 
 
 def link(message: str, label: str | None) -> str:

@@ -11,11 +11,18 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.transforms import Bbox
 
-from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
-from captures.pipeline.report.drawing.drawing import BLUE, WIDTH_IN, Figure, drawn, enlarged, shortened
-from captures.pipeline.report.facts.facts import Hop, Routes
-from captures.pipeline.report.facts.ranking import worth_a_look
-from captures.pipeline.report.facts.words import about, harmless, rate
+from mqproto.captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
+from mqproto.captures.pipeline.report.drawing.drawing import (
+    BLUE,
+    WIDTH_IN,
+    Figure,
+    drawn,
+    enlarged,
+    shortened,
+)
+from mqproto.captures.pipeline.report.facts.facts import Hop, Routes
+from mqproto.captures.pipeline.report.facts.ranking import worth_a_look
+from mqproto.captures.pipeline.report.facts.words import about, harmless, rate
 
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24

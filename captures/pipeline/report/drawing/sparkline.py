@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from captures.pipeline.report.facts.facts import Course
-from captures.pipeline.report.facts.overtime import slow_spell, waiting_since_ns
-from captures.pipeline.report.facts.words import about, clock, escaped
+from mqproto.captures.pipeline.report.facts.facts import Course
+from mqproto.captures.pipeline.report.facts.overtime import slow_spell, waiting_since_ns
+from mqproto.captures.pipeline.report.facts.words import about, clock, escaped
 
 WIDTH: Final = 240
 TOOK: Final = 38

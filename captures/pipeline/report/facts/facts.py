@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.pipeline.report.facts.security import Secured, Security
-from captures.pipeline.report.facts.spread import Spread
-from captures.points import Point
+from mqproto.captures.pipeline.report.facts.security import Secured, Security
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.points import Point
 
 SLOW_SHARE: Final = 0.95
 """By what so many of all took at most is said how slow something is: one that was lost does not make all slow."""

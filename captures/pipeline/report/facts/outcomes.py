@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
 
 GOOD: Final = (str(Outcome.CONFIRMED), str(Outcome.REACHED), str(Outcome.ACKNOWLEDGED))
 BAD: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from captures.pipeline.report.facts.facts import Captured, Course, Spell
-from captures.pipeline.report.facts.spread import BUCKETS, bucket, middle
+from mqproto.captures.pipeline.report.facts.facts import Captured, Course, Spell
+from mqproto.captures.pipeline.report.facts.spread import BUCKETS, bucket, middle
 
 STEPS: Final = 120
 """How many there are at most."""

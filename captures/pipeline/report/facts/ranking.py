@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from captures.pipeline.report.facts.facts import Hop, Queue
+from mqproto.captures.pipeline.report.facts.facts import Hop, Queue
 
 Ranked = TypeVar("Ranked", Hop, Queue)
 

@@ -7,10 +7,10 @@ import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from captures.decode.names import printable
-from captures.decode.views.words import duration, share, short
-from captures.pipeline.report.facts.facts import Sentence, Sequences
 from mqproto.base.words import counted
+from mqproto.captures.decode.names import printable
+from mqproto.captures.decode.views.words import duration, share, short
+from mqproto.captures.pipeline.report.facts.facts import Sentence, Sequences
 
 __all__ = [
     "about",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from captures.pipeline.report.drawing.markup import table
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.facts.words import counted, duration, escaped, size, when
+from mqproto.captures.pipeline.report.drawing.markup import table
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.facts.words import counted, duration, escaped, size, when
 
 
 def captures(facts: Facts) -> Iterator[str]:

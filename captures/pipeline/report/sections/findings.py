@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from captures.pipeline.report.counts.judgments import EXAMPLES
-from captures.pipeline.report.drawing.markup import table
-from captures.pipeline.report.facts.facts import Example, Facts, Found, Place
-from captures.pipeline.report.facts.words import decode_command, escaped, frame_filter
+from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
+from mqproto.captures.pipeline.report.drawing.markup import table
+from mqproto.captures.pipeline.report.facts.facts import Example, Facts, Found, Place
+from mqproto.captures.pipeline.report.facts.words import decode_command, escaped, frame_filter
 
 
 def findings(facts: Facts, shown: set[str]) -> Iterator[str]:

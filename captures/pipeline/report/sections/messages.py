@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from captures.pipeline.report.drawing.markup import Line, link, marks, table, tag
-from captures.pipeline.report.facts.facts import Facts, Story
-from captures.pipeline.report.facts.outcomes import BAD, STUCK, total, unknown
-from captures.pipeline.report.facts.words import duration, escaped, sentence, took, when
+from mqproto.captures.pipeline.report.drawing.markup import Line, link, marks, table, tag
+from mqproto.captures.pipeline.report.facts.facts import Facts, Story
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, STUCK, total, unknown
+from mqproto.captures.pipeline.report.facts.words import duration, escaped, sentence, took, when
 
 ENDED_BADLY: Final = 10
 """How many messages that are stuck are listed, and how many that were refused or expired."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from captures.decode.views.quality import NOTHING, lacks
-from captures.pipeline.report.drawing.markup import table
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.facts.words import counted, duration, escaped
-from captures.points import Point
+from mqproto.captures.decode.views.quality import NOTHING, lacks
+from mqproto.captures.pipeline.report.drawing.markup import table
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.facts.words import counted, duration, escaped
+from mqproto.captures.points import Point
 
 POINTS_LISTED: Final = 50
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from captures.pipeline.report.drawing.figures import courses_figure
-from captures.pipeline.report.drawing.markup import Line, picture, table
-from captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
-from captures.pipeline.report.facts.facts import Course, Facts, Queue
-from captures.pipeline.report.facts.overtime import SLOW, SLOW_NS
-from captures.pipeline.report.facts.ranking import slowest
-from captures.pipeline.report.facts.spread import Spread
-from captures.pipeline.report.facts.words import about, counted, duration, escaped
+from mqproto.captures.pipeline.report.drawing.figures import courses_figure
+from mqproto.captures.pipeline.report.drawing.markup import Line, picture, table
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
+from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Queue
+from mqproto.captures.pipeline.report.facts.overtime import SLOW, SLOW_NS
+from mqproto.captures.pipeline.report.facts.ranking import slowest
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.words import about, counted, duration, escaped
 
 UNENDED: Final = "not seen to end"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from captures.pipeline.report.drawing.figures import courses_figure, hops_figure, latency_figure
-from captures.pipeline.report.drawing.markup import Line, picture, table
-from captures.pipeline.report.drawing.routemap import drawn_hops, map_figure
-from captures.pipeline.report.facts.facts import Course, Facts, Hop
-from captures.pipeline.report.facts.ranking import slowest
-from captures.pipeline.report.facts.words import counted, escaped, rate
-from captures.pipeline.report.sections.queues import SINCE, over_time, quantiles
+from mqproto.captures.pipeline.report.drawing.figures import courses_figure, hops_figure, latency_figure
+from mqproto.captures.pipeline.report.drawing.markup import Line, picture, table
+from mqproto.captures.pipeline.report.drawing.routemap import drawn_hops, map_figure
+from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Hop
+from mqproto.captures.pipeline.report.facts.ranking import slowest
+from mqproto.captures.pipeline.report.facts.words import counted, escaped, rate
+from mqproto.captures.pipeline.report.sections.queues import SINCE, over_time, quantiles
 
 
 def routes(facts: Facts) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from captures.pipeline.report.drawing.markup import marks, table
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.facts.security import Alike, Mark, Security, why_weak
-from captures.pipeline.report.facts.words import counted, escaped, share
+from mqproto.captures.pipeline.report.drawing.markup import marks, table
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.facts.security import Alike, Mark, Security, why_weak
+from mqproto.captures.pipeline.report.facts.words import counted, escaped, share
 
 LISTED: Final = 20
 """How many of each table."""

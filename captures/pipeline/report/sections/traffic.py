@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from captures.pipeline.report.drawing.figures import sequences_figure, traffic_figure
-from captures.pipeline.report.drawing.markup import picture, table
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.facts.words import counted, escaped, gaps_text, share
+from mqproto.captures.pipeline.report.drawing.figures import sequences_figure, traffic_figure
+from mqproto.captures.pipeline.report.drawing.markup import picture, table
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.facts.words import counted, escaped, gaps_text, share
 
 
 def sequences(facts: Facts) -> Iterator[str]:

@@ -2,5 +2,5 @@
 
 Parts are written by these schemas, the tables of Delta Lake have the meanings as comments of their columns, and
 TABLES.md beside the README is made of them:
-`python -m captures.pipeline.tables.schemas.page > captures/pipeline/TABLES.md`.
+`python -m mqproto.captures.pipeline.tables.schemas.page > captures/pipeline/TABLES.md`.
 """

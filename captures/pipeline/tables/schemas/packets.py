@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from captures.pipeline.tables.schemas.columns import Table, columns
+from mqproto.captures.pipeline.tables.schemas.columns import Table, columns
 
 PLACE: Final = columns("""
 series text  the capture that its file belongs to; packets and connections are counted over a series
@@ -17,7 +17,7 @@ file_offset integer  where the record of the frame that began it stands in the u
 """Where a packet is."""
 
 SAID: Final = columns("""
-kind text  UserMessage, OrderAck, FinalAck, Ping, ...: one of captures.decode.sight.Kind
+kind text  UserMessage, OrderAck, FinalAck, Ping, ...: one of mqproto.captures.decode.sight.Kind
 size_bytes short  with its SessionHeader
 valid flag  whether a queue manager accepts its bytes, as far as the capture has them
 fault text  what is wrong with them
@@ -86,7 +86,7 @@ ack_sequence_number integer  the number there
 ack_previous_number integer  the number before that
 ack_message text  of a FinalAck: the message that it is about, as `message`
 """)
-"""What a packet says by itself, named as in captures.decode.row.PacketRow; what it has not is null."""
+"""What a packet says by itself, named as in mqproto.captures.decode.row.PacketRow; what it has not is null."""
 
 SEEN: Final = columns("""
 time_ns integer  when its last byte could be read, since 1970, by the clock of its capture point

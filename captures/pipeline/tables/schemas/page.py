@@ -1,17 +1,17 @@
-"""`python -m captures.pipeline.tables.schemas.page`: what the tables hold, as a page of Markdown."""
+"""`python -m mqproto.captures.pipeline.tables.schemas.page`: what the tables hold, as a page of Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from captures.pipeline.tables.schemas.tables import RUNS, TABLES
+from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
 
 
 def page() -> Iterator[str]:
     """Its lines."""
     yield "# The tables of `mqproto analyse`"
     yield ""
-    yield "This page is made of `schemas/`, by `python -m captures.pipeline.tables.schemas.page`. Types are Arrow's."
+    yield "This page is made of `schemas/`, by `python -m mqproto.captures.pipeline.tables.schemas.page`. Types are Arrow's."
     for name, table in (*TABLES.items(), ("runs", RUNS)):
         yield ""
         yield f"## {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from captures.pipeline.tables.schemas.columns import Table, columns
+from mqproto.captures.pipeline.tables.schemas.columns import Table, columns
 
 BEGUN: Final = columns("""
 series text  the capture that it is from

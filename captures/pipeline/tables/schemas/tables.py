@@ -6,8 +6,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.tables.schemas import messages, packets, sessions
-from captures.pipeline.tables.schemas.columns import Table, columns
+from mqproto.captures.pipeline.tables.schemas import messages, packets, sessions
+from mqproto.captures.pipeline.tables.schemas.columns import Table, columns
 
 RUNS: Final = Table(
     "A run, and the versions of all tables that it left: those belong together.",

@@ -17,9 +17,9 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 
 from mqproto.base.foreign import shown
-from simulator.base.traces.context import trace_of, with_trace
-from simulator.base.traces.edges import UNTOLD, EdgeTraces, Step
-from simulator.base.traces.sdk.tracer import Tracer, trace_after
+from mqproto.simulator.base.traces.context import trace_of, with_trace
+from mqproto.simulator.base.traces.edges import UNTOLD, EdgeTraces, Step
+from mqproto.simulator.base.traces.sdk.tracer import Tracer, trace_after
 
 MESSAGE_ID: Final = "messaging.message.id"
 ERROR_TYPE: Final = "error.type"

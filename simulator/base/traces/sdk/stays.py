@@ -19,10 +19,10 @@ from typing import Final
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from mqproto.base.foreign import shown
+from mqproto.simulator.base.traces.sdk.tracer import Tracer
 from mqproto.turn.effects import Note
 from mqproto.turn.waypoints import DROPS, Waypoint
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.traces.sdk.tracer import Tracer
 
 OPEN_LIMIT: Final = 1_024
 """Spans of messages that are on their way, or with a consumer. If there are more, the oldest ends."""

@@ -26,9 +26,9 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import TraceState
 from structlog.typing import FilteringBoundLogger
 
+from mqproto.simulator.base.traces.asked import Wish
+from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, ended_within, otlp
 from mqproto.turn.effects import Trace
-from simulator.base.traces.asked import Wish
-from simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, ended_within, otlp
 
 SPANS_PER_S: Final = 200
 """Spans that a process begins; those of one second may come at once."""

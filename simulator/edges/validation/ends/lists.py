@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from simulator.edges.operators.ends import End, end_of
-from simulator.edges.operators.reading import Answered
+from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.simulator.edges.operators.reading import Answered
 
 
 class Holder(StrEnum):

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.base.screen import plain_table, wide_console
-from simulator.edges.operators.ends import End, Evidence, end_of
-from simulator.edges.operators.reading import Audit
-from simulator.edges.operators.report import reason_of
-from simulator.edges.validation.ends import HEADING, NAME, TITLE
-from simulator.edges.validation.ends.lists import Lists
-from simulator.edges.validation.ends.ways import WAYS, Way
-from simulator.topology.places import Place
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.edges.operators.ends import End, Evidence, end_of
+from mqproto.simulator.edges.operators.reading import Audit
+from mqproto.simulator.edges.operators.report import reason_of
+from mqproto.simulator.edges.validation.ends import HEADING, NAME, TITLE
+from mqproto.simulator.edges.validation.ends.lists import Lists
+from mqproto.simulator.edges.validation.ends.ways import WAYS, Way
+from mqproto.simulator.topology.places import Place
 
 
 @dataclass(frozen=True)

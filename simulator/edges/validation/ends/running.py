@@ -13,11 +13,11 @@ from typing import Final
 import httpx
 import trio
 
-from simulator.client import connect
-from simulator.edges.history.history import open_history
-from simulator.edges.operators.reading import audited
-from simulator.edges.validation.ends.report import EndsReport
-from simulator.edges.validation.ends.system import (
+from mqproto.simulator.client import connect
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.edges.validation.ends.report import EndsReport
+from mqproto.simulator.edges.validation.ends.system import (
     DESTINATION,
     INTERMEDIATE,
     SENDER,
@@ -26,7 +26,7 @@ from simulator.edges.validation.ends.system import (
     ends_topology,
     script,
 )
-from simulator.edges.validation.ends.ways import (
+from mqproto.simulator.edges.validation.ends.ways import (
     CUES,
     DOUBTS,
     ERRORS,
@@ -39,12 +39,12 @@ from simulator.edges.validation.ends.ways import (
     TOLD,
     WAYS,
 )
-from simulator.edges.validation.programs import Programs, programs_in
-from simulator.edges.validation.validator import Validator
-from simulator.faults.supervisor import Supervisor, supervised
-from simulator.topology import QueueDeclaration, Topology, places
-from simulator.topology.places import Place
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.edges.validation.programs import Programs, programs_in
+from mqproto.simulator.edges.validation.validator import Validator
+from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.topology import QueueDeclaration, Topology, places
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
 
 SECONDS: Final = "0.02"
 """Until a trigger's second attempt, which is the last."""

@@ -10,17 +10,17 @@ import httpx
 import trio
 
 from mqproto.base.errors import MqprotoError
-from simulator.client import Client
-from simulator.edges.history.history import DocumentHistory
-from simulator.edges.operators import desk
-from simulator.edges.operators.erasing import erase
-from simulator.edges.operators.failures import Chosen, Failure
-from simulator.edges.operators.reading import Unknown, failures_in
-from simulator.edges.validation.ends.lists import Holder, Lists, Sent
-from simulator.edges.validation.programs import Programs
-from simulator.edges.validation.validator import Cue, Validator
-from simulator.topology import QueueDeclaration, Topology, load
-from simulator.topology.places import Place
+from mqproto.simulator.client import Client
+from mqproto.simulator.edges.history.history import DocumentHistory
+from mqproto.simulator.edges.operators import desk
+from mqproto.simulator.edges.operators.erasing import erase
+from mqproto.simulator.edges.operators.failures import Chosen, Failure
+from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.validation.ends.lists import Holder, Lists, Sent
+from mqproto.simulator.edges.validation.programs import Programs
+from mqproto.simulator.edges.validation.validator import Cue, Validator
+from mqproto.simulator.topology import QueueDeclaration, Topology, load
+from mqproto.simulator.topology.places import Place
 
 SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 PATIENCE_S: Final = 30.0

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from simulator.client import Client, Reject
-from simulator.edges.operators.ends import End
-from simulator.edges.validation.ends.lists import Holder
-from simulator.edges.validation.ends.system import LETTERS, LIMIT, System
-from simulator.edges.validation.validator import Cue
+from mqproto.simulator.client import Client, Reject
+from mqproto.simulator.edges.operators.ends import End
+from mqproto.simulator.edges.validation.ends.lists import Holder
+from mqproto.simulator.edges.validation.ends.system import LETTERS, LIMIT, System
+from mqproto.simulator.edges.validation.validator import Cue
 
 ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD = "orders", "errors", "doubts", "shop", "till", "told"
 PLAIN_LETTERS: Final = "deadletter"

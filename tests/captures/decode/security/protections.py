@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from captures.decode.security.words import Protection
+from mqproto.captures.decode.security.words import Protection
 from mqproto.wire import SecurityHeader, UserMessage, sid_from_text
 from mqproto.wire.layouts.keyblobs import AES_256, RC2, RC4
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID

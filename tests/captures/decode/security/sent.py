@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from captures.decode.security.keyring import Found, KeyRing
+from mqproto.captures.decode.security.keyring import Found, KeyRing
 from mqproto.security import (
     PROVIDERS,
     Certificate,

@@ -10,8 +10,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from captures.decode.security.keyring import NOTHING, Evidence, read_keys
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.security.keyring import NOTHING, Evidence, read_keys
 from mqproto.security import Certificate, KeyPair, Provider, SignatureKind, self_signed, session_keys_in
 from mqproto.wire import (
     UserMessage,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode.security.words import protection_of
-from captures.pipeline.reading.ranges.columns import packet_columns
-from captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.captures.decode.security.words import protection_of
+from mqproto.captures.pipeline.reading.ranges.columns import packet_columns
+from mqproto.captures.pipeline.reading.ranges.columns.table import FEW
 from mqproto.turn.guard import CIPHERS, cipher_named
 from mqproto.wire import decode_message, encode_packet
 from tests.captures.decode.security.protections import EXAMPLES, encrypted

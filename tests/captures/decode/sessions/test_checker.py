@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.decode import Acknowledged, Finding, Kind
-from captures.packets import PacketReader, SeenPacket
 from mqproto.base.errors import WireFormatError
+from mqproto.captures.decode import Acknowledged, Finding, Kind
+from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.wire import Guid, connection_parameters, encode_packet, establish_connection
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions, spoilt_frames
 from tests.captures.decode.scene import Scene, Wire, express, guid, transactional

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode import Analyst
-from captures.decode.sessions import connections as module
-from captures.decode.sessions.connections import Origins
-from captures.net.tcp import Endpoint
+from mqproto.captures.decode import Analyst
+from mqproto.captures.decode.sessions import connections as module
+from mqproto.captures.decode.sessions.connections import Origins
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.judging.local import analyse

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode import Analyst, Follower
-from captures.decode.sessions import half as module
-from captures.decode.sessions.half import LOSS_LIMIT, Sent, ahead, at_or_before, last_loss
-from captures.packets import SeenPacket
+from mqproto.captures.decode import Analyst, Follower
+from mqproto.captures.decode.sessions import half as module
+from mqproto.captures.decode.sessions.half import LOSS_LIMIT, Sent, ahead, at_or_before, last_loss
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions
 from tests.captures.decode.scene import Scene, express, guid, names, transactional

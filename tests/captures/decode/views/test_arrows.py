@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from captures.decode import Names
-from captures.decode.views.arrows import Wording, wording
+from mqproto.captures.decode import Names
+from mqproto.captures.decode.views.arrows import Wording, wording
 from tests.captures.decode.scene import Scene, express, final, guid, names, ordered, transactional
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from captures.decode.row import identifier_text
-from captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.wire import MessageClass
 from tests.captures.decode.scene import (
     MILLISECOND,

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode import Analyst, Ladder
-from captures.drawing.ladder import Break, Rung
-from captures.net.turns import Turn, Turned
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode import Analyst, Ladder
+from mqproto.captures.drawing.ladder import Break, Rung
+from mqproto.captures.net.turns import Turn, Turned
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import (
     MILLISECOND,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from captures.decode import Acknowledged, LineWriter, Names
-from captures.decode.views.line import DAY_NS
-from captures.packets import SeenPacket
+from mqproto.captures.decode import Acknowledged, LineWriter, Names
+from mqproto.captures.decode.views.line import DAY_NS
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import SessionHeader, session_ack
 from tests.captures.decode.scene import Scene, names, transactional
 from tests.captures.decode.story import KNOWN, ladder, pinged, story

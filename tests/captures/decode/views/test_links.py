@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from captures.decode.views.links import LONGEST, Happening, happenings
-from captures.net.tcp import Endpoint
-from captures.net.turns import Turn, Turned
+from mqproto.captures.decode.views.links import LONGEST, Happening, happenings
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.turns import Turn, Turned
 
 A, B, C = (Endpoint(f"10.0.0.{place}", 1801) for place in (1, 2, 3))
 FROM_A, FROM_B = A._replace(port=50_000), B._replace(port=50_000)

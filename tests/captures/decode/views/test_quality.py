@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from captures.decode.views.quality import NOTHING, as_json, lacks, lines
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader
-from captures.points import Clock, Point
+from mqproto.captures.decode.views.quality import NOTHING, as_json, lacks, lines
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.points import Clock, Point
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

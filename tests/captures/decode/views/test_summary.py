@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from captures.decode import Analyst, Kind, Summary
-from captures.decode.views import summary as module
-from captures.packets import Totals
-from captures.points import Points
+from mqproto.captures.decode import Analyst, Kind, Summary
+from mqproto.captures.decode.views import summary as module
+from mqproto.captures.packets import Totals
+from mqproto.captures.points import Points
 from tests.captures.decode.scene import Scene, express
 from tests.captures.decode.story import KNOWN, pinged, story
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode import Analyst, svg
-from captures.drawing.ladder import ROW_HEIGHT
+from mqproto.captures.decode import Analyst, svg
+from mqproto.captures.drawing.ladder import ROW_HEIGHT
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.decode.story import KNOWN, ladder, story
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox, pack, unpack
-from captures.pipeline.engines.failures import JobError
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.engines.sparkengine import SparkEngine
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox, pack, unpack
+from mqproto.captures.pipeline.engines.failures import JobError
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 FAILED = r"^the job failed: a task with 1 batches: ValueError: no such packet$"
 EXCHANGES = ("facts", "endings", "open facts")

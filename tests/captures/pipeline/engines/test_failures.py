@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.failures import (
+from mqproto.base.errors import UsageError
+from mqproto.captures.pipeline.engines.failures import (
     LIMIT_CHARACTERS,
     TaskError,
     job_error,
@@ -14,7 +15,6 @@ from captures.pipeline.engines.failures import (
     reason,
     reason_in_log,
 )
-from mqproto.base.errors import UsageError
 
 WORKER = """
  An exception was thrown from the Python worker:
@@ -28,7 +28,7 @@ The above exception was the direct cause of the following exception:
 Traceback (most recent call last):
   File "failures.py", line 40, in naming
     raise TaskError(told) from error
-captures.pipeline.engines.failures.TaskError: a.pcap, bytes 0 to 99: no record begins at byte 24
+mqproto.captures.pipeline.engines.failures.TaskError: a.pcap, bytes 0 to 99: no record begins at byte 24
 """
 LOST = """An error occurred while calling o93.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent \

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
+from mqproto.captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
 from tests.captures.pipeline import processes
 
 
@@ -25,7 +25,7 @@ def test_one_that_ends_at_once_is_said_to(tmp_path: Path, status: int) -> None:
 def test_one_that_does_not_come_up_is_given_up_and_killed_with_all_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.engines.gateway.START_TIMEOUT_S", 0)
+    monkeypatch.setattr("mqproto.captures.pipeline.engines.gateway.START_TIMEOUT_S", 0)
     environ = processes.marked_environment()
     with (tmp_path / "log").open("wb") as log, pytest.raises(GatewayError, match="not ready within 0 s"):
         JavaProcess(["sh", "-c", "sleep 1000 & sleep 1000"], environ, log)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.java import MODULE, JavaError, find_java
+from mqproto.captures.pipeline.engines.java import MODULE, JavaError, find_java
 
 STAND_IN = """\
 #!/bin/sh

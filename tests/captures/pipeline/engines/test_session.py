@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.failures import JobError, naming
-from captures.pipeline.engines.progress import Progress
-from captures.pipeline.engines.session import spark_session
-from captures.pipeline.engines.tally import reported
 from mqproto.base.errors import UsageError
+from mqproto.captures.pipeline.engines.failures import JobError, naming
+from mqproto.captures.pipeline.engines.progress import Progress
+from mqproto.captures.pipeline.engines.session import spark_session
+from mqproto.captures.pipeline.engines.tally import reported
 from tests.captures.pipeline import processes
 from tests.conformance import ROOT
 
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_is_one_line(spark: SparkSession, tmp_path: Path) -> 
 JOB = """\
 import os, signal, sys
 from pathlib import Path
-from captures.pipeline.engines.session import spark_session
+from mqproto.captures.pipeline.engines.session import spark_session
 
 log, busy, what = sys.argv[1:]
 
@@ -179,7 +179,7 @@ def test_a_java_that_crashes_is_one_line_and_leaves_its_last_words_beside_the_lo
     _, said = process.communicate()
     assert process.returncode == 1
     told = f"JobError: the job failed: its Java has ended; Spark's log is {tmp_path / 'spark.log'}"
-    assert said.splitlines()[-1] == f"captures.pipeline.engines.failures.{told}"
+    assert said.splitlines()[-1] == f"mqproto.captures.pipeline.engines.failures.{told}"
     assert (tmp_path / "spark.log.crash").exists()
     assert list((tmp_path / "here").iterdir()) == []
     processes.wait_until_gone(environ)

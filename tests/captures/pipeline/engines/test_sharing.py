@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.java import Java, find_java
-from captures.pipeline.engines.sharing import ABANDONED_S, KEPT, Sharing, cache_folder, share_classes
+from mqproto.captures.pipeline.engines.java import Java, find_java
+from mqproto.captures.pipeline.engines.sharing import ABANDONED_S, KEPT, Sharing, cache_folder, share_classes
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines import shipping
+from mqproto.captures.pipeline.engines import shipping
 
 ASK = """
 import sys
 sys.path[:0] = sys.argv[1:]
-import captures.decode, captures.packets, construct, mqproto.wire
-modules = captures.decode, captures.packets, construct, mqproto.wire
+import mqproto.captures.decode, mqproto.captures.packets, construct, mqproto.wire
+modules = mqproto.captures.decode, mqproto.captures.packets, construct, mqproto.wire
 print(*{module.__file__.partition(".zip/")[0] for module in modules})
 """
 
@@ -44,4 +44,4 @@ def test_the_command_says_what_it_has_written(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("arguments", [[], ["shipped.tar"], ["a.zip", "b.zip"]])
 def test_misuse_has_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shipping.main(arguments) == 2
-    assert capsys.readouterr().err == "usage: python -m captures.pipeline.engines.shipping FILE.zip\n"
+    assert capsys.readouterr().err == "usage: python -m mqproto.captures.pipeline.engines.shipping FILE.zip\n"

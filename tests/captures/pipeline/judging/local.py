@@ -12,21 +12,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode import Kind, Names
-from captures.decode.ways import Ways
-from captures.pipeline.judging.facts import losses_of, talks_of
-from captures.pipeline.judging.findings import packet_findings
-from captures.pipeline.judging.messages import clocks, duplicates, grouping, histories, journeys, subjects
-from captures.pipeline.judging.messages.straight import Straight
-from captures.pipeline.judging.schema import RELATIONS
-from captures.pipeline.judging.sequences import sequences
-from captures.pipeline.judging.sequences.sequence_schema import CONFIRMATIONS
-from captures.pipeline.judging.sessions import directory, sessions
-from captures.pipeline.judging.sessions.sessions import SESSIONS
-from captures.pipeline.source.octets import Mask
-from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches, coded, key_of, key_text
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode import Kind, Names
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.pipeline.judging.facts import losses_of, talks_of
+from mqproto.captures.pipeline.judging.findings import packet_findings
+from mqproto.captures.pipeline.judging.messages import (
+    clocks,
+    duplicates,
+    grouping,
+    histories,
+    journeys,
+    subjects,
+)
+from mqproto.captures.pipeline.judging.messages.straight import Straight
+from mqproto.captures.pipeline.judging.schema import RELATIONS
+from mqproto.captures.pipeline.judging.sequences import sequences
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import CONFIRMATIONS
+from mqproto.captures.pipeline.judging.sessions import directory, sessions
+from mqproto.captures.pipeline.judging.sessions.sessions import SESSIONS
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.lists import Batches, coded, key_of, key_text
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from tests.captures.pipeline.judging.table import batches, uncoded
 
 JOINED: Final = tuple(

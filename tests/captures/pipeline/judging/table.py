@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.decode import Analyst, Finding, Names, PacketRow, row_of
-from captures.decode.digest import digest_of
-from captures.decode.sight import sight_of
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader, SeenPacket
-from captures.pipeline.reading.ranges.columns.codec import found
-from captures.pipeline.reading.rows import PACKETS
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode import Analyst, Finding, Names, PacketRow, row_of
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader, SeenPacket
+from mqproto.captures.pipeline.reading.ranges.columns.codec import found
+from mqproto.captures.pipeline.reading.rows import PACKETS
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
 from tests.conformance import ROOT
 

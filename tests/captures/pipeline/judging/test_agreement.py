@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.decode import Names
-from captures.packets import SeenPacket
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run import job
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode import Names
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run import job
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.decode.lossy import lacking
 from tests.captures.decode.scene import Scene, names, passed_on, transactional
 from tests.captures.decode.story import pinged, story

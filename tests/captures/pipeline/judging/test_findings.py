@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from captures.decode import Finding, Severity
-from captures.pipeline.judging.findings import finding_row, packet_findings
-from captures.pipeline.judging.schema import FINDINGS
-from captures.pipeline.tables.lists import batch_of
+from mqproto.captures.decode import Finding, Severity
+from mqproto.captures.pipeline.judging.findings import finding_row, packet_findings
+from mqproto.captures.pipeline.judging.schema import FINDINGS
+from mqproto.captures.pipeline.tables.lists import batch_of
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.pipeline.judging.local import whole
 from tests.captures.pipeline.judging.table import packet_table

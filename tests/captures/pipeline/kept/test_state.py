@@ -17,25 +17,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.findings import Severity
-from captures.decode.sessions.connections import Stage
-from captures.decode.sight import Kind
-from captures.framing import StreamCount
-from captures.net.conversation import Side
-from captures.net.direction import Ending, Stream
-from captures.net.recent import Held
-from captures.net.sender import Sender
-from captures.net.tcp import Endpoint
-from captures.packets import Totals
-from captures.pipeline.judging.messages.histories import Outcome
-from captures.pipeline.judging.sequences.sequences import SequenceStage
-from captures.pipeline.judging.sessions.sessions import SessionStage
-from captures.pipeline.judging.tasks.judged import Past
-from captures.pipeline.kept import state, state_schema
-from captures.pipeline.kept.state import Record, StateError, decoded, encoded, records
-from captures.pipeline.reading.growth import Growth
-from captures.pipeline.reading.ranges.lookback import Frozen
-from captures.pipeline.reading.ranges.seams import OpenPair
+from mqproto.captures.decode.findings import Severity
+from mqproto.captures.decode.sessions.connections import Stage
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.conversation import Side
+from mqproto.captures.net.direction import Ending, Stream
+from mqproto.captures.net.recent import Held
+from mqproto.captures.net.sender import Sender
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.judging.sequences.sequences import SequenceStage
+from mqproto.captures.pipeline.judging.sessions.sessions import SessionStage
+from mqproto.captures.pipeline.judging.tasks.judged import Past
+from mqproto.captures.pipeline.kept import state, state_schema
+from mqproto.captures.pipeline.kept.state import Record, StateError, decoded, encoded, records
+from mqproto.captures.pipeline.reading.growth import Growth
+from mqproto.captures.pipeline.reading.ranges.lookback import Frozen
+from mqproto.captures.pipeline.reading.ranges.seams import OpenPair
 from mqproto.wire.classes import MessageClass
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)

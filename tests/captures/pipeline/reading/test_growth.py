@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from captures.net.tcp import Endpoint
-from captures.packets import Totals
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.kept.saving import save, saved
-from captures.pipeline.reading.addresses import hash_of
-from captures.pipeline.reading.growth import FORM, Growth, saved_pairs
-from captures.pipeline.reading.ranges.seams import OpenPair
-from captures.pipeline.run import known, work
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.parts import Store
-from captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import Totals
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.kept.saving import save, saved
+from mqproto.captures.pipeline.reading.addresses import hash_of
+from mqproto.captures.pipeline.reading.growth import FORM, Growth, saved_pairs
+from mqproto.captures.pipeline.reading.ranges.seams import OpenPair
+from mqproto.captures.pipeline.run import known, work
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.parts import Store
+from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from tests.captures.pipeline.samples import SAMPLES
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)

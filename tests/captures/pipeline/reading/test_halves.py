@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from captures import spoil
-from captures.files.frame import NANOSECONDS, Frame
-from captures.files.pcap import read_capture
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
-from captures.spoil.points import WAYS
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import NANOSECONDS, Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.captures.spoil.points import WAYS
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.objects import ObjectStore
 from tests.captures.pipeline.samples import FRAMES, renamed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import sample
 
 

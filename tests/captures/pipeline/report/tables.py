@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.messages.clocks import CLOCKS
-from captures.pipeline.judging.messages.duplicates import DUPLICATES
-from captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
-from captures.pipeline.judging.schema import RELATIONS
-from captures.pipeline.judging.sequences.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
-from captures.pipeline.judging.sessions.sessions import SESSIONS
-from captures.pipeline.judging.tasks.placing import PLACED_FINDINGS
-from captures.pipeline.reading.rows import PACKETS
-from captures.pipeline.reading.streams import STREAMS
-from captures.pipeline.run.inputs import CAPTURES
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.messages.clocks import CLOCKS
+from mqproto.captures.pipeline.judging.messages.duplicates import DUPLICATES
+from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
+from mqproto.captures.pipeline.judging.schema import RELATIONS
+from mqproto.captures.pipeline.judging.sequences.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
+from mqproto.captures.pipeline.judging.sessions.sessions import SESSIONS
+from mqproto.captures.pipeline.judging.tasks.placing import PLACED_FINDINGS
+from mqproto.captures.pipeline.reading.rows import PACKETS
+from mqproto.captures.pipeline.reading.streams import STREAMS
+from mqproto.captures.pipeline.run.inputs import CAPTURES
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.conformance import ROOT
 
 SAMPLES: Final = ROOT / "captures" / "samples"

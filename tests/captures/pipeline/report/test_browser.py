@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.counts.test_security import SORTS, secured_rows
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 from tests.captures.pipeline.report.test_page import HOSTILE

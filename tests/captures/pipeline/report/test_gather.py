@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from captures.drawing.placing import ranks
-from captures.pipeline.report.counts.judgments import EXAMPLES
-from captures.pipeline.report.counts.messages import ARRIVALS_EACH
-from captures.pipeline.report.facts.overtime import STEPS, nice_step_ns
-from captures.pipeline.report.facts.ranking import slowest
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.report.summary import lines
-from captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.captures.drawing.placing import ranks
+from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
+from mqproto.captures.pipeline.report.counts.messages import ARRIVALS_EACH
+from mqproto.captures.pipeline.report.facts.overtime import STEPS, nice_step_ns
+from mqproto.captures.pipeline.report.facts.ranking import slowest
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.summary import lines
+from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 
 MILLISECOND = 10**6
@@ -80,7 +80,7 @@ def test_messages_that_expired_are_told_apart_from_those_that_are_slow(dead_lett
 def test_of_many_messages_the_worst_alone_can_be_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.report.counts.messages.KEPT", 5)
+    monkeypatch.setattr("mqproto.captures.pipeline.report.counts.messages.KEPT", 5)
     rows = [history(number) for number in range(40)]
     rows[7] |= {"outcome": "in flight", "arrived_ns": None, "latency_ns": None, "order_acked_ns": None}
     rows[30] |= {"latency_ns": 10**12}
@@ -112,7 +112,7 @@ def test_few_messages_with_very_many_arrivals_are_not_all_in_the_page_either(tmp
 def test_of_more_hops_than_anybody_has_the_slowest_and_those_with_most_messages_have_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.report.counts.routes.HOPS_LIMIT", 2)
+    monkeypatch.setattr("mqproto.captures.pipeline.report.counts.routes.HOPS_LIMIT", 2)
     letters = "abcdefghijklmnopqrstuvwxyz"
     ends = [*map("".join, pairwise(letters)), "ab", "ab", "yz", "yz"]
     hops = [hop(f"m{number}", 1, each, BEGIN_NS) for number, each in enumerate(ends)]

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from captures.pipeline.report.embedded import FINDINGS_OF_ONE
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.report.summary import as_json, lines, story, story_as_json
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.embedded import FINDINGS_OF_ONE
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.summary import as_json, lines, story, story_as_json
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
     Rows,

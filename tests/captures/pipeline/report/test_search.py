@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from captures.pipeline.report.counts import sieve as module
-from captures.pipeline.report.counts.sieve import NO_BITS, part_bits, whole_bits, with_one_of
-from captures.pipeline.report.gather import told
-from captures.pipeline.report.search import Sought, named, of_messages, prepare
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts import sieve as module
+from mqproto.captures.pipeline.report.counts.sieve import NO_BITS, part_bits, whole_bits, with_one_of
+from mqproto.captures.pipeline.report.gather import told
+from mqproto.captures.pipeline.report.search import Sought, named, of_messages, prepare
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import history, hop, hops_of, made_up
 
 LETTERS = st.text(st.sampled_from("abÄ1 \\K\u212a"), max_size=9)
@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIEVED_ROWS", 0)
     monkeypatch.setattr(module, "BLOCK_ROWS", 8)
     monkeypatch.setattr(module, "BITS", 1 << 14)
-    monkeypatch.setattr("captures.pipeline.tables.parts.GROUP_ROWS", 12)
+    monkeypatch.setattr("mqproto.captures.pipeline.tables.parts.GROUP_ROWS", 12)
 
 
 def labels(tables: Tables, text: str = "", limit: int = 5, **also: str) -> list[str]:

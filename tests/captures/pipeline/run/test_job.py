@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures import spoil
-from captures.decode import Analyst, row_of
-from captures.decode.analyst import sights
-from captures.decode.row import KEYS
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.framing import StreamCount
-from captures.packets import PacketReader, Totals
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.reading.streams import closed_rows
-from captures.pipeline.report.counts.quality import quality
-from captures.pipeline.run.job import analyse
-from captures.pipeline.run.work import SeriesResult
-from captures.pipeline.tables.tables import Tables, TablesError
+from mqproto.captures import spoil
+from mqproto.captures.decode import Analyst, row_of
+from mqproto.captures.decode.analyst import sights
+from mqproto.captures.decode.row import KEYS
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.framing import StreamCount
+from mqproto.captures.packets import PacketReader, Totals
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.reading.streams import closed_rows
+from mqproto.captures.pipeline.report.counts.quality import quality
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.run.work import SeriesResult
+from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.counting import CountingEngine

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from captures import spoil
-from captures.files.frame import Frame
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.reading import joining
-from captures.pipeline.reading.growth import FOLDER
-from captures.pipeline.reading.ranges.lookback import LookBack
-from captures.pipeline.reading.ranges.seams import OpenPair, Stitcher
-from captures.pipeline.run import known, work
-from captures.pipeline.run.job import analyse
-from captures.pipeline.source.files import CaptureFile
-from captures.pipeline.tables.parts import parquet_table
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.reading import joining
+from mqproto.captures.pipeline.reading.growth import FOLDER
+from mqproto.captures.pipeline.reading.ranges.lookback import LookBack
+from mqproto.captures.pipeline.reading.ranges.seams import OpenPair, Stitcher
+from mqproto.captures.pipeline.run import known, work
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.source.files import CaptureFile
+from mqproto.captures.pipeline.tables.parts import parquet_table
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import in_files
 from tests.captures.pipeline.samples import FRAMES, SAMPLES, elsewhere

@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.engine import Engine
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.engines.sparkengine import SparkEngine
-from captures.pipeline.run.job import Result, analyse
-from captures.pipeline.run.watching import watch
-from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.captures.pipeline.engines.engine import Engine
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
+from mqproto.captures.pipeline.run.job import Result, analyse
+from mqproto.captures.pipeline.run.watching import watch
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline import processes
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own
 from tests.captures.pipeline.contents import rows_of
@@ -138,7 +138,7 @@ def kill_an_executor(environ: dict[str, str], dice: random.Random) -> None:
 def watcher(
     folder: Path, out: Path, master: str, environ: dict[str, str], log: int
 ) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "simulator.cli.cli", "analyse", str(folder), "--out", str(out)]
+    command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "analyse", str(folder), "--out", str(out)]
     command += ["--watch", "--settle", "1", "--master", master]
     return subprocess.Popen(
         command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log, cwd=ROOT

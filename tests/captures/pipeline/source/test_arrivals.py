@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import NANOSECONDS
-from captures.files.pcapng import PcapngWriter
-from captures.pipeline.source.arrivals import Arrival, arrivals, complete_until
+from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.pipeline.source.arrivals import Arrival, arrivals, complete_until
 
 NOW_NS = 2_000_000_000 * NANOSECONDS
 SETTLE_NS = 60 * NANOSECONDS

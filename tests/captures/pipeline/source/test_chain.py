@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
-from captures.pipeline.source.chain import STEPS, WINDOW_BYTES, chain
+from mqproto.captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
+from mqproto.captures.pipeline.source.chain import STEPS, WINDOW_BYTES, chain
 from tests.captures.pipeline.capture_files import block
 
 ORDERS = st.sampled_from("<>")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import PcapWriter
-from captures.files.pcapng import PcapngWriter, Section
-from captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped, ranges
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import PcapWriter
+from mqproto.captures.files.pcapng import PcapngWriter, Section
+from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped, ranges
 from tests.captures.pipeline.capture_files import packed
 
 SECOND = 1_000_000_000

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.net.ip import IPV4_HEADER, IpReader
-from captures.net.links import ip_start
-from captures.pipeline.source.heads import (
+from mqproto.captures.net.ip import IPV4_HEADER, IpReader
+from mqproto.captures.net.links import ip_start
+from mqproto.captures.pipeline.source.heads import (
     IPV4_LAYOUT,
     NO_PLACE,
     Datagrams,
@@ -19,7 +19,7 @@ from captures.pipeline.source.heads import (
     datagrams_6,
     ip_starts,
 )
-from captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.source.records import Integers
 from tests.captures.net.test_ip import fragment_6, packet_4, packet_6
 
 TYPES = st.sampled_from([b"\x08\x00", b"\x86\xdd", b"\x81\x00", b"\x88\xa8", b"\x91\x00", b"\x08\x06"])

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.row import encodable
-from captures.pipeline.source.octets import (
+from mqproto.captures.decode.row import encodable
+from mqproto.captures.pipeline.source.octets import (
     Vector,
     alike,
     binaries,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.pcap import FILE_HEADER_BYTES
-from captures.files.pcapng import MAX_INTERFACES, Clock, Section
-from captures.pipeline.source.records import TIMES_NS, Stretch, _times, gather, walk
+from mqproto.captures.files.pcap import FILE_HEADER_BYTES
+from mqproto.captures.files.pcapng import MAX_INTERFACES, Clock, Section
+from mqproto.captures.pipeline.source.records import TIMES_NS, Stretch, _times, gather, walk
 from tests.captures.pipeline.capture_files import block, files, section_header
 
 SECTION = Section("<")

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import PcapWriter
-from captures.pipeline.source.files import look_at, mapped, ranges
-from captures.pipeline.source.records import TIMES_NS
-from captures.pipeline.source.scan import Scanned, frames, read_plan, scan, unproved
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
+from mqproto.captures.files.pcap import PcapWriter
+from mqproto.captures.pipeline.source.files import look_at, mapped, ranges
+from mqproto.captures.pipeline.source.records import TIMES_NS
+from mqproto.captures.pipeline.source.scan import Scanned, frames, read_plan, scan, unproved
 from tests.captures.pipeline.capture_files import block, damaged, files, packed, read_whole, section_header
 
 # Ranges with a few records each, and with so many that columns are made of them.

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame, Interface
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.ip import IpReader
-from captures.net.tcp import Endpoint, Segment
-from captures.packets import SeenPacket, Totals, content_of
-from captures.pipeline.source.files import look_at, mapped
-from captures.pipeline.source.scan import read_plan
-from captures.pipeline.source.segments import Segments, segments
+from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.tcp import Endpoint, Segment
+from mqproto.captures.packets import SeenPacket, Totals, content_of
+from mqproto.captures.pipeline.source.files import look_at, mapped
+from mqproto.captures.pipeline.source.scan import read_plan
+from mqproto.captures.pipeline.source.segments import Segments, segments
 from tests.conformance import ROOT
 
 SAMPLES = sorted((ROOT / "captures" / "samples").glob("*.pcapng"))

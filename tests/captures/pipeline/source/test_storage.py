@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import PcapWriter
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse, nothing_new
-from captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
-from captures.pipeline.source.scan import Reading, frames, read_plan
-from captures.pipeline.source.storage import Found, absolute, files_at, may_be_there
-from captures.pipeline.tables.queries import answer
-from captures.pipeline.tables.tables import Tables, is_there
 from mqproto.base.errors import UsageError
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import PcapWriter
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse, nothing_new
+from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
+from mqproto.captures.pipeline.source.scan import Reading, frames, read_plan
+from mqproto.captures.pipeline.source.storage import Found, absolute, files_at, may_be_there
+from mqproto.captures.pipeline.tables.queries import answer
+from mqproto.captures.pipeline.tables.tables import Tables, is_there
 from tests.captures.pipeline.capture_files import damaged, files, packed
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore

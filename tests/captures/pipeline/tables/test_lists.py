@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.names import Names, destination_format_name
-from captures.decode.row import identifier_text
-from captures.decode.sequences import shown
-from captures.net.tcp import Endpoint
-from captures.pipeline.tables.lists import (
+from mqproto.captures.decode.names import Names, destination_format_name
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.decode.sequences import shown
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.tables.lists import (
     batch_of,
     batches_of,
     identifier_of,

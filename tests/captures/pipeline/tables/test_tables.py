@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from captures.pipeline.tables import runs
-from captures.pipeline.tables.parts import Part, Store
-from captures.pipeline.tables.queries import answer
-from captures.pipeline.tables.runs import VERSION
-from captures.pipeline.tables.schemas.columns import CODED
-from captures.pipeline.tables.tables import LOCK, WORK, Run, Tables, TablesError
+from mqproto.captures.pipeline.tables import runs
+from mqproto.captures.pipeline.tables.parts import Part, Store
+from mqproto.captures.pipeline.tables.queries import answer
+from mqproto.captures.pipeline.tables.runs import VERSION
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.pipeline.tables.tables import LOCK, WORK, Run, Tables, TablesError
 
 NUMBERS: Final = pa.schema([("number", pa.int64())])
 SCHEMAS: Final = {"packets": NUMBERS, "sessions": NUMBERS}
@@ -209,7 +209,7 @@ def test_of_two_runs_that_do_not_see_each_other_one_counts_and_the_other_says_so
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """As on two machines, where there is no lock. The second begins between any two commits of the first."""
-    monkeypatch.setattr("captures.pipeline.tables.tables._take", lambda *_: None)
+    monkeypatch.setattr("mqproto.captures.pipeline.tables.tables._take", lambda *_: None)
     add(tmp_path, {"packets": (1,), "sessions": (6,)})
     real = DeltaTable.create_write_transaction
     left = [steps]
@@ -264,7 +264,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_tables_of_a_later_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("captures.pipeline.tables.tables.VERSION", VERSION + 1)
+        patched.setattr("mqproto.captures.pipeline.tables.tables.VERSION", VERSION + 1)
         add(tmp_path, {"packets": (1,)})
     with pytest.raises(
         TablesError, match=f"has tables of version {VERSION + 1}, this program makes {VERSION}"
@@ -327,7 +327,7 @@ def test_many_runs_leave_few_files_and_small_parts_that_become_one_are_no_news(
 def test_rows_are_in_groups_so_that_few_of_them_need_not_be_read_with_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.tables.parts.GROUP_ROWS", 3)
+    monkeypatch.setattr("mqproto.captures.pipeline.tables.parts.GROUP_ROWS", 3)
     part = Store.at(tmp_path).write_part("t/x.parquet", pa.table({"n": pa.array(range(8), pa.int64())}))
     metadata = pq.ParquetFile(tmp_path / part.name).metadata
     known = [metadata.row_group(number).column(0).statistics for number in range(metadata.num_row_groups)]

@@ -11,8 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from trio.testing import MockClock
 
-from simulator.base.http.monitoring import KEPT_S, SLICE_S, Monitored, Monitoring
-from simulator.base.http.server import Answer, Request
+from mqproto.simulator.base.http.monitoring import KEPT_S, SLICE_S, Monitored, Monitoring
+from mqproto.simulator.base.http.server import Answer, Request
 
 
 def request(target: str, method: str = "GET") -> Request:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from simulator.base.http.server import (
+from mqproto.simulator.base.http.server import (
     DOORWAY,
     LINGER_S,
     Answer,
@@ -25,7 +25,7 @@ from simulator.base.http.server import (
     Server,
     Stream,
 )
-from simulator.base.log import node_log
+from mqproto.simulator.base.log import node_log
 from tests.simulator.running import Log
 
 Open = Callable[[], Awaitable[trio.SocketStream]]

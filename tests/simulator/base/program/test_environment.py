@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.base.program import environment
+from mqproto.simulator.base.program import environment
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import typer
 from typer.main import get_command
 
 from mqproto.base.errors import UsageError
-from simulator.base.program import settings
-from simulator.cli.cli import command_named
-from simulator.cli.service.command import CONFIGURED
+from mqproto.simulator.base.program import settings
+from mqproto.simulator.cli.cli import command_named
+from mqproto.simulator.cli.service.command import CONFIGURED
 from tests.simulator.typed import in_process
 
 app = typer.Typer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.traces.asked import Wish, checked_collector, shown, wish_in
+from mqproto.simulator.base.traces.asked import Wish, checked_collector, shown, wish_in
 
 URL = "http://127.0.0.1:4318"
 FROM_VARIABLES = Wish("", URL)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.base.traces import context
+from mqproto.simulator.base.traces.context import is_sampled, sampled_in, trace_of, with_trace
+from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope
 from mqproto.turn.effects import Trace
 from mqproto.wire import encode_packet
-from simulator.base.traces import context
-from simulator.base.traces.context import is_sampled, sampled_in, trace_of, with_trace
-from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope
 from tests.examples import a_transactional_message
 
 PARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

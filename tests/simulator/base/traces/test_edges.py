@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.base.traces.edges import NO_TRACES, UNTOLD
+from mqproto.simulator.base.traces.edges import NO_TRACES, UNTOLD
 
 
 def test_what_nobody_asked_for_leaves_the_headers_as_they_are() -> None:

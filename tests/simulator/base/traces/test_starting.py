@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
-from simulator.base.traces.edges import NO_TRACES
-from simulator.base.traces.starting import edge_traces, tracing
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.traces.edges import NO_TRACES
+from mqproto.simulator.base.traces.starting import edge_traces, tracing
 from tests.simulator.running import Log
 
 URL = "http://127.0.0.1:9"
@@ -18,7 +18,7 @@ INSTALL = "is not installed: pip install 'mqproto[traces]'"
 
 @pytest.fixture
 def without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("simulator.base.traces.sdk.")]:
+    for name in [name for name in sys.modules if name.startswith("mqproto.simulator.base.traces.sdk.")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -26,7 +26,7 @@ PLACES: Final = "LD_LIBRARY_PATH=/opt/python/lib PYTHONPATH=/opt/source:/opt/pac
 PYTHON: Final = f"/opt/python/bin/python{sysconfig.get_python_version()}"
 PROGRAM: Final = f"""\
 #!/bin/sh
-{PLACES} exec {PYTHON} -m simulator.cli.cli "$@"
+{PLACES} exec {PYTHON} -m mqproto.simulator.cli.cli "$@"
 """
 """`mqproto` from where a unit sees it. Homes and /tmp, where a clone and its Python may be, it does not."""
 TRIAL: Final = f"""\

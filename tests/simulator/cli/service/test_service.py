@@ -18,15 +18,15 @@ from typing import Any, Final
 import pytest
 import trio
 
-from simulator.base.program.manager import watchdog_s
-from simulator.base.program.settings import Chosen
-from simulator.cli.choosing import only
-from simulator.cli.cli import app, command_of
-from simulator.cli.service.command import CONFIGURED
-from simulator.cli.service.unit import HARDENED, KINDS, Service
-from simulator.topology import parse
-from simulator.topology.file import written_address
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.base.program.manager import watchdog_s
+from mqproto.simulator.base.program.settings import Chosen
+from mqproto.simulator.cli.choosing import only
+from mqproto.simulator.cli.cli import app, command_of
+from mqproto.simulator.cli.service.command import CONFIGURED
+from mqproto.simulator.cli.service.unit import HARDENED, KINDS, Service
+from mqproto.simulator.topology import parse
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.ports import reserved_address
 from tests.conformance import ROOT
 from tests.programs import needs
 from tests.simulator.consumers import HttpConsumer, listening

@@ -12,10 +12,10 @@ from typing import Any, Final
 import httpx
 import trio
 
-from simulator.base.log import Lines
-from simulator.edges.console.serving import Options, serve_console
-from simulator.topology import Topology
-from simulator.topology.places import Place
+from mqproto.simulator.base.log import Lines
+from mqproto.simulator.edges.console.serving import Options, serve_console
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.places import Place
 from tests.simulator.gateways import NOBODY
 from tests.simulator.running import Log
 

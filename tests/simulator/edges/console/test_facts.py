@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
-from mqproto.wire.guid import guid_text
-from simulator.command.oversee import queues_as_json
-from simulator.edges.console.facts import local_facts, node_facts, numbers_of, outgoing_facts
-from simulator.edges.console.rates import SPAN_S, Rates
-from simulator.edges.console.routemap import (
+from mqproto.simulator.command.oversee import queues_as_json
+from mqproto.simulator.edges.console.facts import local_facts, node_facts, numbers_of, outgoing_facts
+from mqproto.simulator.edges.console.rates import SPAN_S, Rates
+from mqproto.simulator.edges.console.routemap import (
     AROUND,
     Pair,
     Room,
@@ -25,7 +24,8 @@ from simulator.edges.console.routemap import (
     other_sessions,
     pairs_of,
 )
-from simulator.topology import load
+from mqproto.simulator.topology import load
+from mqproto.wire.guid import guid_text
 from tests.simulator.statuses import EXPRESS, HELD, INTERMEDIATE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
 
 COUNT = st.integers(0, 2**40)

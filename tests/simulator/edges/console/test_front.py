@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from mqproto.messages.drafts import Draft
-from simulator.client import Client, Reject
-from simulator.edges.console.feed import CLIENTS
-from simulator.edges.console.front import page
-from simulator.edges.console.guard import check_address, is_here
-from simulator.topology import load
+from mqproto.simulator.client import Client, Reject
+from mqproto.simulator.edges.console.feed import CLIENTS
+from mqproto.simulator.edges.console.front import page
+from mqproto.simulator.edges.console.guard import check_address, is_here
+from mqproto.simulator.topology import load
 from tests.simulator.edges.console.consoles import console, told
 from tests.simulator.gateways import bearer, written_tokens
 from tests.simulator.running import Log, running_with_client, until

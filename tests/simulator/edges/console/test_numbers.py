@@ -18,15 +18,15 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.command.explain import is_kept
+from mqproto.simulator.command.oversee import queues_as_json
+from mqproto.simulator.edges.console import watch
+from mqproto.simulator.edges.console.state import State
+from mqproto.simulator.edges.console.stories import FIRST
+from mqproto.simulator.edges.console.watch import Sample
+from mqproto.simulator.topology import load
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from simulator.client import Client, connect
-from simulator.command.explain import is_kept
-from simulator.command.oversee import queues_as_json
-from simulator.edges.console import watch
-from simulator.edges.console.state import State
-from simulator.edges.console.stories import FIRST
-from simulator.edges.console.watch import Sample
-from simulator.topology import load
 from tests.chromium import PROGRAM, Chromium, chromium
 from tests.simulator.edges.console.consoles import console
 from tests.simulator.running import running, until

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from simulator.client import blocking
+from mqproto.simulator.client import blocking
 from tests.chromium import CONTRAST, PROGRAM, Chromium, chromium
 from tests.simulator.gateways import written_tokens
 from tests.simulator.typed import COMMAND, Done, eventually, in_process, topology_file

@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.edges.console import serving
-from simulator.topology import load
-from simulator.topology.places import Place
+from mqproto.simulator.edges.console import serving
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import Place
 from tests.simulator.running import Log
 from tests.simulator.typed import in_process
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.edges.console.traffic import Count, Seen
+from mqproto.simulator.edges.console.traffic import Count, Seen
 
 
 @given(st.lists(st.integers(1, 12), max_size=40))

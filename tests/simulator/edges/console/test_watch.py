@@ -7,10 +7,10 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from simulator.edges.console.feed import Feed
-from simulator.edges.console.watch import LOOK_S, Sample, Watch
-from simulator.topology import load, places
-from simulator.topology.places import Place
+from mqproto.simulator.edges.console.feed import Feed
+from mqproto.simulator.edges.console.watch import LOOK_S, Sample, Watch
+from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology.places import Place
 from tests.simulator.running import running
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from simulator.edges.gateway.admission import Rate, Room
+from mqproto.simulator.edges.gateway.admission import Rate, Room
 
 # Rates
 

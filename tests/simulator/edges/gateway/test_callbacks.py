@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from mqproto.edge.exactlyonce import Attempt, Entry
-from simulator.edges.gateway.callbacks import About, Callbacks, armed
-from simulator.edges.gateway.confirmations import ENDS
-from simulator.edges.history.history import DocumentHistory, Hook, open_history
-from simulator.edges.trigger.hooks import Hooks
+from mqproto.simulator.edges.gateway.callbacks import About, Callbacks, armed
+from mqproto.simulator.edges.gateway.confirmations import ENDS
+from mqproto.simulator.edges.history.history import DocumentHistory, Hook, open_history
+from mqproto.simulator.edges.trigger.hooks import Hooks
 
 QUEUE, KEY, MESSAGE, URL = r"destination\orders", "shop/order-1", "message 1", "http://shop.example/ends"
 ACCEPTED = json.dumps({"id": MESSAGE, "fingerprint": ""}).encode()

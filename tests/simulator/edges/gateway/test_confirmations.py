@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from simulator.client import Client, Reject, connect
-from simulator.edges.gateway.fullness import Fullness
-from simulator.topology import Topology, parse
+from mqproto.simulator.client import Client, Reject, connect
+from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.topology import Topology, parse
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running, until

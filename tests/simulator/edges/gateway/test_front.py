@@ -17,15 +17,15 @@ from trio.testing import MockClock
 
 from mqproto.bodies import Tree, body_of_text, read_body
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
-from simulator.base.http.server import Fault
-from simulator.client import Client, connect
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.gateway import names
-from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
-from simulator.edges.gateway.refusals import MEANINGS, Code
-from simulator.edges.history.history import open_history
-from simulator.edges.trigger.judgment import call_for
-from simulator.topology import Topology, load, places
+from mqproto.simulator.base.http.server import Fault
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.edges.gateway import names
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.edges.history.test_tables import make_earlier
 from tests.simulator.gateways import bearer, gateway, written_tokens
 from tests.simulator.running import Log, running
@@ -550,7 +550,7 @@ async def test_health_is_that_of_the_node(
     topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # While the node is gone, each look for it is a moment in which this clock finds all idle.
-    monkeypatch.setattr("simulator.edges.gateway.outlet.PATIENCE_S", 0.1)
+    monkeypatch.setattr("mqproto.simulator.edges.gateway.outlet.PATIENCE_S", 0.1)
     log = Log()
     async with trio.open_nursery() as nursery:
         first = await nursery.start(_until_stopped, topology, tmp_path)

@@ -21,12 +21,11 @@ from trio.testing import MockClock
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
 from mqproto.messages.drafts import Draft
-from mqproto.wire import Guid
-from simulator.base.log import node_log
-from simulator.base.randomness import chance
-from simulator.client import InDoubt, MessageId, NodeUnreachable
-from simulator.edges.gateway.confirmations import ENDS
-from simulator.edges.gateway.gateway import (
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
+from mqproto.simulator.edges.gateway.confirmations import ENDS
+from mqproto.simulator.edges.gateway.gateway import (
     Accepted,
     Gateway,
     Handed,
@@ -36,9 +35,10 @@ from simulator.edges.gateway.gateway import (
     queues_of,
     scope_of,
 )
-from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.history.history import HistoryError, Hook, Record
-from simulator.topology import load
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from mqproto.simulator.edges.history.history import HistoryError, Hook, Record
+from mqproto.simulator.topology import load
+from mqproto.wire import Guid
 from tests.simulator.running import Log
 
 ORDERS = Queue(r"destination\orders", True)

@@ -14,14 +14,14 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
-from simulator.edges.forwarding import ALWAYS, Forwarding
-from simulator.edges.gateway.admission import Rate
-from simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, Policy, refused
-from simulator.edges.gateway.openapi import openapi
-from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.gateway.schemas import OF_HEADERS
-from simulator.edges.gateway.tokens import Tokens
-from simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
+from mqproto.simulator.edges.forwarding import ALWAYS, Forwarding
+from mqproto.simulator.edges.gateway.admission import Rate
+from mqproto.simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, Policy, refused
+from mqproto.simulator.edges.gateway.openapi import openapi
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from mqproto.simulator.edges.gateway.schemas import OF_HEADERS
+from mqproto.simulator.edges.gateway.tokens import Tokens
+from mqproto.simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
 from tests.conformance import ROOT
 
 LONG = st.integers(KEY_LENGTH - 2, KEY_LENGTH + 2).map("x".__mul__)

@@ -15,15 +15,15 @@ from trio.testing import MockClock
 
 from mqproto.base.errors import QuotaExceeded
 from mqproto.messages.drafts import Draft
-from simulator.base.log import node_log
-from simulator.client import InDoubt, MessageId, NodeUnreachable, connect
-from simulator.edges.gateway.confirmations import Confirmations
-from simulator.edges.gateway.gateway import Ticket
-from simulator.edges.gateway.names import Names
-from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
-from simulator.edges.history.history import HistoryError, open_history
-from simulator.topology import Topology, load, places
-from simulator.topology.places import Place
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable, connect
+from mqproto.simulator.edges.gateway.confirmations import Confirmations
+from mqproto.simulator.edges.gateway.gateway import Ticket
+from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from mqproto.simulator.edges.history.history import HistoryError, open_history
+from mqproto.simulator.topology import Topology, load, places
+from mqproto.simulator.topology.places import Place
 from tests.simulator.running import Log, NodeProcess, running
 
 ORDERS = Ticket(r"destination\orders", "order-1", "f")
@@ -202,7 +202,7 @@ async def test_while_the_node_is_away_for_long_nothing_is_handed_in(
     topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # While the node is gone, each look for it is a moment in which this clock finds all idle.
-    monkeypatch.setattr("simulator.edges.gateway.outlet.PATIENCE_S", 0.3)
+    monkeypatch.setattr("mqproto.simulator.edges.gateway.outlet.PATIENCE_S", 0.3)
     async with (
         running(topology, "destination", tmp_path) as node,
         an_outlet(topology, tmp_path, Recovery()) as outlet,

@@ -16,13 +16,13 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.processes import memory_of
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
-from simulator.edges.gateway.front import LIMIT_BYTES
-from simulator.edges.gateway.run import run_gateway
-from simulator.edges.history.history import HistoryError
-from simulator.topology import Topology, load
+from mqproto.simulator.base.processes import memory_of
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
+from mqproto.simulator.edges.gateway.run import run_gateway
+from mqproto.simulator.edges.history.history import HistoryError
+from mqproto.simulator.topology import Topology, load
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received

@@ -17,8 +17,8 @@ import pytest
 import trio
 import trustme
 
-from simulator.edges.headers import ADMIN_QUEUE, ENCRYPT, RESPONSE_QUEUE, SIGN
-from simulator.topology import load
+from mqproto.simulator.edges.headers import ADMIN_QUEUE, ENCRYPT, RESPONSE_QUEUE, SIGN
+from mqproto.simulator.topology import load
 from tests.conformance import ROOT
 from tests.simulator.gateways import GatewayProcess, hashed, options_for
 from tests.simulator.running import NodeProcess

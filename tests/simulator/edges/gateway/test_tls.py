@@ -14,10 +14,10 @@ import trustme
 from trio.testing import MockClock
 
 from mqproto.base.errors import UsageError
-from simulator.base.http.server import LINGER_S, Limits
-from simulator.edges.gateway.admission import tls_of
-from simulator.edges.gateway.front import LIMIT_BYTES
-from simulator.topology import Topology, load
+from mqproto.simulator.base.http.server import LINGER_S, Limits
+from mqproto.simulator.edges.gateway.admission import tls_of
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
+from mqproto.simulator.topology import Topology, load
 from tests.simulator.base.http.test_server import serving
 from tests.simulator.certificates import issue
 from tests.simulator.gateways import gateway

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.edges.gateway.refusals import Code
-from simulator.edges.gateway.tokens import PRODUCER, Opened, Role, Tokens, holders_in
-from simulator.topology import Topology, load
+from mqproto.simulator.edges.gateway.refusals import Code
+from mqproto.simulator.edges.gateway.tokens import PRODUCER, Opened, Role, Tokens, holders_in
+from mqproto.simulator.topology import Topology, load
 from tests.simulator.gateways import bearer, gateway, hashed, written_tokens
 from tests.simulator.running import Log, running
 from tests.simulator.typed import Done, in_process

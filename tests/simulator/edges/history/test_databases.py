@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import make_url
 
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.simulator.edges.history.databases import engine_for, name_of, parsed
+from mqproto.simulator.edges.history.documents import Documents
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.storage import Store
 from mqproto.turn.effects import Writes
 from mqproto.wire.guid import Guid
-from simulator.edges.history.databases import engine_for, name_of, parsed
-from simulator.edges.history.documents import Documents
-from simulator.edges.history.errors import HistoryError
-from simulator.storage import Store
 from tests.databases import GUARDED, Server
 
 SECRET = "s3cr:t/@"

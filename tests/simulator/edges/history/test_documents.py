@@ -27,8 +27,8 @@ from sqlalchemy.exc import OperationalError
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
-from simulator.edges.history.databases import engine_for, parsed
-from simulator.edges.history.documents import (
+from mqproto.simulator.edges.history.databases import engine_for, parsed
+from mqproto.simulator.edges.history.documents import (
     UNKNOWN,
     Answer,
     Begin,
@@ -41,9 +41,9 @@ from simulator.edges.history.documents import (
     StartedBy,
     rounds,
 )
-from simulator.edges.history.errors import HistoryError
-from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.history.tables import LAYOUT
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.history.tables import LAYOUT
 from tests.databases import Server
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ def test_a_new_database_is_made_once_by_all_who_open_it_at_once(new_history_url:
 def test_what_expires_for_several_at_once_is_nobodys_error(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 5)
+    monkeypatch.setattr("mqproto.simulator.edges.history.forgetting.FORGET_ROWS", 5)
     with closing(Documents(history_url, 1, lambda: 0)) as documents:
         documents.carry_out([a_finish(str(number)) for number in range(300)])
 
@@ -217,8 +217,8 @@ def failure(documents: Documents) -> str:
 def test_a_file_that_another_program_keeps_locked_is_told_and_then_it_goes_on(
     new_sqlite_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.databases.BUSY_S", 0.05)
-    monkeypatch.setattr("simulator.edges.history.documents.BUSY_S", 0.05)
+    monkeypatch.setattr("mqproto.simulator.edges.history.databases.BUSY_S", 0.05)
+    monkeypatch.setattr("mqproto.simulator.edges.history.documents.BUSY_S", 0.05)
     url = new_sqlite_url()
     with closing(Documents(url, 1, lambda: 0)) as documents:
         with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
@@ -323,7 +323,7 @@ def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to
 def test_rows_that_another_program_keeps_locked_are_told(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.databases.SETTINGS", ["SET lock_timeout = '50ms'"])
+    monkeypatch.setattr("mqproto.simulator.edges.history.databases.SETTINGS", ["SET lock_timeout = '50ms'"])
     url = postgresql.new_schema()
     with closing(Documents(url, 1, lambda: 0)) as documents:
         engine = create_engine(url)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, Look
-from simulator.edges.history.forgetting import GATEWAY, TRIGGER
+from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, Look
+from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
 
 KEEP_S, EVERY_S = 1_000.0, 11.0
 ACCEPTED, DELIVERED, BILLED = GATEWAY + "orders", TRIGGER + "orders", TRIGGER + "bills"
@@ -104,7 +104,7 @@ def test_whatever_comes_when_an_id_is_remembered_as_long_as_what_was_delivered(
 def test_what_gateways_accepted_is_counted_when_it_is_forgotten(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 2)
+    monkeypatch.setattr("mqproto.simulator.edges.history.forgetting.FORGET_ROWS", 2)
     world = World(history_url)
     with closing(world.documents):
         for key in ("1", "2", "3"):

@@ -25,9 +25,9 @@ from sqlalchemy import Engine, event
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry, Verdict, judge, retrieval_fails
-from simulator.edges.history.documents import GIVE_WAY, Answer, Call, Documents
-from simulator.edges.history.errors import HistoryError
-from simulator.edges.history.history import (
+from mqproto.simulator.edges.history.documents import GIVE_WAY, Answer, Call, Documents
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.history import (
     KEY_LIMIT,
     NAME_LIMIT,
     OUTCOME_LIMIT_BYTES,
@@ -236,10 +236,10 @@ async def test_what_all_ask_at_one_time_is_one_transaction(history_url: str) -> 
     assert commits <= 5  # Some 500 each, and what came before.
 
 
-HISTORIES: Final = Forks("simulator.edges.history.history")
+HISTORIES: Final = Forks("mqproto.simulator.edges.history.history")
 BEGIN_ALL = """
 import sys, trio
-from simulator.edges.history.history import open_history
+from mqproto.simulator.edges.history.history import open_history
 async def main(url, owner):
     async with open_history(url) as history:
         async def begin(key):
@@ -278,7 +278,7 @@ async def test_of_several_processes_one_begins_each_document_and_a_new_database_
 WORK = """
 import itertools, sys, trio
 from mqproto.edge.exactlyonce import Attempt
-from simulator.edges.history.history import open_history
+from mqproto.simulator.edges.history.history import open_history
 async def main(url):
     async with open_history(url) as history:
         async def work(number):
@@ -345,7 +345,7 @@ async def test_entries_expire_by_age_and_what_was_started_does_not(history_url: 
 
 
 async def test_what_expires_goes_a_part_at_a_time(history_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 10)
+    monkeypatch.setattr("mqproto.simulator.edges.history.forgetting.FORGET_ROWS", 10)
     now_s = 1_800_000_000.0
     async with open_history(history_url, keep_s=KEEP_S, clock=lambda: now_s) as history:
         for number in range(25):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqproto.edge.exactlyonce import Attempt, Entry
-from simulator.edges.history.history import DocumentHistory, FencedError, Leader, open_history
+from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, Leader, open_history
 from tests.databases import Server
 from tests.simulator.running import until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.edges.history.history import FencedError, Hook, open_history
-from simulator.edges.history.outbox import Outbox
+from mqproto.simulator.edges.history.history import FencedError, Hook, open_history
+from mqproto.simulator.edges.history.outbox import Outbox
 
 KEEP_S = 100.0
 URL = "http://shop.example/ends"

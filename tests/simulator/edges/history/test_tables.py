@@ -7,8 +7,8 @@ from contextlib import closing
 from sqlalchemy import create_engine, text
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.history.documents import Documents, Finish, Look, Record
-from simulator.edges.history.tables import KEEP_S, LAYOUT
+from mqproto.simulator.edges.history.documents import Documents, Finish, Look, Record
+from mqproto.simulator.edges.history.tables import KEEP_S, LAYOUT
 from tests.simulator.edges.history.test_documents import at_once
 
 ORDERS = "gateway/orders"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from simulator.client import Client, Reject
-from simulator.client.envelope import FailureNote
-from simulator.edges.trigger.errorcopy import copy_for
+from mqproto.simulator.client import Client, Reject
+from mqproto.simulator.client.envelope import FailureNote
+from mqproto.simulator.edges.trigger.errorcopy import copy_for
 from tests.simulator.typed import forked
 
 TWO: Final = """

@@ -12,12 +12,12 @@ from uuid import uuid4
 import msgspec
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.gateway.confirmations import ENDS
-from simulator.edges.gateway.trail import Outcome
-from simulator.edges.history.documents import Documents, Finish, Look
-from simulator.edges.operators.ends import End
-from simulator.edges.operators.reading import DAY_S
-from simulator.topology import places
+from mqproto.simulator.edges.gateway.confirmations import ENDS
+from mqproto.simulator.edges.gateway.trail import Outcome
+from mqproto.simulator.edges.history.documents import Documents, Finish, Look
+from mqproto.simulator.edges.operators.ends import End
+from mqproto.simulator.edges.operators.reading import DAY_S
+from mqproto.simulator.topology import places
 from tests.simulator.edges.operators.desks import TWO, Typed
 
 

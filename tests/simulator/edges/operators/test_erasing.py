@@ -16,16 +16,16 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
+from mqproto.simulator.edges.operators import erasing
+from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.simulator.edges.operators.erasing import erase
+from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.topology import Topology, parse, places
+from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
-from simulator.client import Client, connect
-from simulator.edges.gateway.confirmations import FULL_RECEIVE
-from simulator.edges.operators import erasing
-from simulator.edges.operators.ends import End, end_of
-from simulator.edges.operators.erasing import erase
-from simulator.edges.operators.reading import audited
-from simulator.storage import Limits, Store
-from simulator.topology import Topology, parse, places
-from simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.databases import Server
 from tests.simulator.edges.operators.desks import TWO, Typed, fails, rejects

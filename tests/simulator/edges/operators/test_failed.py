@@ -19,22 +19,22 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
+from mqproto.simulator.edges.operators.deeds import Deed
+from mqproto.simulator.edges.operators.desk import resolve, retry
+from mqproto.simulator.edges.operators.ends import End, Evidence, Removal, end_of
+from mqproto.simulator.edges.operators.failures import Chosen, note_of
+from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.trigger.callee import Answer, Call
+from mqproto.simulator.edges.trigger.detection import Detection
+from mqproto.simulator.edges.trigger.policy import CORRELATION, Policy, Retries
+from mqproto.simulator.edges.trigger.trigger import Trigger
+from mqproto.simulator.topology import Topology, parse, places
+from mqproto.simulator.topology.places import Place
 from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
-from simulator.base.log import node_log
-from simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, connect
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.operators.deeds import Deed
-from simulator.edges.operators.desk import resolve, retry
-from simulator.edges.operators.ends import End, Evidence, Removal, end_of
-from simulator.edges.operators.failures import Chosen, note_of
-from simulator.edges.operators.reading import Unknown, failures_in
-from simulator.edges.trigger.callee import Answer, Call
-from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.policy import CORRELATION, Policy, Retries
-from simulator.edges.trigger.trigger import Trigger
-from simulator.topology import Topology, parse, places
-from simulator.topology.places import Place
 from tests.simulator.edges.operators.desks import Typed, fails, rejects
 from tests.simulator.running import Log, running_with_client, until
 from tests.simulator.typed import in_process

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from mqproto.simulator.client import MessageId
+from mqproto.simulator.edges.operators.ends import End, Evidence, Removal
+from mqproto.simulator.edges.operators.failures import Failure
+from mqproto.simulator.edges.operators.reading import Audit, Unknown
+from mqproto.simulator.edges.operators.report import audit_told, failures_told
 from mqproto.wire.guid import Guid, guid_from_text
-from simulator.client import MessageId
-from simulator.edges.operators.ends import End, Evidence, Removal
-from simulator.edges.operators.failures import Failure
-from simulator.edges.operators.reading import Audit, Unknown
-from simulator.edges.operators.report import audit_told, failures_told
 from tests.test_readme import console_blocks
 
 SENDER = guid_from_text("963EBEB9-8A2F-504A-9728-78C61096BF80")

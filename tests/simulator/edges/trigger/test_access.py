@@ -10,8 +10,8 @@ import trustme
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
-from simulator.edges.trigger.callee import Answer, Call, HttpCallee, endpoint
+from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
+from mqproto.simulator.edges.trigger.callee import Answer, Call, HttpCallee, endpoint
 from tests.simulator.certificates import issue
 from tests.simulator.consumers import HttpConsumer, listening
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.edges.httpclient import ANSWER_LIMIT_BYTES, Response
-from simulator.edges.trigger.callee import (
+from mqproto.simulator.edges.httpclient import ANSWER_LIMIT_BYTES, Response
+from mqproto.simulator.edges.trigger.callee import (
     REASON_LIMIT,
     RETRY_AFTER_LIMIT_S,
     SPARE_THREADS,

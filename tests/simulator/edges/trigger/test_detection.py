@@ -12,9 +12,9 @@ import trio
 import trio.testing
 
 from mqproto.edge.exactlyonce import Attempt, Entry, Verdict
-from simulator.edges.history.history import DocumentHistory, HistoryError, open_history
-from simulator.edges.trigger.callee import Call
-from simulator.edges.trigger.detection import REMEMBERED_LIMIT, Detection
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
+from mqproto.simulator.edges.trigger.callee import Call
+from mqproto.simulator.edges.trigger.detection import REMEMBERED_LIMIT, Detection
 
 NEW, DUPLICATE, IN_DOUBT, REJECTED = Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT, Verdict.REJECTED
 SCOPE = "trigger/orders"

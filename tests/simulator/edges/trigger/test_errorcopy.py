@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
+from mqproto.simulator.command.talk import message_as_json
+from mqproto.simulator.edges.trigger.errorcopy import ROOM_BYTES, copy_for
+from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.wire import Guid, encode_packet, message_identifier
 from mqproto.wire.messages import user_message
-from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
-from simulator.command.talk import message_as_json
-from simulator.edges.trigger.errorcopy import ROOM_BYTES, copy_for
-from simulator.node.received import ReceivedMessage
 
 MANAGER = Guid(bytes(range(16)))
 NOTE = FailureNote(

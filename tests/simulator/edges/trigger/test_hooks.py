@@ -10,14 +10,14 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
-from simulator.client import Client
-from simulator.edges.history.history import DocumentHistory, Hook, open_history
-from simulator.edges.httpclient import HttpClient
-from simulator.edges.trigger.detection import scope_of
-from simulator.edges.trigger.hooks import AllowedHosts, EndHook, Hooks
-from simulator.edges.trigger.policy import Policy, Retries
-from simulator.edges.trigger.signing import signed
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import Client
+from mqproto.simulator.edges.history.history import DocumentHistory, Hook, open_history
+from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.trigger.detection import scope_of
+from mqproto.simulator.edges.trigger.hooks import AllowedHosts, EndHook, Hooks
+from mqproto.simulator.edges.trigger.policy import Policy, Retries
+from mqproto.simulator.edges.trigger.signing import signed
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_trigger import (
     ERRORS,

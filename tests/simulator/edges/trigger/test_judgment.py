@@ -9,19 +9,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.edges.history.documents import Answer, Documents
+from mqproto.simulator.edges.history.documents import Call as Asked
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.trigger.breaker import Breaker
+from mqproto.simulator.edges.trigger.callee import Call, PythonCallee
+from mqproto.simulator.edges.trigger.detection import Detection
+from mqproto.simulator.edges.trigger.judgment import Judge, Waypoint
+from mqproto.simulator.edges.trigger.leadership import Leadership
+from mqproto.simulator.edges.trigger.policy import Retries
 from mqproto.wire import Guid, encode_packet
 from mqproto.wire.messages import user_message
-from simulator.base.log import node_log
-from simulator.client import ReceivedMessage
-from simulator.edges.history.documents import Answer, Documents
-from simulator.edges.history.documents import Call as Asked
-from simulator.edges.history.history import open_history
-from simulator.edges.trigger.breaker import Breaker
-from simulator.edges.trigger.callee import Call, PythonCallee
-from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.judgment import Judge, Waypoint
-from simulator.edges.trigger.leadership import Leadership
-from simulator.edges.trigger.policy import Retries
 from tests.simulator.running import Log
 
 MANAGER = Guid(bytes(range(16)))

@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from mqproto.base.errors import UsageError
-from simulator.base.log import node_log
-from simulator.edges.history.history import DocumentHistory, FencedError, open_history
-from simulator.edges.trigger.leadership import Leadership, alone, is_free
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, open_history
+from mqproto.simulator.edges.trigger.leadership import Leadership, alone, is_free
 from tests.simulator.running import Log
 
 SCOPE = "trigger/orders"
@@ -112,7 +112,7 @@ async def test_without_a_history_one_leads_for_ever(autojump_clock: trio.testing
 def test_of_one_name_there_is_one_process_and_others_see_whether_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.trigger.leadership.LOCK_S", 0.01)
+    monkeypatch.setattr("mqproto.simulator.edges.trigger.leadership.LOCK_S", 0.01)
     path = tmp_path / "desk-trigger.lock"
     assert not is_free(path), "nobody knows"
     with alone(path):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.edges.trigger.named import function
+from mqproto.simulator.edges.trigger.named import function
 
 
 @pytest.mark.parametrize("name", ["orders", "no_such_module_at_all:accept", "json:nothing", "json:__name__"])

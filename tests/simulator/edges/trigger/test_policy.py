@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.edges.trigger.policy import Retries
+from mqproto.simulator.edges.trigger.policy import Retries
 
 
 def test_each_delay_is_longer_than_the_one_before_up_to_the_limit() -> None:

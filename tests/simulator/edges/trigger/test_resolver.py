@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from mqproto.edge.exactlyonce import Verdict
-from simulator.edges.trigger.callee import Call, endpoint
-from simulator.edges.trigger.resolver import HttpResolver, PythonResolver
+from mqproto.simulator.edges.trigger.callee import Call, endpoint
+from mqproto.simulator.edges.trigger.resolver import HttpResolver, PythonResolver
 from tests.simulator.consumers import DROP, HttpConsumer, Reply, listening
 
 CALL = Call(message="GUID\\1", key="order-17", delivery_count=2, body=b"one")

@@ -22,12 +22,12 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
-from simulator.cli.cli import FINDING, MISUSE, run_command
-from simulator.client import Client
-from simulator.client.envelope import FailureNote
-from simulator.edges.trigger import standing
-from simulator.topology import Topology, parse
-from simulator.topology.places import Place
+from mqproto.simulator.cli.cli import FINDING, MISUSE, run_command
+from mqproto.simulator.client import Client
+from mqproto.simulator.client.envelope import FailureNote
+from mqproto.simulator.edges.trigger import standing
+from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_from
@@ -36,7 +36,7 @@ from tests.simulator.running import running_with_client, until
 from tests.simulator.typed import MAIN
 from tests.test_readme import blocks, console_blocks, shows
 
-TRIGGERS: Final = Forks("simulator.cli.cli", "simulator.edges.trigger.run")
+TRIGGERS: Final = Forks("mqproto.simulator.cli.cli", "mqproto.simulator.edges.trigger.run")
 
 
 @pytest.fixture
@@ -384,7 +384,7 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
     command = [
         sys.executable,
         "-m",
-        "simulator.cli.cli",
+        "mqproto.simulator.cli.cli",
         "trigger",
         "orders",
         "--topology",

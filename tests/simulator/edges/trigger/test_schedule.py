@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from simulator.edges.trigger.schedule import LEASE_LIMIT, LEASED_LIMIT_BYTES, Schedule
+from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT, LEASED_LIMIT_BYTES, Schedule
 
 ATTEMPTS = 4
 DELAY_S = 10.0

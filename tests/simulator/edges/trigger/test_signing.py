@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.edges.trigger.access import Access
-from simulator.edges.trigger.callee import Call, HttpCallee, endpoint
-from simulator.edges.trigger.signing import secrets_in, signed
+from mqproto.simulator.edges.trigger.access import Access
+from mqproto.simulator.edges.trigger.callee import Call, HttpCallee, endpoint
+from mqproto.simulator.edges.trigger.signing import secrets_in, signed
 from tests.simulator.consumers import HttpConsumer, listening
 
 PRINTED = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -20,9 +20,9 @@ import pytest
 import trio
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.client import Client
-from simulator.edges.history.history import open_history
-from simulator.topology import places
+from mqproto.simulator.client import Client
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.topology import places
 from tests.simulator.consumers import OK, HttpConsumer, Reply, Seen, listening
 from tests.simulator.edges.trigger.test_run import desk, file, running_trigger
 from tests.simulator.edges.trigger.test_trigger import send, taken_from

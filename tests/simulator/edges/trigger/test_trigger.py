@@ -22,11 +22,11 @@ from mqproto.base.errors import UsageError
 from mqproto.bodies import Body, Tree, write_body
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
-from simulator.base.log import node_log
-from simulator.client import Client, ReceivedMessage, connect
-from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.history.history import DocumentHistory, HistoryError, open_history
-from simulator.edges.trigger.callee import (
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import Client, ReceivedMessage, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
+from mqproto.simulator.edges.trigger.callee import (
     Answer,
     BusinessError,
     Call,
@@ -35,13 +35,13 @@ from simulator.edges.trigger.callee import (
     PythonCallee,
     endpoint,
 )
-from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.hooks import EndHook
-from simulator.edges.trigger.judgment import call_for
-from simulator.edges.trigger.policy import Policy, Retries
-from simulator.edges.trigger.resolver import PythonResolver, Resolver
-from simulator.edges.trigger.trigger import Trigger
-from simulator.topology import Topology, parse
+from mqproto.simulator.edges.trigger.detection import Detection
+from mqproto.simulator.edges.trigger.hooks import EndHook
+from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.edges.trigger.policy import Policy, Retries
+from mqproto.simulator.edges.trigger.resolver import PythonResolver, Resolver
+from mqproto.simulator.edges.trigger.trigger import Trigger
+from mqproto.simulator.topology import Topology, parse
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.running import Log, NodeProcess, running_with_client
 

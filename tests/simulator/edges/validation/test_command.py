@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from simulator.command.options import MISUSE
+from mqproto.simulator.command.options import MISUSE
 from tests.conformance import ROOT
 from tests.simulator.typed import COMMAND, in_process, node, topology_file
 from tests.test_readme import Command, console_blocks
@@ -73,7 +73,7 @@ def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: 
 
 
 def test_the_readme_has_every_code() -> None:
-    from simulator.edges.gateway.refusals import MEANINGS
+    from mqproto.simulator.edges.gateway.refusals import MEANINGS
 
     lines = (ROOT / "simulator" / "README.md").read_text("utf-8").splitlines()
     for code, (status, retry_after_s, text) in MEANINGS.items():

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from simulator.edges.operators.ends import End
-from simulator.edges.validation.demo import VICTIMS, messages_of, run_edges_demo
-from simulator.edges.validation.producer import Handover
-from simulator.edges.validation.report import EdgesReport, Failed
-from simulator.edges.validation.validator import CODE
+from mqproto.simulator.edges.operators.ends import End
+from mqproto.simulator.edges.validation.demo import VICTIMS, messages_of, run_edges_demo
+from mqproto.simulator.edges.validation.producer import Handover
+from mqproto.simulator.edges.validation.report import EdgesReport, Failed
+from mqproto.simulator.edges.validation.validator import CODE
 from tests.simulator.typed import in_process
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

@@ -13,15 +13,15 @@ from typing import Final
 import pytest
 import trio
 
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.simulator.edges.operators.reading import Audit, audited
+from mqproto.simulator.edges.validation.ends.lists import HOLDERS, Holder, Lists
+from mqproto.simulator.edges.validation.ends.report import EndsReport
+from mqproto.simulator.edges.validation.ends.running import run_ends
+from mqproto.simulator.edges.validation.ends.ways import WAYS, Way
+from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
-from simulator.client import ReceivedMessage
-from simulator.edges.operators.ends import End, end_of
-from simulator.edges.operators.reading import Audit, audited
-from simulator.edges.validation.ends.lists import HOLDERS, Holder, Lists
-from simulator.edges.validation.ends.report import EndsReport
-from simulator.edges.validation.ends.running import run_ends
-from simulator.edges.validation.ends.ways import WAYS, Way
-from simulator.topology.places import Place
 from tests.conformance import ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

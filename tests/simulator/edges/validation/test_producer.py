@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from simulator.edges.gateway.front import refused
-from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.validation.producer import Handover, Outgoing, Producer
+from mqproto.simulator.edges.gateway.front import refused
+from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from mqproto.simulator.edges.validation.producer import Handover, Outgoing, Producer
 from tests.simulator.consumers import HttpConsumer, Reply, listening
 
 ACCEPTED = Reply(200, json.dumps({"id": "GUID\\1", "duplicate": False}).encode())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from simulator.edges.validation.programs import programs_in
-from simulator.faults.supervisor import NodeError
-from simulator.topology import load
+from mqproto.simulator.edges.validation.programs import programs_in
+from mqproto.simulator.faults.supervisor import NodeError
+from mqproto.simulator.topology import load
 from tests.simulator.running import running
 from tests.simulator.typed import topology_file
 
@@ -42,7 +42,7 @@ async def test_why_a_program_does_not_start_is_said_in_its_own_words(tmp_path: P
 )
 async def test_a_program_ends_with_its_standard_input(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     place = ("--topology", str(topology_file(tmp_path)), "--directory", str(tmp_path))
-    command = [sys.executable, "-m", "simulator.cli.cli", *arguments, *place, "--supervised"]
+    command = [sys.executable, "-m", "mqproto.simulator.cli.cli", *arguments, *place, "--supervised"]
     with (tmp_path / "said").open("wb") as said:
         process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=said, stderr=said)
     assert process.stdin is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.edges.validation import ends
-from simulator.edges.validation.validation import load, shipped
+from mqproto.simulator.edges.validation import ends
+from mqproto.simulator.edges.validation.validation import load, shipped
 from tests.simulator.typed import in_process
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

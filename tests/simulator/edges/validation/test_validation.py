@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.edges.validation.validation import STAGES, Outcome, Scenario, as_json, load, shipped, show
-from simulator.edges.validation.validator import Cue
+from mqproto.simulator.edges.validation.validation import (
+    STAGES,
+    Outcome,
+    Scenario,
+    as_json,
+    load,
+    shipped,
+    show,
+)
+from mqproto.simulator.edges.validation.validator import Cue
 
 MINIMAL = 'title = "t"\nheading = "h"\n'
 

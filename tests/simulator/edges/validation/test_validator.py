@@ -9,8 +9,8 @@ import httpx
 import pytest
 import trio
 
-from simulator.edges.validation.validator import BODY_LIMIT_BYTES, QUESTIONS, Cue, Validator, scripted
-from simulator.topology.ports import reserved_address
+from mqproto.simulator.edges.validation.validator import BODY_LIMIT_BYTES, QUESTIONS, Cue, Validator, scripted
+from mqproto.simulator.topology.ports import reserved_address
 from tests.conformance import ROOT
 
 

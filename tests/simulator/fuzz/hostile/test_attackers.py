@@ -10,10 +10,10 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from mqproto.simulator.fuzz.hostile import attackers as module
+from mqproto.simulator.fuzz.hostile.attackers import SHARE, Order, Ration, attackers, carry_out
+from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire import guid_text
-from simulator.fuzz.hostile import attackers as module
-from simulator.fuzz.hostile.attackers import SHARE, Order, Ration, attackers, carry_out
-from simulator.topology.ports import reserved_address
 from tests.examples import DESTINATION
 
 

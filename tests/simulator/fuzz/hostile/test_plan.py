@@ -7,8 +7,16 @@ from itertools import islice
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.hostile.plan import KNOWN, LONGEST_S, PLAIN_FORMS, RESTARTS, SHORTEST_S, TLS_FORMS, Plan
-from simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.fuzz.hostile.plan import (
+    KNOWN,
+    LONGEST_S,
+    PLAIN_FORMS,
+    RESTARTS,
+    SHORTEST_S,
+    TLS_FORMS,
+    Plan,
+)
+from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 
 
 def test_every_tactic_is_run_and_then_again_in_another_form() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.fuzz.hostile import suite
-from simulator.fuzz.hostile.plan import Plan
-from simulator.fuzz.hostile.verdict import Ordeal, Report
-from simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.fuzz.hostile import suite
+from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
+from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 from tests.conformance import ROOT
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from simulator.fuzz.hostile import plan as plans
-from simulator.fuzz.hostile import suite
-from simulator.fuzz.hostile.chain import topology_of
-from simulator.fuzz.hostile.plan import Plan
-from simulator.fuzz.hostile.suite import run_strangers
-from simulator.fuzz.hostile.verdict import Ordeal
-from simulator.topology import Topology
+from mqproto.simulator.fuzz.hostile import plan as plans
+from mqproto.simulator.fuzz.hostile import suite
+from mqproto.simulator.fuzz.hostile.chain import topology_of
+from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.suite import run_strangers
+from mqproto.simulator.fuzz.hostile.verdict import Ordeal
+from mqproto.simulator.topology import Topology
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.fuzz.hostile.attackers import Spent
-from simulator.fuzz.hostile.verdict import (
+from mqproto.simulator.fuzz.hostile.attackers import Spent
+from mqproto.simulator.fuzz.hostile.verdict import (
     ANSWER_S,
     LOG_LIMIT_BYTES,
     MEMORY_LIMIT_BYTES,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
+from mqproto.simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
 
 
 def test_what_comes_to_no_end_is_stopped_even_if_it_catches_everything() -> None:

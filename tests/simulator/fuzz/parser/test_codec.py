@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.mutations import mutants
+from mqproto.simulator.fuzz.parser import codec
+from mqproto.simulator.fuzz.parser.codec import FIRST, ONE_IN, OwnCodec, everything
+from mqproto.simulator.fuzz.parser.judges import Broken
+from mqproto.simulator.fuzz.parser.seeds import examples
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import Packet, PacketBuffer, UserMessage, encode_packet, inspect_packet, reference
 from mqproto.wire.codec import decode_or_refuse
 from mqproto.wire.schema.refused import Refused
-from simulator.fuzz.mutations import mutants
-from simulator.fuzz.parser import codec
-from simulator.fuzz.parser.codec import FIRST, ONE_IN, OwnCodec, everything
-from simulator.fuzz.parser.judges import Broken
-from simulator.fuzz.parser.seeds import examples
 from tests.examples import EVERY_PACKET, a_user_message
 
 MESSAGE = encode_packet(a_user_message(label="", body=b"12"))

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import FormatNameError, UsageError
-from simulator.fuzz.parser.bounds import TookTooLong
-from simulator.fuzz.parser.judges import Broken, Foreign, detail_of, find_exceptions, find_function, group_of
+from mqproto.simulator.fuzz.parser.bounds import TookTooLong
+from mqproto.simulator.fuzz.parser.judges import (
+    Broken,
+    Foreign,
+    detail_of,
+    find_exceptions,
+    find_function,
+    group_of,
+)
 
 
 def parse(data: bytes) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from simulator.fuzz.mutations import Mutant
-from simulator.fuzz.parser.material import LARGEST_WRITING, Writings
+from mqproto.simulator.fuzz.mutations import Mutant
+from mqproto.simulator.fuzz.parser.material import LARGEST_WRITING, Writings
 
 SEEDS = [b"<a>text</a>", b"<b/>"]
 

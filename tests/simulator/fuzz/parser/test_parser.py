@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.findings import Finding, command, file_of, load
-from simulator.fuzz.parser import parser as fuzzing
-from simulator.fuzz.parser.parser import Options, Report, fuzz_parser, repeat
-from simulator.fuzz.parser.seeds import a_ping, examples
+from mqproto.simulator.fuzz.findings import Finding, command, file_of, load
+from mqproto.simulator.fuzz.parser import parser as fuzzing
+from mqproto.simulator.fuzz.parser.parser import Options, Report, fuzz_parser, repeat
+from mqproto.simulator.fuzz.parser.seeds import a_ping, examples
 from tests.simulator.fuzz import planted
 
 SEEN: list[bytes] = []

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.cli.cli import FINDING, run_command
-from simulator.fuzz.parser.judges import Broken
-from simulator.fuzz.parser.parser import Options, fuzz_parser, repeat
-from simulator.fuzz.parser.program import Program
-from simulator.fuzz.parser.seeds import examples
+from mqproto.simulator.cli.cli import FINDING, run_command
+from mqproto.simulator.fuzz.parser.judges import Broken
+from mqproto.simulator.fuzz.parser.parser import Options, fuzz_parser, repeat
+from mqproto.simulator.fuzz.parser.program import Program
+from mqproto.simulator.fuzz.parser.seeds import examples
 
 
 def program(folder: Path, text: str) -> str:

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from mqproto.bodies import Body, UnexplainedError, read_body, read_headers, write_body
+from mqproto.simulator.fuzz.parser import pasting, readers
+from mqproto.simulator.fuzz.parser.judges import Broken
+from mqproto.simulator.fuzz.parser.parser import Options, Report, fuzz_parser, material_of
+from mqproto.simulator.fuzz.parser.readers import TARGETS
 from mqproto.wire import Inspection, inspect_packet
-from simulator.fuzz.parser import pasting, readers
-from simulator.fuzz.parser.judges import Broken
-from simulator.fuzz.parser.parser import Options, Report, fuzz_parser, material_of
-from simulator.fuzz.parser.readers import TARGETS
 
 PACKETS: Final = int(os.environ.get("MQPROTO_READER_PACKETS", "4000"))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, generated
+from mqproto.simulator.fuzz.roles import ROLES
 from mqproto.wire import UserMessage, decode_packet, decode_ping, inspect_packet
-from simulator.fuzz.parser.seeds import a_ping, examples, from_files, generated
-from simulator.fuzz.roles import ROLES
 
 OTHERWISE = {("[MS-MQQB] 2.2.7", name) for name in ("flags", "signature", "cookie", "qm_guid")}
 """Fields of the Ping, which is no packet of a session."""

@@ -7,11 +7,11 @@ import socket
 import pytest
 from trio.testing import MockClock
 
-from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Place
-from simulator.fuzz.tactics.cases import Act, Case, Step
-from simulator.fuzz.tactics.talk import Talk, Target
+from mqproto.simulator.fuzz.peer.attack import Attack
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.lines import Place
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
+from mqproto.simulator.fuzz.tactics.talk import Talk, Target
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import PEER, Peer, serving
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 import pytest
 from trio.testing import MockClock
 
+from mqproto.simulator.fuzz.findings import file_of, load
+from mqproto.simulator.fuzz.mutations import Edit, fields_of
+from mqproto.simulator.fuzz.peer.campaign import Plan, Report
+from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.draw import lies_in
+from mqproto.simulator.fuzz.peer.investigation import ONCE
+from mqproto.simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
+from mqproto.simulator.fuzz.tactics.packets import message_of
 from mqproto.wire import PacketBuffer, inspect_packet
-from simulator.fuzz.findings import file_of, load
-from simulator.fuzz.mutations import Edit, fields_of
-from simulator.fuzz.peer.campaign import Plan, Report
-from simulator.fuzz.peer.conduct import Oracle
-from simulator.fuzz.peer.draw import lies_in
-from simulator.fuzz.peer.investigation import ONCE
-from simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
-from simulator.fuzz.tactics.packets import message_of
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 

@@ -6,9 +6,9 @@ import trio
 from trio.testing import MockClock
 
 from mqproto.session import Session
-from simulator.fuzz.peer.canary import MESSAGES_EACH, a_canary
-from simulator.fuzz.peer.conduct import Oracle
-from simulator.fuzz.peer.lines import ELSEWHERE
+from mqproto.simulator.fuzz.peer.canary import MESSAGES_EACH, a_canary
+from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.lines import ELSEWHERE
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
 from tests.simulator.fuzz.peers import Peer, serving

@@ -10,6 +10,9 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import Session
+from mqproto.simulator.fuzz.peer.conduct import Conduct, Oracle
+from mqproto.simulator.fuzz.peer.draw import draw_case
+from mqproto.simulator.fuzz.tactics.talk import Target
 from mqproto.wire import (
     NULL_GUID,
     Guid,
@@ -21,9 +24,6 @@ from mqproto.wire import (
     session_ack,
 )
 from mqproto.wire.layouts.internal import InternalHeader
-from simulator.fuzz.peer.conduct import Conduct, Oracle
-from simulator.fuzz.peer.draw import draw_case
-from simulator.fuzz.tactics.talk import Target
 from tests.examples import DESTINATION, SENDER, a_guid, a_user_message
 
 REQUEST = establish_connection(client=SENDER, server=NULL_GUID, time_stamp_ms=7)

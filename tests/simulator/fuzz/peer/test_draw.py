@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from simulator.fuzz.peer import draw
-from simulator.fuzz.peer.draw import AIMED_EVERY, draw_case, lies_in
-from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.tactics.talk import Target
+from mqproto.simulator.fuzz.peer import draw
+from mqproto.simulator.fuzz.peer.draw import AIMED_EVERY, draw_case, lies_in
+from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
+from mqproto.simulator.fuzz.tactics.talk import Target
 from tests.examples import DESTINATION
 
 TARGET = Target(

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 from trio.testing import MockClock
 
+from mqproto.simulator.fuzz.findings import Findings
+from mqproto.simulator.fuzz.peer.canary import a_canary
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.investigation import GONE, ONCE, Investigation, alike, causes_of, group_of
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
+from mqproto.simulator.fuzz.tactics.talk import Talk
 from mqproto.wire import encode_packet
-from simulator.fuzz.findings import Findings
-from simulator.fuzz.peer.canary import a_canary
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.investigation import GONE, ONCE, Investigation, alike, causes_of, group_of
-from simulator.fuzz.tactics.cases import Act, Case, Step
-from simulator.fuzz.tactics.talk import Talk
 from tests.examples import SENDER, SENT_S, a_user_message
 from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
 from tests.simulator.fuzz.peers import Peer, serving

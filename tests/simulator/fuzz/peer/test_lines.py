@@ -9,10 +9,18 @@ from dataclasses import replace
 import pytest
 import trio
 
-from simulator.fuzz.peer import lines
-from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import HELD_UP, Line, Place, connected, datagrams, elsewhere, judge_datagrams
-from simulator.fuzz.tactics.packets import connection_request
+from mqproto.simulator.fuzz.peer import lines
+from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.lines import (
+    HELD_UP,
+    Line,
+    Place,
+    connected,
+    datagrams,
+    elsewhere,
+    judge_datagrams,
+)
+from mqproto.simulator.fuzz.tactics.packets import connection_request
 from tests.simulator.fuzz.peers import Peer, serving
 
 

@@ -15,10 +15,10 @@ import pytest
 import trio
 
 from mqproto.session import Session
-from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.fuzz.peer.campaign import Plan
-from simulator.fuzz.peer.peer import Options, fuzz_peer
-from simulator.topology import load
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.fuzz.peer.campaign import Plan
+from mqproto.simulator.fuzz.peer.peer import Options, fuzz_peer
+from mqproto.simulator.topology import load
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 from tests.simulator.running import Log, processes, running

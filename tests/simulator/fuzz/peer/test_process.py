@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.fuzz.peer.conduct import Oracle
-from simulator.fuzz.peer.process import Process
+from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.process import Process
 
 
 def test_a_process_that_lives_is_no_fault_and_one_that_ended_is() -> None:

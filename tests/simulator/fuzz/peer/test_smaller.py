@@ -7,10 +7,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.simulator.fuzz.mutations import mutate
+from mqproto.simulator.fuzz.peer.smaller import calm, described, edited, edits, smaller
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 from mqproto.wire import encode_packet
-from simulator.fuzz.mutations import mutate
-from simulator.fuzz.peer.smaller import calm, described, edited, edits, smaller
-from simulator.fuzz.tactics.cases import Act, Case, Step
 from tests.examples import SENDER, SENT_S, a_user_message
 
 PACKET = encode_packet(a_user_message())

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.fuzz.findings import Finding, file_of, load, save
+from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step, case_as_how, case_from_how, joined
 from mqproto.wire import Guid, encode_packet
-from simulator.fuzz.findings import Finding, file_of, load, save
-from simulator.fuzz.tactics.cases import Act, Case, Step, case_as_how, case_from_how, joined
 from tests.examples import SENDER, SENT_S, a_guid, a_transactional_message
 
 sends = st.builds(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mqproto.base.errors import WireFormatError
+from mqproto.simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
+from mqproto.simulator.world import Fault, simulate
+from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.wire import decode_packet, inspect_packet
-from simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
-from simulator.world import Fault, simulate
-from simulator.world.scenarios.scenario import guid_of
 from tests.simulator.world.worlds import a_burst, a_chain
 
 PACKETS = hostile_packets(guid_of("stranger"), guid_of("b"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.tactics.talk import Talk, Target
+from mqproto.simulator.fuzz.tactics.cases import Act
+from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
+from mqproto.simulator.fuzz.tactics.talk import Talk, Target
 from tests.examples import DESTINATION
 
 TARGET = Target(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mqproto.simulator.fuzz.mutations import plan_of
+from mqproto.simulator.fuzz.tactics.cases import Act, Case
+from mqproto.simulator.fuzz.tactics.packets import IDENTITY, MESSAGES, PRESENTED, message_of
+from mqproto.simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 from mqproto.turn.guard import is_encrypted
 from mqproto.wire import (
     NULL_GUID,
@@ -16,10 +20,6 @@ from mqproto.wire import (
     decode_simple_blob,
     encode_packet,
 )
-from simulator.fuzz.mutations import plan_of
-from simulator.fuzz.tactics.cases import Act, Case
-from simulator.fuzz.tactics.packets import IDENTITY, MESSAGES, PRESENTED, message_of
-from simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 
 TARGET = Target((r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), sent_s=1_700_000_000)
 

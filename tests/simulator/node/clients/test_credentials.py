@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from simulator.node.clients import credentials
-from simulator.node.clients.credentials import Credentials, credentials_of, name_of
+from mqproto.simulator.node.clients import credentials
+from mqproto.simulator.node.clients.credentials import Credentials, credentials_of, name_of
 
 
 def test_the_other_end_is_the_process_that_connected() -> None:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
-from simulator.base.log import node_log
-from simulator.client import Client, Reject, connect
-from simulator.node import control
-from simulator.node.clients.credentials import Credentials
-from simulator.node.clients.deeds import Deeds
-from simulator.topology import Topology, parse
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.client import Client, Reject, connect
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.topology import Topology, parse
 from tests.simulator.running import Log, running
 
 ONE = """
@@ -53,7 +53,7 @@ MOVES = st.lists(
 @pytest.fixture(scope="module")
 def few_kinds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simulator.node.clients.deeds.KINDS", 3)
+        patch.setattr("mqproto.simulator.node.clients.deeds.KINDS", 3)
         yield
 
 
@@ -181,7 +181,7 @@ async def test_what_is_moved_together_is_told_of_each_queue(topology: Topology, 
 async def test_a_sum_is_told_while_the_connection_lasts(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.node.service.TELL_S", 0)
+    monkeypatch.setattr("mqproto.simulator.node.service.TELL_S", 0)
     log = Log()
     async with running(topology, "shop", tmp_path, log), connect(topology, "shop", tmp_path) as client:
         for _ in range(3):

@@ -16,16 +16,16 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.status import LocalStatus, NodeStatus
 from mqproto.manager.whereabouts import Spot
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.client import Client, MessageId, Reject, connect
+from mqproto.simulator.node.control import Explanation
+from mqproto.simulator.node.node import run_node
+from mqproto.simulator.storage import Store
+from mqproto.simulator.topology import QueueDeclaration, Topology, parse
+from mqproto.simulator.topology.places import store_path
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import MessageRow, QueueKind, ReadBy, ReadPage, Writes, message_key
 from mqproto.wire import Guid, guid_text
-from simulator.base.storeerrors import StoreError
-from simulator.client import Client, MessageId, Reject, connect
-from simulator.node.control import Explanation
-from simulator.node.node import run_node
-from simulator.storage import Store
-from simulator.topology import QueueDeclaration, Topology, parse
-from simulator.topology.places import store_path
 from tests.simulator.running import Log, NodeProcess, running, running_with_client
 
 ORDERS = r"b\orders"

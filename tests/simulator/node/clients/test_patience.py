@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from simulator.node.clients import patience as patience_module
-from simulator.node.clients.patience import Patience
+from mqproto.simulator.node.clients import patience as patience_module
+from mqproto.simulator.node.clients.patience import Patience
 
 
 class Receives:

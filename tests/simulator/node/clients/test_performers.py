@@ -15,10 +15,10 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import Routes
+from mqproto.simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, SEEN_S, Performers
+from mqproto.simulator.node.control import PROFILE, InDoubt
+from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import INVOKER_ITSELF, StoredState
-from simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, SEEN_S, Performers
-from simulator.node.control import PROFILE, InDoubt
-from simulator.storage.disk import Disk
 from tests.examples import a_guid
 
 ONE, OTHER, THIRD = b"one".ljust(16), b"other".ljust(16), b"third".ljust(16)
@@ -274,7 +274,7 @@ def test_who_is_connected_is_not_forgotten_nor_soon_after_the_node_crashed() -> 
 def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("simulator.node.clients.performers.INVOKER_LIMIT", 3)
+    monkeypatch.setattr("mqproto.simulator.node.clients.performers.INVOKER_LIMIT", 3)
     machine = Machine()
     names = [bytes([number]) * 16 for number in range(9)]
     machine.perform(1, invoker=names[0], lasting=True)

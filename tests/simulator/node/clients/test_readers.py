@@ -19,13 +19,13 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
-from simulator.client import Client, connect
-from simulator.node import control
-from simulator.node.clients.readers import LOOKS, listening_for_readers
-from simulator.node.control import Operation, Settlement
-from simulator.node.node import run_node
-from simulator.topology import Topology, places
-from simulator.topology.alone import node_alone
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.node import control
+from mqproto.simulator.node.clients.readers import LOOKS, listening_for_readers
+from mqproto.simulator.node.control import Operation, Settlement
+from mqproto.simulator.node.node import run_node
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.alone import node_alone
 from tests.simulator.running import Log, running
 
 NOBODY: Final = 65_534

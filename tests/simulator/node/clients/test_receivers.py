@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.messages.drafts import Draft
-from simulator.client import Client, connect
-from simulator.node.clients.credentials import Credentials
-from simulator.node.clients.receivers import LISTED, Receive, receivers
-from simulator.topology import parse
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.clients.receivers import LISTED, Receive, receivers
+from mqproto.simulator.topology import parse
 from tests.simulator.running import running
 
 ONE = """

@@ -18,9 +18,9 @@ from trio import to_thread
 
 from mqproto.manager.status import QUEUES_LISTED, SESSIONS_LISTED, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.neighbours.peerstatus import SessionStatus
-from simulator.base.http.monitoring import Monitored, Monitoring
-from simulator.base.http.server import Request
-from simulator.node.metrics.families import LOCAL_LISTED, PIECE, Facts, families, room_bytes
+from mqproto.simulator.base.http.monitoring import Monitored, Monitoring
+from mqproto.simulator.base.http.server import Request
+from mqproto.simulator.node.metrics.families import LOCAL_LISTED, PIECE, Facts, families, room_bytes
 from tests.conformance import ROOT
 from tests.programs import needs
 

@@ -14,12 +14,12 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqproto.messages.drafts import Draft
-from simulator.base.sockets import TCP_INFO
-from simulator.client import Client, connect
-from simulator.topology import Topology, parse
-from simulator.topology.file import written_address
-from simulator.topology.ports import reserved_address
-from simulator.topology.views import as_toml
+from mqproto.simulator.base.sockets import TCP_INFO
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.topology import Topology, parse
+from mqproto.simulator.topology.file import written_address
+from mqproto.simulator.topology.ports import reserved_address
+from mqproto.simulator.topology.views import as_toml
 from tests.simulator.running import Log, running, until_sent
 from tests.simulator.typed import in_process, mqproto
 

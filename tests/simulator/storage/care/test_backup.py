@@ -14,17 +14,17 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.client import RolledBack, connect
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import BackUp, back_up, salvaged
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import load
+from mqproto.simulator.topology.places import store_path
 from mqproto.turn.effects import LIFE, QueueKind, ReadBy, ReadPage, Writes
 from mqproto.wire.glance import body_of
-from simulator.base.storeerrors import StoreError
-from simulator.cli.cli import run_command
-from simulator.client import RolledBack, connect
-from simulator.storage import Store
-from simulator.storage.care import BackUp, back_up, salvaged
-from simulator.storage.disk import Disk
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import load
-from simulator.topology.places import store_path
 from tests.memory import memory_folder
 from tests.simulator.running import DESTINATION, processes
 from tests.simulator.series import LIMITS, NODE, series
@@ -199,7 +199,7 @@ def test_a_backup_that_the_disk_has_no_room_for_is_not_there_at_all(tmp_path: Pa
     with_messages(path, 40)
     # Without -B it would leave bytecode of which the limit has cut the end, and others could import nothing any more.
     code = (
-        "import resource, sys; from simulator.cli.cli import run_command;"
+        "import resource, sys; from mqproto.simulator.cli.cli import run_command;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])));"
         "sys.exit(run_command(['store', 'backup', sys.argv[2], sys.argv[3]]))"
     )

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.row import KEYS
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.row import KEYS
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import salvaged
+from mqproto.simulator.storage.care.export import Exported, exported, line_of, message_in
+from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.testing import guids, user_messages
 from mqproto.turn.effects import OutgoingRow, QueueKind, Writes
 from mqproto.wire import encode_packet
 from mqproto.wire.guid import guid_text
-from simulator.cli.cli import run_command
-from simulator.storage import Store
-from simulator.storage.care import salvaged
-from simulator.storage.care.export import Exported, exported, line_of, message_in
-from simulator.storage.files import SYSTEM_FILES
 from tests.examples import a_transactional_message, a_user_message
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import repair, salvage, salvaged
+from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.turn.effects import POSITION_BITS, Writes
-from simulator.storage import Store
-from simulator.storage.care import repair, salvage, salvaged
-from simulator.storage.files import SYSTEM_FILES
 from tests.simulator.series import NODE
 from tests.simulator.storage.batches import QUEUES, numbers, one
 

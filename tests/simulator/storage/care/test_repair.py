@@ -12,6 +12,14 @@ from typing import Final
 
 import pytest
 
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import repair, salvaged
+from mqproto.simulator.storage.checksums import row_checksum
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.storage.segments import HEADER, Header, segment_path
 from mqproto.turn.effects import (
     POSITION_BITS,
     IncomingRow,
@@ -21,14 +29,6 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
-from simulator.base.randomness import chance
-from simulator.base.storeerrors import StoreError
-from simulator.cli.cli import run_command
-from simulator.storage import Store
-from simulator.storage.care import repair, salvaged
-from simulator.storage.checksums import row_checksum
-from simulator.storage.files import SYSTEM_FILES
-from simulator.storage.segments import HEADER, Header, segment_path
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE
 from tests.simulator.storage.batches import HELD, QUEUES, SEQUENCE, messages_in, numbers, one

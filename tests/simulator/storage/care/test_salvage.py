@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from mqproto.simulator.base.storeerrors import StoreError
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.care import salvaged
+from mqproto.simulator.storage.disk import Disk
+from mqproto.simulator.storage.files import SYSTEM_FILES, Files, SystemFiles
+from mqproto.simulator.storage.segments import store_of
 from mqproto.turn.effects import POSITION_BITS, ReadBy, ReadPage, Writes
-from simulator.base.storeerrors import StoreError
-from simulator.storage import Store
-from simulator.storage.care import salvaged
-from simulator.storage.disk import Disk
-from simulator.storage.files import SYSTEM_FILES, Files, SystemFiles
-from simulator.storage.segments import store_of
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE, QUEUES, SAME_FILES, series
 from tests.simulator.storage.batches import LOCAL, one

@@ -1,4 +1,4 @@
-"""Packets and Pings one by one: decoded by the codec, and put into words by captures.decode."""
+"""Packets and Pings one by one: decoded by the codec, and put into words by mqproto.captures.decode."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.decode.analyst import own_findings
-from captures.decode.digest import digest_of
-from captures.decode.row import KEYS, row_of
-from captures.decode.security.keyring import NOTHING, Evidence, KeyRing
-from captures.decode.sight import sight_of
-from captures.net.heads import fault_of
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket
-from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
-from captures.pipeline.source.octets import Mask, Octets, Vector, alike
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode.analyst import own_findings
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.decode.row import KEYS, row_of
+from mqproto.captures.decode.security.keyring import NOTHING, Evidence, KeyRing
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.net.heads import fault_of
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
+from mqproto.captures.pipeline.source.octets import Mask, Octets, Vector, alike
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
 from mqproto.wire.generated import properties_offset
 from mqproto.wire.layouts.properties import message_properties_header
@@ -36,7 +36,7 @@ _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 def seen_packet(
     data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
 ) -> SeenPacket:
-    """A packet as captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
+    """A packet as mqproto.captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
 
     Args:
         framed: False for the head of what is no packet.

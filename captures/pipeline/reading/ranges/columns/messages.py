@@ -1,6 +1,6 @@
 """The columns of UserMessages.  [MS-MQMQ] 2.2.20
 
-Numbers come as they lie in the packets. What a name, a class or an acknowledgment means is said in captures.decode
+Numbers come as they lie in the packets. What a name, a class or an acknowledgment means is said in mqproto.captures.decode
 alone: of all rows that are alike in what it depends on, one is decoded and asked.
 """
 
@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.digest import HEAD_MASK, digests
-from captures.decode.names import admin_format_name, destination_format_name, response_format_name
-from captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
-from captures.decode.security.keyring import KeyRing
-from captures.decode.security.words import Protection, protection_of
-from captures.decode.sequences import shown
-from captures.decode.sight import Kind, sight_of
-from captures.packets import SeenPacket
-from captures.pipeline.reading.ranges.columns.codec import (
+from mqproto.captures.decode.digest import HEAD_MASK, digests
+from mqproto.captures.decode.names import admin_format_name, destination_format_name, response_format_name
+from mqproto.captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
+from mqproto.captures.decode.security.keyring import KeyRing
+from mqproto.captures.decode.security.words import Protection, protection_of
+from mqproto.captures.decode.sequences import shown
+from mqproto.captures.decode.sight import Kind, sight_of
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.reading.ranges.columns.codec import (
     AT_A_TIME,
     BODY_TEXT,
     add_findings,
@@ -29,9 +29,9 @@ from captures.pipeline.reading.ranges.columns.codec import (
     put_known,
     seen_packet,
 )
-from captures.pipeline.reading.ranges.columns.schema import Table
-from captures.pipeline.reading.ranges.columns.walk import Fields, Walk
-from captures.pipeline.source.octets import (
+from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
+from mqproto.captures.pipeline.reading.ranges.columns.walk import Fields, Walk
+from mqproto.captures.pipeline.source.octets import (
     Mask,
     Octets,
     Vector,
@@ -291,7 +291,7 @@ class Messages:
         add_findings(self.table, self.data, self.rows, self.starts, self.ends, *signs)
 
     def _digests(self) -> Vector:
-        """The digest of each, as `captures.decode.digest.digest_of` gives it."""
+        """The digest of each, as `mqproto.captures.decode.digest.digest_of` gives it."""
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
         heads = heads.view(f"V{size}").ravel()
@@ -339,7 +339,7 @@ def guid_texts(octets: Octets) -> tuple[list[str], Vector]:
 
 
 def identifier_texts(managers: list[str], codes: Vector, ordinals: Vector) -> pa.Array:
-    """Message identifiers as `captures.decode.row.identifier_text` writes them."""
+    """Message identifiers as `mqproto.captures.decode.row.identifier_text` writes them."""
     guids = pa.array(managers, pa.string()).take(pa.array(codes))
     return pc.binary_join_element_wise(guids, pa.array(ordinals).cast(pa.string()), "\\")
 

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from captures.pipeline.source.octets import Mask, Vector
-from captures.pipeline.tables.schemas.columns import schema_of
-from captures.pipeline.tables.schemas.packets import SAID
+from mqproto.captures.pipeline.source.octets import Mask, Vector
+from mqproto.captures.pipeline.tables.schemas.columns import schema_of
+from mqproto.captures.pipeline.tables.schemas.packets import SAID
 
 PACKET_SCHEMA: Final = schema_of(SAID)
 """What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a

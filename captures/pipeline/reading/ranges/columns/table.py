@@ -11,13 +11,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from captures.decode.security.keyring import KeyRing
-from captures.decode.sight import INTERNAL_KINDS
-from captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
-from captures.pipeline.reading.ranges.columns.messages import Messages, add_base, guid_texts
-from captures.pipeline.reading.ranges.columns.schema import Table
-from captures.pipeline.reading.ranges.columns.walk import Fields, Walk
-from captures.pipeline.source.octets import Mask, Octets, Vector
+from mqproto.captures.decode.security.keyring import KeyRing
+from mqproto.captures.decode.sight import INTERNAL_KINDS
+from mqproto.captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
+from mqproto.captures.pipeline.reading.ranges.columns.messages import Messages, add_base, guid_texts
+from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
+from mqproto.captures.pipeline.reading.ranges.columns.walk import Fields, Walk
+from mqproto.captures.pipeline.source.octets import Mask, Octets, Vector
 from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
 from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.layouts.internal import internal_header
@@ -52,7 +52,7 @@ def packet_columns(
             PacketSize.
         framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
             head of none is all that is said of them. By default all are.
-        cut: of each how many bytes it had beside those that are given, as captures.packets.SeenPacket.cut_bytes; by
+        cut: of each how many bytes it had beside those that are given, as mqproto.captures.packets.SeenPacket.cut_bytes; by
             default all are whole.
         texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
         ring: keys at hand, which are asked about what is signed or encrypted, one by one.

@@ -16,7 +16,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from construct import Const, GreedyBytes, this
 
-from captures.pipeline.source.octets import Mask, Octets, Vector, is_terminated, terminated_sizes, windows
+from mqproto.captures.pipeline.source.octets import (
+    Mask,
+    Octets,
+    Vector,
+    is_terminated,
+    terminated_sizes,
+    windows,
+)
 from mqproto.wire.schema import parts
 from mqproto.wire.schema.generator.source import BinExpr, Path, fixed_format, grouped, steps_of
 from mqproto.wire.schema.layout import Layout, Must, bare

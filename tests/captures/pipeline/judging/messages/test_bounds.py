@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.pipeline.judging.messages.bounds import HULL_LIMIT, Ahead, Bounds, hull, lines_between
+from mqproto.captures.pipeline.judging.messages.bounds import HULL_LIMIT, Ahead, Bounds, hull, lines_between
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND

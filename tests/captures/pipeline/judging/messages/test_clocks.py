@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.files.frame import Interface
-from captures.packets import SeenPacket
-from captures.pipeline.judging.messages.bounds import DRIFT_LIMIT_PPM, SLACK_NS
-from captures.pipeline.judging.messages.clocks import CLOCK_PAIRS, CLOCKS, ahead, clocks
-from captures.pipeline.tables.lists import batch_of
+from mqproto.captures.files.frame import Interface
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.judging.messages.bounds import DRIFT_LIMIT_PPM, SLACK_NS
+from mqproto.captures.pipeline.judging.messages.clocks import CLOCK_PAIRS, CLOCKS, ahead, clocks
+from mqproto.captures.pipeline.tables.lists import batch_of
 from tests.captures.decode.scene import MILLISECOND, Scene, ordered, transactional
 from tests.captures.pipeline.judging.local import analyse
 from tests.captures.pipeline.judging.table import packet_table

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.pipeline.judging.messages.duplicates import WINDOW_S
+from mqproto.captures.pipeline.judging.messages.duplicates import WINDOW_S
 from mqproto.edge.exactlyonce import Verdict
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations

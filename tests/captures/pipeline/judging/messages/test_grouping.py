@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pipeline.judging.messages import grouping, straight
-from captures.pipeline.judging.messages.grouping import Messages, MessageStages
-from captures.pipeline.tables.lists import Batches
+from mqproto.captures.pipeline.judging.messages import grouping, straight
+from mqproto.captures.pipeline.judging.messages.grouping import Messages, MessageStages
+from mqproto.captures.pipeline.tables.lists import Batches
 from tests.captures.pipeline.judging.local import none_straight
 
 Seen = tuple[str, list[int], bool]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from captures.decode import Analyst, Follower, History, Names
-from captures.decode.ways import Lack
-from captures.packets import SeenPacket
-from captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.decode import Analyst, Follower, History, Names
+from mqproto.captures.decode.ways import Lack
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.wire import MessageClass
 from tests.captures.decode.scene import (
     BEGAN_NS,

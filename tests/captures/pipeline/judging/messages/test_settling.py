@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from captures.pipeline.judging.messages.settling import Horizon, settled
+from mqproto.captures.pipeline.judging.messages.settling import Horizon, settled
 from mqproto.wire import NULL_GUID, guid_text
 
 QUIET, SILENT = 1_000, 100

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.packets import SeenPacket
-from captures.pipeline.judging.messages import straight
-from captures.pipeline.judging.messages.subjects import KEY, ORDER, keyed
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.judging.messages import straight
+from mqproto.captures.pipeline.judging.messages.subjects import KEY, ORDER, keyed
 from tests.captures.decode.scene import MILLISECOND, Scene, names, ordered, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.judging.local import (

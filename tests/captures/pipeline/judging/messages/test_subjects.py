@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from captures.pipeline.judging.messages.subjects import keyed
+from mqproto.captures.pipeline.judging.messages.subjects import keyed
 from tests.captures.decode.scene import Scene, express, final, guid, transactional
 from tests.captures.pipeline.judging.local import whole
 from tests.captures.pipeline.judging.table import packet_table

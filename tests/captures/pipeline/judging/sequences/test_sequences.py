@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT
-from captures.net.tcp import Endpoint
-from captures.pipeline.judging.sequences.sequence_counts import Unconfirmed
+from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.judging.sequences.sequence_counts import Unconfirmed
 from tests.captures.decode.scene import MILLISECOND, Scene, final, ordered, passed_on, transactional
 from tests.captures.decode.test_sequences import direct, through
 from tests.captures.pipeline.judging.local import Analysed, analyse

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.files.frame import Interface
-from captures.packets import SeenPacket
-from captures.pipeline.judging.sequences import sequences, stretches
-from captures.pipeline.judging.sequences.sequences import keyed
-from captures.pipeline.judging.sequences.stretches import pieces
+from mqproto.captures.files.frame import Interface
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.judging.sequences import sequences, stretches
+from mqproto.captures.pipeline.judging.sequences.sequences import keyed
+from mqproto.captures.pipeline.judging.sequences.stretches import pieces
 from mqproto.wire import TransactionHeader, TxSequenceId
 from tests.captures.decode.scene import Scene, express, final, ordered, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
@@ -123,7 +123,7 @@ def test_a_stretch_ends_with_an_acknowledgment_and_what_is_not_in_order_stays_to
 
 
 def test_no_message_is_forgotten_for_those_of_other_sequences_that_came_behind_its_acknowledgment() -> None:
-    """`captures.decode` remembers eight messages here, and so do batches of eight rows."""
+    """`mqproto.captures.decode` remembers eight messages here, and so do batches of eight rows."""
     scene = Scene()
     wire = scene.wire("a", "c")
     for number in range(1, 9):

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pyarrow.compute as pc
 import pytest
 
-from captures.decode import Names
-from captures.net.tcp import Endpoint
-from captures.pipeline.judging.sessions import directory
-from captures.pipeline.judging.sessions.directory import Directory, Introduction, Learners, Remembered, labels
-from captures.pipeline.kept.state import decoded, encoded
+from mqproto.captures.decode import Names
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.judging.sessions import directory
+from mqproto.captures.pipeline.judging.sessions.directory import (
+    Directory,
+    Introduction,
+    Learners,
+    Remembered,
+    labels,
+)
+from mqproto.captures.pipeline.kept.state import decoded, encoded
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.judging.local import analyse
 from tests.captures.pipeline.judging.table import SERIES, batches, packet_table

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from captures.pipeline.judging.sessions import sessions as module
+from mqproto.captures.pipeline.judging.sessions import sessions as module
 from mqproto.wire import encode_packet, establish_connection
 from tests.captures.decode.scene import MILLISECOND, Scene, express, guid, names, transactional
 from tests.captures.pipeline.judging.local import Cluster, analyse

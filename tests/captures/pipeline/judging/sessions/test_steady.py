@@ -9,10 +9,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from captures.packets import SeenPacket
-from captures.pipeline.judging.sessions import directory, steady
-from captures.pipeline.judging.sessions.sessions import COLUMNS, SessionStage
-from captures.pipeline.kept.state import decoded, encoded
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.judging.sessions import directory, steady
+from mqproto.captures.pipeline.judging.sessions.sessions import COLUMNS, SessionStage
+from mqproto.captures.pipeline.kept.state import decoded, encoded
 from tests.captures.decode.scene import Scene, Wire, express, guid, names, transactional
 from tests.captures.pipeline.judging.table import SAMPLES, batches, collected, packet_table, sample
 

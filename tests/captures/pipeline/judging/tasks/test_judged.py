@@ -14,24 +14,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.decode.names import Names
-from captures.decode.sessions import connections
-from captures.decode.ways import Lack
-from captures.files.frame import NANOSECONDS, Frame, Interface
-from captures.files.pcap import read_capture
-from captures.files.pcapng import PcapngWriter
-from captures.net.conversation import Side, TcpConversation
-from captures.net.direction import LATER_COUNT
-from captures.net.tcp import SYN, Endpoint
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.judging.messages.histories import Outcome
-from captures.pipeline.judging.sessions import sessions
-from captures.pipeline.judging.tasks import judged, verdicts
-from captures.pipeline.judging.tasks.judged import FOLDER, FORM
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables import tidying
-from captures.pipeline.tables.parts import Part, parquet_table
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions import connections
+from mqproto.captures.decode.ways import Lack
+from mqproto.captures.files.frame import NANOSECONDS, Frame, Interface
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.direction import LATER_COUNT
+from mqproto.captures.net.tcp import SYN, Endpoint
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.judging.sessions import sessions
+from mqproto.captures.pipeline.judging.tasks import judged, verdicts
+from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, FORM
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables import tidying
+from mqproto.captures.pipeline.tables.parts import Part, parquet_table
+from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import (
     MILLISECOND,

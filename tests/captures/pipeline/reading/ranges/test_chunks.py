@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.net.direction import Chunk
-from captures.net.tcp import ACK, Segment
-from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.direction import Chunk
+from mqproto.captures.net.tcp import ACK, Segment
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from tests.captures.pipeline.split import segments_of
 from tests.captures.pipeline.worlds import CLIENT, SERVER
 

@@ -1,4 +1,4 @@
-"""Packets cut from many chunks at once: as captures.framing cuts them one by one."""
+"""Packets cut from many chunks at once: as mqproto.captures.framing cuts them one by one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.framing import Framed, Framing
-from captures.net.direction import Chunk, Stream
-from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
-from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, collected, cut
+from mqproto.captures.framing import Framed, Framing
+from mqproto.captures.net.direction import Chunk, Stream
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
+from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, collected, cut
 from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user_message
 
 

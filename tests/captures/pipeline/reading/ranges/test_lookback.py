@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pipeline.reading.ranges.lookback import LIMIT_COUNT, Frozen, LookBack
+from mqproto.captures.pipeline.reading.ranges.lookback import LIMIT_COUNT, Frozen, LookBack
 
 numbers = st.lists(st.integers(1, 9), max_size=200)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.files.frame import Frame
-from captures.net.conversation import Side, TcpConversation
-from captures.net.direction import Direction
-from captures.net.ip import IpReader
-from captures.net.streams import Connection
-from captures.net.tcp import Segment
-from captures.pipeline.reading.ranges import reassembly
-from captures.pipeline.reading.ranges.chunks import Piece
-from captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.direction import Direction
+from mqproto.captures.net.ip import IpReader
+from mqproto.captures.net.streams import Connection
+from mqproto.captures.net.tcp import Segment
+from mqproto.captures.pipeline.reading.ranges import reassembly
+from mqproto.captures.pipeline.reading.ranges.chunks import Piece
+from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered, ranges
 from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversations, some_worlds

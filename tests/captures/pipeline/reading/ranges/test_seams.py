@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures import spoil
-from captures.files.frame import Frame
-from captures.files.pcap import read_capture
-from captures.net import causality, direction, recent
-from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from captures.pipeline.reading.ranges import cutting, flows, reassembly, seams
-from captures.pipeline.reading.ranges.flows import read_flows
+from mqproto.captures import spoil
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net import causality, direction, recent
+from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
+from mqproto.captures.pipeline.reading.ranges import cutting, flows, reassembly, seams
+from mqproto.captures.pipeline.reading.ranges.flows import read_flows
 from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
 from tests.captures.pipeline.worlds import (
     CLIENT,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.pipeline.report.counts.choosing import ROOM, Leaders, each_of, keyed, largest
+from mqproto.captures.pipeline.report.counts.choosing import ROOM, Leaders, each_of, keyed, largest
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(-1, 40)), max_size=60)
 TEXTS = st.sampled_from(["", "a", "b", None])

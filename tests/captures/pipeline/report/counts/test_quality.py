@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from captures.decode.views.quality import lacks
-from captures.files.pcap import read_capture
-from captures.packets import PacketReader
-from captures.pipeline.report.counts.quality import quality
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.report.summary import as_json, lines
-from captures.points import Point
+from mqproto.captures.decode.views.quality import lacks
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.pipeline.report.counts.quality import quality
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.summary import as_json, lines
+from mqproto.captures.points import Point
 from tests.captures.pipeline.report.tables import SAMPLES, Rows, capture, made_up, sample, stream
 from tests.captures.pipeline.report.test_page import read
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.report.facts.ranking import slowest, worth_a_look
-from captures.pipeline.report.gather import gather
-from captures.pipeline.report.page import page
-from captures.pipeline.report.summary import as_json, lines
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.summary import as_json, lines
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import BEGIN_NS, capture, history, made_up
 from tests.captures.pipeline.report.test_page import read
 
@@ -56,7 +56,7 @@ def test_what_has_not_ended_is_counted_with_how_long_ago_it_was_seen(tmp_path: P
 def test_of_more_queues_than_anybody_has_the_slowest_has_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.report.counts.queues.QUEUES_LIMIT", 2)
+    monkeypatch.setattr("mqproto.captures.pipeline.report.counts.queues.QUEUES_LIMIT", 2)
     rows = [history(number, queue=f"PRIVATE=C\\{number:03}") for number in range(40)]
     rows += [history(100 + number, queue="PRIVATE=C\\000") for number in range(3)]
     rows[23] |= {"latency_ns": 3_600 * SECOND}

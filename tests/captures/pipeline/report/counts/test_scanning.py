@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pipeline.report.counts.scanning import Top, batches, grouped
+from mqproto.captures.pipeline.report.counts.scanning import Top, batches, grouped
 from tests.captures.pipeline.report.tables import history, made_up
 
 NUMBERS = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=30)

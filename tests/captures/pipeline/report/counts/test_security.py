@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from captures.pipeline.report.counts import security as counting
-from captures.pipeline.report.counts.security import security
-from captures.pipeline.report.facts.facts import Facts
-from captures.pipeline.report.gather import gather, told
-from captures.pipeline.report.page import page
-from captures.pipeline.report.sections import security as sections
-from captures.pipeline.report.summary import as_json, lines, story
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.report.counts import security as counting
+from mqproto.captures.pipeline.report.counts.security import security
+from mqproto.captures.pipeline.report.facts.facts import Facts
+from mqproto.captures.pipeline.report.gather import gather, told
+from mqproto.captures.pipeline.report.page import page
+from mqproto.captures.pipeline.report.sections import security as sections
+from mqproto.captures.pipeline.report.summary import as_json, lines, story
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, made_up
 from tests.captures.pipeline.report.test_page import read
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from captures.decode.sight import Kind
-from captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
-from captures.pipeline.report.counts.places import Places
-from captures.pipeline.report.counts.stories import COPIES_TOLD, Evidence, lossy_series, stories
-from captures.pipeline.report.facts.facts import Place, Story
-from captures.pipeline.report.facts.words import sentence
-from captures.pipeline.report.gather import gather
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
+from mqproto.captures.pipeline.report.counts.places import Places
+from mqproto.captures.pipeline.report.counts.stories import COPIES_TOLD, Evidence, lossy_series, stories
+from mqproto.captures.pipeline.report.facts.facts import Place, Story
+from mqproto.captures.pipeline.report.facts.words import sentence
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
     Rows,
@@ -345,7 +345,7 @@ def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp
 def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.tables.parts.GROUP_ROWS", 1)
+    monkeypatch.setattr("mqproto.captures.pipeline.tables.parts.GROUP_ROWS", 1)
     row = history(1)
     ahead_ns = 7 * SECOND
     point = {"series": "far.pcapng", "interface": 1}

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
-from captures.pipeline.report.facts.facts import Captured, Course
-from captures.pipeline.report.facts.overtime import Courses, Steps, slow_spell, steps_of, waiting_since_ns
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
+from mqproto.captures.pipeline.report.facts.facts import Captured, Course
+from mqproto.captures.pipeline.report.facts.overtime import (
+    Courses,
+    Steps,
+    slow_spell,
+    steps_of,
+    waiting_since_ns,
+)
 
 SECOND = 10**9
 STEPS = Steps(100 * SECOND, SECOND, 6)

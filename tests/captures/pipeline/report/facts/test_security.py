@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captures.pipeline.report.facts.security import Alike, Secured, Security, why_weak
+from mqproto.captures.pipeline.report.facts.security import Alike, Secured, Security, why_weak
 
 NOTHING = Secured(None, None, None, None, None, None, None, None)
 SIGNED = NOTHING._replace(sender_kind="SID", sender_id="S-1-5-7", signed="SHA-512")

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.spread import Spread
 
 # Powers of two and what is next to them, as buckets begin there.
 EDGES = st.builds(

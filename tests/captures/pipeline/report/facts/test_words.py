@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.decode.selection import moment_named
-from captures.pipeline.report.facts.words import (
+from mqproto.captures.decode.selection import moment_named
+from mqproto.captures.pipeline.report.facts.words import (
     about,
     decode_command,
     duration,

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from captures.pipeline.engines.localengine import LocalEngine
-from captures.pipeline.run.job import analyse
-from captures.pipeline.tables.schemas.columns import columns
-from captures.pipeline.tables.schemas.page import page
-from captures.pipeline.tables.schemas.tables import RUNS, TABLES
-from captures.pipeline.tables.tables import Tables
+from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.tables.schemas.columns import columns
+from mqproto.captures.pipeline.tables.schemas.page import page
+from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
+from mqproto.captures.pipeline.tables.tables import Tables
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from simulator.base.traces.sdk.exporting import Watched, ended_within
+from mqproto.simulator.base.traces.sdk.exporting import Watched, ended_within
 
 
 class Collector(SpanExporter):

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
-from simulator.base.traces.edges import UNTOLD
-from simulator.base.traces.sdk.messaging import Spans
+from mqproto.simulator.base.traces.edges import UNTOLD
+from mqproto.simulator.base.traces.sdk.messaging import Spans
 from tests.simulator.traced import Traced
 
 PARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

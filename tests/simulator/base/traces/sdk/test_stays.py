@@ -8,12 +8,12 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from mqproto.simulator.base.traces.context import sampled_in
+from mqproto.simulator.base.traces.sdk import stays
+from mqproto.simulator.base.traces.sdk.stays import Stays
+from mqproto.simulator.client.envelope import Envelope
 from mqproto.turn.effects import Note, Trace
 from mqproto.turn.waypoints import Waypoint
-from simulator.base.traces.context import sampled_in
-from simulator.base.traces.sdk import stays
-from simulator.base.traces.sdk.stays import Stays
-from simulator.client.envelope import Envelope
 from tests.pair import Net, at, chain, guid_of, queue
 from tests.simulator.traced import Traced, events_of
 

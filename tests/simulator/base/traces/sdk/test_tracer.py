@@ -10,11 +10,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind
 
+from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.traces.asked import Wish
+from mqproto.simulator.base.traces.context import is_sampled
+from mqproto.simulator.base.traces.sdk.tracer import provider_of, remote, started, trace_after
 from mqproto.turn.effects import Trace
-from simulator.base.log import node_log
-from simulator.base.traces.asked import Wish
-from simulator.base.traces.context import is_sampled
-from simulator.base.traces.sdk.tracer import provider_of, remote, started, trace_after
 from tests.simulator.running import Log
 from tests.simulator.traced import Traced
 

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from captures.decode.analyst import own_findings
-from captures.decode.digest import digest_of
-from captures.decode.findings import Finding
-from captures.decode.row import KEYS, row_of
-from captures.decode.security.keyring import NOTHING, KeyRing
-from captures.decode.sight import sight_of
-from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket
-from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA
-from captures.pipeline.source.octets import Octets, Vector
+from mqproto.captures.decode.analyst import own_findings
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.decode.findings import Finding
+from mqproto.captures.decode.row import KEYS, row_of
+from mqproto.captures.decode.security.keyring import NOTHING, KeyRing
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA
+from mqproto.captures.pipeline.source.octets import Octets, Vector
 from mqproto.wire import UserMessage, inspect_packet
 
 NOBODY: Final = Endpoint("192.0.2.1", 1801)

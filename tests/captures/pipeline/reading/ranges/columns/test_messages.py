@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from captures.decode.digest import digest_of
-from captures.decode.row import identifier_text
-from captures.packets import SeenPacket
-from captures.pipeline.reading.ranges.columns import codec, packet_columns
-from captures.pipeline.reading.ranges.columns.messages import guid_texts, identifier_texts
-from captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.captures.decode.digest import digest_of
+from mqproto.captures.decode.row import identifier_text
+from mqproto.captures.packets import SeenPacket
+from mqproto.captures.pipeline.reading.ranges.columns import codec, packet_columns
+from mqproto.captures.pipeline.reading.ranges.columns.messages import guid_texts, identifier_texts
+from mqproto.captures.pipeline.reading.ranges.columns.table import FEW
 from mqproto.wire import MessageClass, UserMessage, encode_packet, inspect_packet
 from mqproto.wire.acknowledgment import LABEL, ORDER_QUEUE_PATH
 from mqproto.wire.layouts.keyblobs import RC4
@@ -95,7 +95,7 @@ def test_one_of_many_messages_alike_is_decoded(monkeypatch: pytest.MonkeyPatch) 
         decodings.append(codec.seen_packet(*place))
         return decodings[-1]
 
-    monkeypatch.setattr("captures.pipeline.reading.ranges.columns.messages.seen_packet", counted)
+    monkeypatch.setattr("mqproto.captures.pipeline.reading.ranges.columns.messages.seen_packet", counted)
     data = [encode_packet(a_user_message(message_id=number)) for number in range(100)]
     rows = packet_columns(*laid_out(data), texts=True).to_pylist()
     assert [row["message_id"] for row in rows] == [*range(100)]

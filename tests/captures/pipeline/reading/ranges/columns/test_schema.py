@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from captures.decode.row import KEYS, PacketRow
-from captures.pipeline.reading.ranges.columns import PACKET_SCHEMA
-from captures.pipeline.reading.ranges.columns.schema import Table
-from captures.pipeline.tables.schemas.columns import CODED
+from mqproto.captures.decode.row import KEYS, PacketRow
+from mqproto.captures.pipeline.reading.ranges.columns import PACKET_SCHEMA
+from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from tests.captures.pipeline.reading.ranges.columns.places import decoded
 from tests.examples import EVERY_PACKET
 

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.packets import read_packets
-from captures.pipeline.reading.ranges.columns import PACKET_SCHEMA, packet_columns, ping_columns, table
-from captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST
 from mqproto.base.errors import WireFormatError
 from mqproto.bodies import Tree, write_body
+from mqproto.captures.packets import read_packets
+from mqproto.captures.pipeline.reading.ranges.columns import (
+    PACKET_SCHEMA,
+    packet_columns,
+    ping_columns,
+    table,
+)
+from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST
 from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping
 from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out

@@ -10,7 +10,7 @@ from construct import Array, Bytes, Int8sl, Int8ul, Int16ul, Int64ul, Struct, le
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST, Walk
+from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST, Walk
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
 from mqproto.wire.layouts.base import base_header
