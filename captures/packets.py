@@ -175,8 +175,8 @@ class StreamEnd(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What one side of a connection has sent in all, and what of that can have come: as mqproto.captures.net.direction.Stream
-    has it."""
+    """What one side of a connection has sent in all, and what of that can have come: as
+    mqproto.captures.net.direction.Stream has it."""
 
     sent_bytes: int | None
     came_bytes: int | None

@@ -20,6 +20,7 @@ import mqproto
 from tests.bench import byhand
 
 PACKAGE: Final = str(Path(mqproto.__file__).parent)
+OTHERS: Final = (f"{PACKAGE}/simulator/", f"{PACKAGE}/captures/")
 BY_HAND: Final = byhand.__file__
 
 Instructions = Counter[CodeType]
@@ -27,8 +28,9 @@ Instructions = Counter[CodeType]
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a function's instructions count: those of mqproto, and of the codec by hand."""
-    return code.co_filename.startswith((PACKAGE, BY_HAND))
+    """Whether a function's instructions count: those of the protocol, and of the codec by hand."""
+    file = code.co_filename
+    return file.startswith((PACKAGE, BY_HAND)) and not file.startswith(OTHERS)
 
 
 @contextmanager

@@ -276,7 +276,10 @@ class Copy:
             source = ROOT / name
             if source.is_dir():
                 shutil.copytree(
-                    source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "samples")
+                    source,
+                    folder / name,
+                    symlinks=True,
+                    ignore=shutil.ignore_patterns("__pycache__", "samples"),
                 )
             else:
                 shutil.copy(source, folder / name)

@@ -1,7 +1,8 @@
 """Queue managers, a virtual clock and wires between them: whole conversations without a socket, a disk or a wait.
 
-A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and moves
-what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are `mqproto.simulator.world`'s.
+A `Net` has nodes, each with a `mqproto.simulator.storage.disk.Disk`, runs the one loop of mqproto/manager/carry.py, and
+moves what they send. The tests cut wires, kill nodes and let time pass. Whole runs under faults are
+`mqproto.simulator.world`'s.
 """
 
 from __future__ import annotations

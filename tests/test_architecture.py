@@ -61,6 +61,9 @@ LAYERS: Final = (
     Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
+LINKED: Final = ("captures", "simulator")
+"""Folders of the root that are mqproto.captures and mqproto.simulator, by links in mqproto/. Here they have the names
+of their folders."""
 OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
 CRYPTOGRAPHY: Final = ("cryptography", "Crypto")
@@ -89,13 +92,14 @@ def layer_of(path: str) -> Layer | None:
 
 def imports(path: str, source: str) -> Iterator[Import]:
     """Each module, or name of a module, that `source` imports."""
+    module = f"mqproto/{path}" if path.partition("/")[0] in LINKED else path
 
     def search(node: ast.AST, lazy: bool) -> Iterator[Import]:
         """In this statement and those in it; no expression has an import."""
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            here = path.split("/")[: -node.level] if node.level else []
+            here = module.split("/")[: -node.level] if node.level else []
             base = [*here, *([node.module] if node.module else [])]
             yield from (Import(".".join([*base, alias.name]), node.lineno, lazy) for alias in node.names)
         defers = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (
@@ -106,6 +110,12 @@ def imports(path: str, source: str) -> Iterator[Import]:
                 yield from search(child, lazy or defers)
 
     return search(ast.parse(source), lazy=False)
+
+
+def in_tree(name: str) -> str:
+    """A module by its folder: `simulator.node` for mqproto.simulator.node."""
+    above, _, below = name.partition(".")
+    return below if above == "mqproto" and below.partition(".")[0] in LINKED else name
 
 
 @cache
@@ -135,14 +145,17 @@ def fault(path: str, imported: Import) -> str | None:
     """Why the module at `path` may not import that, and what to do instead; None if it may."""
     layer = layer_of(path)
     assert layer is not None, f"{path} lies in no layer"
-    top = imported.name.partition(".")[0]
+    if (top := imported.name.partition(".")[0]) in LINKED:
+        return f"It is mqproto.{imported.name}: by another name the module would be there twice."
+    name = in_tree(imported.name)
+    top = name.partition(".")[0]
     installed = distributions(EVERY_EXTRA if imported.lazy and not layer.banned else layer.extras)
-    if layer.banned and top in BANNED:
-        return str(BANNED[top])
+    if layer.banned and (message := BANNED.get(f"mqproto.{top}" if top in LINKED else top)):
+        return str(message)
     if top in CRYPTOGRAPHY and layer.folder != "mqproto/security":
         return "Only mqproto/security imports cryptography: ask it, inside a function."
     if top in OURS:
-        target = layer_of(imported.name.replace(".", "/"))
+        target = layer_of(name.replace(".", "/"))
         if target is None or target.folder.split("/")[0] not in (*layer.below, path.split("/")[0]):
             return "Arrows point one way: simulator -> captures -> mqproto. Move what both need downwards."
         if missing := sorted(distributions(target.extras) - installed):
@@ -174,7 +187,9 @@ def test_no_import_points_the_wrong_way() -> None:
         ("mqproto/session/rules.py", "def f():\n    from trio import sleep", "sans-IO"),
         ("mqproto/session/rules.py", "import time", "Moment"),
         ("mqproto/session/rules.py", "if TYPE_CHECKING:\n    import mqproto.simulator.node.node", "one way"),
-        ("mqproto/session/rules.py", "from ...captures import pcap", "one way"),
+        ("mqproto/session/rules.py", "from ..captures import pcap", "one way"),
+        ("simulator/node/node.py", "from simulator.base import settings", "twice"),
+        ("simulator/node/node.py", "def f():\n    import captures", "twice"),
         ("mqproto/wire/schema/record.py", "import msgspec", "nothing else"),
         ("mqproto/wire/schema/record.py", "from mqproto.testing import packets", "needs hypothesis"),
         ("mqproto/testing/packets.py", "import random", "argument"),
@@ -185,7 +200,8 @@ def test_no_import_points_the_wrong_way() -> None:
             "needs cryptography",
         ),
         ("simulator/node/node.py", "def f():\n    import cryptography", "Only mqproto/security"),
-        ("captures/files/pcap.py", "import simulator", "one way"),
+        ("captures/files/pcap.py", "import mqproto.simulator", "one way"),
+        ("captures/files/pcap.py", "from ...simulator import node", "one way"),
         ("captures/files/pcap.py", "import trio", "extra 'captures'"),
         ("captures/files/pcap.py", "import typer", "extra 'captures'"),
         ("captures/files/pcap.py", "import no_such_module", "extra 'captures'"),
@@ -235,7 +251,7 @@ def modules() -> dict[str, tuple[str, ...]]:
     known = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     found = {}
     for name, path in sorted(known.items()):
-        targets = [one.name for one in imports_of(ROOT / path)]
+        targets = [in_tree(one.name) for one in imports_of(ROOT / path)]
         # `from package import name` imports a module of the package, or a name of its __init__.
         found[name] = tuple(
             {
@@ -320,7 +336,9 @@ def test_a_circle_is_found_where_there_is_one() -> None:
 
 
 def test_ruff_bans_for_mqproto_what_waits_or_rolls_dice() -> None:
-    assert {"trio", "socket", "time", "random", "sqlite3", "captures", "simulator"} <= set(BANNED)
+    assert {"trio", "socket", "time", "random", "sqlite3", "mqproto.captures", "mqproto.simulator"} <= set(
+        BANNED
+    )
     lifted = PYPROJECT["tool"]["ruff"]["lint"]["per-file-ignores"]
     assert not any(re.match("mqproto", pattern) for pattern, rules in lifted.items() if "TID251" in rules)
 

@@ -38,8 +38,8 @@ class SessionFacts(NamedTuple):
     window: WindowSize of a ConnectionParameters.
     position, size_bytes: where it stands in what its sender sent, missing bytes counted; how long it is.
     ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
-    cut_bytes, snapped_bytes: as of mqproto.captures.packets.SeenPacket. Of a packet that is cut nothing behind its body is
-        known, and so no SessionHeader; of an EstablishConnection a GUID that lacks is None.
+    cut_bytes, snapped_bytes: as of mqproto.captures.packets.SeenPacket. Of a packet that is cut nothing behind its body
+        is known, and so no SessionHeader; of an EstablishConnection a GUID that lacks is None.
     """
 
     number: int

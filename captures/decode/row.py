@@ -97,8 +97,8 @@ class PacketRow:
         sender_id: that SID, or the GUID of that queue manager.
         signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
         encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
-        verified, signer, signature, decryption: what keys say of it, as `mqproto.captures.decode.security.keyring.Evidence` has
-            it; null where nobody asked them.
+        verified, signer, signature, decryption: what keys say of it, as
+            `mqproto.captures.decode.security.keyring.Evidence` has it; null where nobody asked them.
         plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.

@@ -1,8 +1,8 @@
 """One end of a connection at one interface: what it sent, and what of that still waits for what it acknowledges.
 
-A capture may be read in ranges at the same time (mqproto.captures.pipeline). Then a sender of a range is *assumed*: what was
-seen of it before is taken to be all that the other side acknowledges. What is assumed is written down, and proved where
-two ranges meet.
+A capture may be read in ranges at the same time (mqproto.captures.pipeline). Then a sender of a range is *assumed*:
+what was seen of it before is taken to be all that the other side acknowledges. What is assumed is written down, and
+proved where two ranges meet.
 """
 
 from __future__ import annotations

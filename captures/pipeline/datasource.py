@@ -10,7 +10,8 @@ Spark finds the format by itself, through the package pyspark_mqproto. Paths are
 [], and URIs; mqproto.captures.pipeline.source.storage says of what.
 
 Options:
-    rows: "packets", the default, as in the table of packets of `mqproto analyse`, mqproto.captures.pipeline.reading.rows;
+    rows: "packets", the default, as in the table of packets of `mqproto analyse`,
+        mqproto.captures.pipeline.reading.rows;
         "segments", wherever MSMQ is or is not, by SEGMENTS; "files", by FILES. Where tables lie, the name of one of
         these, as mqproto.captures.pipeline.tables.schemas has them.
     run: of tables: the number of an earlier run; by default the last one.

@@ -192,7 +192,7 @@ local function sid_text(data)
   return table.concat(words, "-")
 end
 
--- What a message says of its sender, its signature and its encryption, as captures.decode.security.words has it.
+-- What a message says of its sender, its signature and its encryption, as mqproto.captures.decode.security.words has it.
 -- Whether any of that is true, nobody can say without keys.
 local function show_protection(message)
   local security, properties, listed = message.security, message.properties, message.multi_queue_format

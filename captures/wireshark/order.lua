@@ -59,7 +59,7 @@ do
     return side
   end
 
-  -- What record of TLS begins here, as captures.decode.sight has it; nil if none does.
+  -- What record of TLS begins here, as mqproto.captures.decode.sight has it; nil if none does.
   local function tls_record(data)
     if #data < known.tls_head_size then return nil end
     local content, major, minor, high, low, handshake = data:byte(1, known.tls_head_size)

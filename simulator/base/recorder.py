@@ -16,7 +16,8 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""Of how many pairs of ends we know how often they were connected; as many connections `mqproto.captures.net.streams` keeps."""
+"""Of how many pairs of ends we know how often they were connected; as many connections
+`mqproto.captures.net.streams` keeps."""
 
 
 class Recorder:

@@ -95,7 +95,8 @@ async def forked(*arguments: str | Path) -> Done:
 
 @contextmanager
 def forked_programs() -> Iterator[None]:
-    """What a supervisor starts as `python -m mqproto.simulator.cli.cli`, nodes, gateways and triggers, is forked in this block.
+    """What a supervisor starts as `python -m mqproto.simulator.cli.cli`, nodes, gateways and triggers, is forked in
+    this block.
 
     A run that kills ten of them would import ten times what takes each up to a second of a processor.
     """

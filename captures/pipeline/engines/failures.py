@@ -11,7 +11,9 @@ from typing import Final
 from mqproto.base.errors import MqprotoError
 
 LIMIT_CHARACTERS: Final = 500
-TOLD: Final = re.compile(r"^(?:captures\.pipeline\.engines\.failures\.)?TaskError: (.+)$", re.MULTILINE)
+TOLD: Final = re.compile(
+    r"^(?:mqproto\.captures\.pipeline\.engines\.failures\.)?TaskError: (.+)$", re.MULTILINE
+)
 PYTHON: Final = re.compile(
     r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)(?:: .*)?)$", re.MULTILINE
 )

@@ -1,19 +1,20 @@
 """Our packages as one zip, for executors on machines that do not have them.
 
-`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes along,
-as it is small and of Python alone. What is compiled has to be there: numpy, pyarrow, and before Python 3.14
+`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes
+along, as it is small and of Python alone. What is compiled has to be there: numpy, pyarrow, and before Python 3.14
 backports.zstd.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import zipfile
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("mqproto", "captures", "pyspark_mqproto", "construct")
+PACKAGES: Final = ("mqproto", "pyspark_mqproto", "construct")
 
 
 def pack(path: Path) -> Path:
@@ -23,8 +24,11 @@ def pack(path: Path) -> Path:
             found = importlib.import_module(name).__file__
             assert found is not None, f"{name} is a folder without __init__.py"
             folder = Path(found).parent
-            for source in sorted(folder.rglob("*.py")):
-                file.write(source, Path(name) / source.relative_to(folder))
+            # In a checkout mqproto.captures and mqproto.simulator are links, which Path.rglob does not follow.
+            for place, folders, names in os.walk(folder, followlinks=True):
+                folders[:] = set(folders) - {"simulator"}
+                for source in sorted(Path(place) / one for one in names if one.endswith(".py")):
+                    file.write(source, Path(name) / source.relative_to(folder))
     return path
 
 

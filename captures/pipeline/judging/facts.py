@@ -28,8 +28,8 @@ from mqproto.wire.layouts.base import INFINITE
 
 Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
 """By series, connection, interface and whether the client sent it: the packets of that direction before which the
-capture lacks what may have been messages, as mqproto.captures.decode.sessions.half has them. Captures that lack nothing have
-none."""
+capture lacks what may have been messages, as mqproto.captures.decode.sessions.half has them. Captures that lack nothing
+have none."""
 MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
 """Deliveries."""
 HEADER: Final = (

@@ -4,9 +4,9 @@ A full-duplex TAP may leave a file for each direction. Two series are its halves
 connections, one has the other direction of a connection of the other, and what each acknowledges are bytes that the
 other may have sent. Their first frames tell.
 
-One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and leaves a capture
-that all later stages read as any other, and beside it where each frame stands in its own file. Both are gone after the
-run. So halves that have grown are read again from their beginning.
+One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and leaves a
+capture that all later stages read as any other, and beside it where each frame stands in its own file. Both are gone
+after the run. So halves that have grown are read again from their beginning.
 """
 
 from __future__ import annotations

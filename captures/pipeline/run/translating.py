@@ -1,4 +1,5 @@
-"""Which connections of a series are others, seen once more behind address translation; as mqproto.captures.translation has it.
+"""Which connections of a series are others, seen once more behind address translation; as mqproto.captures.translation
+has it.
 
 All ranges are read as if there were none. Where their beginnings show some, those ranges are read once more.
 """

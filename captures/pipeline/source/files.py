@@ -1,7 +1,7 @@
 """What a job reads: capture files, the series they form, and the ranges that they are read in.
 
-Which files are a series is said by their names (mqproto.captures.files.series). A user who knows better says which files
-belong together.
+Which files are a series is said by their names (mqproto.captures.files.series). A user who knows better says which
+files belong together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The heads of many frames at once: link layers as mqproto.captures.net.links reads them, IP as mqproto.captures.net.ip does.
+"""The heads of many frames at once: link layers as mqproto.captures.net.links reads them, IP as mqproto.captures.net.ip
+does.
 
 What is taken here is exactly what those modules say of each frame. Fragments, extension headers and whatever is damaged
 are left to them. Positions are those in the mapped file.

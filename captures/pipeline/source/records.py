@@ -1,8 +1,8 @@
 """The frames of a stretch of a capture as columns: from one record to the next, then all heads at once.
 
 What is right is read here. At the first record or block that is not, and for whatever describes interfaces, the
-readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng are asked, so that there is one set of rules about damage, and
-one wording.
+readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng are asked, so that there is one set of rules
+about damage, and one wording.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MODULES_OF: Final = {
     "opentelemetry": "traces",
 }
 """What some commands need beside that, whichever they are."""
-OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
+OURS: Final = ("mqproto", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:

@@ -45,7 +45,8 @@ def owner_in(journal: Path) -> str:
 
 
 class Outlet:
-    """Hands messages to one node, over one connection after another; a `mqproto.simulator.edges.gateway.gateway.Submitter`.
+    """Hands messages to one node, over one connection after another; a
+    `mqproto.simulator.edges.gateway.gateway.Submitter`.
 
     Args:
         names: what it calls queues.

@@ -90,9 +90,9 @@ from mqproto.captures.pipeline.engines.session import spark_session
 
 
 def places(_):
-    import captures, construct
+    import construct, mqproto.captures
 
-    return captures.__file__, construct.__file__
+    return mqproto.captures.__file__, construct.__file__
 
 
 with spark_session(log=Path("spark.log")) as spark:

@@ -69,7 +69,7 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
                 executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
                 done = f"{stage}, {task}"
                 sees = Path(os.environ.get("TMPDIR", os.defpath)).exists()
-                told = [done, executor, captures.__file__, construct.__file__, sees]
+                told = [done, executor, mqproto.captures.__file__, construct.__file__, sees]
                 (Path(folder) / uuid.uuid4().hex).write_text("\n".join(map(str, told)))
                 if deadly and context.partitionId() == 0 and not killed.exists():
                     killed.touch()

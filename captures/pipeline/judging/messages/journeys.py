@@ -1,7 +1,7 @@
 """What crossed a hop twice and why, and whether intermediates passed on what came.
 
-The rules are `mqproto.captures.decode.journeys`'. All packets with one message come to one stage, and so does what says that it
-has ended.
+The rules are `mqproto.captures.decode.journeys`'. All packets with one message come to one stage, and so does what says
+that it has ended.
 """
 
 from __future__ import annotations

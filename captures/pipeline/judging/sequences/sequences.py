@@ -79,8 +79,8 @@ SCHEMAS: Final = {
     "confirmations": CONFIRMATIONS,
 }
 REMEMBERED_LIMIT: Final = 2 * NUMBER_LIMIT
-"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `mqproto.captures.decode`. None is
-forgotten sooner, as a batch has no more than NUMBER_LIMIT rows.
+"""Rows of a batch come sequence by sequence, so some messages are forgotten later than in `mqproto.captures.decode`.
+None is forgotten sooner, as a batch has no more than NUMBER_LIMIT rows.
 """
 ORDER_ACK: Final = str(Kind.ORDER_ACK)
 RANK: Final = 2_000_000

@@ -1,6 +1,7 @@
 """Sessions: what each packet is to its session, the sessions themselves, and what is wrong with them.
 
-The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to one stage, in the order of row_id.
+The rules are in `mqproto.captures.decode.sessions`. All packets of a connection come to one stage, in the order of
+row_id.
 """
 
 from __future__ import annotations

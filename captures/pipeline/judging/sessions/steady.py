@@ -1,8 +1,9 @@
 """Sessions that go on as they should: many packets of one connection at once.
 
 Between the handshake and whatever goes wrong a session has nothing but messages and acknowledgments that count rightly,
-go forward, and stay within the window. Where that is so the rules of `mqproto.captures.decode.sessions` find nothing, and what
-acknowledges what is a matter of counting. Where it is not so nothing is done, and the rules look at each packet.
+go forward, and stay within the window. Where that is so the rules of `mqproto.captures.decode.sessions` find nothing,
+and what acknowledges what is a matter of counting. Where it is not so nothing is done, and the rules look at each
+packet.
 
 Counts are 16 bits wide and wrap. Here messages are counted on from the last one before these packets, which is 0; those
 before it that still wait for an acknowledgment have numbers below that.

@@ -31,7 +31,8 @@ FORM: Final = 10
 nothing is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
 """A message that has come to its destination, and for which all have answered, is settled when it has been silent for
-so long. It is as long as a queue manager is taken to remember it; see mqproto.captures.pipeline.judging.messages.duplicates."""
+so long. It is as long as a queue manager is taken to remember it; see
+mqproto.captures.pipeline.judging.messages.duplicates."""
 PARTED_NS: Final = 2 * SILENT_NS
 """After this time of silence sessions are closed. By then their connections are."""
 MORE: Final = 2

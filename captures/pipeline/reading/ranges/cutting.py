@@ -1,4 +1,5 @@
-"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by mqproto.captures.framing.
+"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by
+mqproto.captures.framing.
 
 A packet is known by where it begins and how long it is; everything else that is said of it is looked up in the chunks
 that its first and its last byte stand in.

@@ -1,7 +1,7 @@
 """What a range shows of how connections begin in it, by which it is told which of them are others.
 
-These are the segments that mqproto.captures.translation.Translations is to be given: of each pair of ends the first, those with
-a SYN, and behind each of these the first with payload.
+These are the segments that mqproto.captures.translation.Translations is to be given: of each pair of ends the first,
+those with a SYN, and behind each of these the first with payload.
 """
 
 from __future__ import annotations

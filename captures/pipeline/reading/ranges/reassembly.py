@@ -1,8 +1,8 @@
 """The segments of a range, put in order: the chunks of each stream.
 
 Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
-All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where
-many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
+All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but
+where many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
 """
 
 from __future__ import annotations

@@ -11,7 +11,10 @@ def page() -> Iterator[str]:
     """Its lines."""
     yield "# The tables of `mqproto analyse`"
     yield ""
-    yield "This page is made of `schemas/`, by `python -m mqproto.captures.pipeline.tables.schemas.page`. Types are Arrow's."
+    yield (
+        "This page is made of `schemas/`, by `python -m mqproto.captures.pipeline.tables.schemas.page`. "
+        "Types are Arrow's."
+    )
     for name, table in (*TABLES.items(), ("runs", RUNS)):
         yield ""
         yield f"## {name}"

@@ -45,8 +45,8 @@ Driver stacktrace:
         (WORKER, "a.pcap, bytes 0 to 99: no record begins at byte 24"),
         (WORKER.rpartition("\n\n")[0].rpartition("\n\n")[0], "ValueError: z"),
         (
-            "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'captures'\n",
-            "ModuleNotFoundError: No module named 'captures', which workers need: "
+            "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mqproto.captures'\n",
+            "ModuleNotFoundError: No module named 'mqproto.captures', which workers need: "
             "captures/pipeline/README.md says how they get it",
         ),
         (

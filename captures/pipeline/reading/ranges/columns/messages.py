@@ -1,7 +1,7 @@
 """The columns of UserMessages.  [MS-MQMQ] 2.2.20
 
-Numbers come as they lie in the packets. What a name, a class or an acknowledgment means is said in mqproto.captures.decode
-alone: of all rows that are alike in what it depends on, one is decoded and asked.
+Numbers come as they lie in the packets. What a name, a class or an acknowledgment means is said in
+mqproto.captures.decode alone: of all rows that are alike in what it depends on, one is decoded and asked.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def packet_columns(
             PacketSize.
         framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
             head of none is all that is said of them. By default all are.
-        cut: of each how many bytes it had beside those that are given, as mqproto.captures.packets.SeenPacket.cut_bytes; by
-            default all are whole.
+        cut: of each how many bytes it had beside those that are given, as
+            mqproto.captures.packets.SeenPacket.cut_bytes; by default all are whole.
         texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
         ring: keys at hand, which are asked about what is signed or encrypted, one by one.
     """
