@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +12,8 @@ import construct
 import pytest
 
 from mqproto.simulator.base.program.extras import to_install
-from tests.wheels import CHECKS, Check, Installed, built
+from tests.conformance import ROOT
+from tests.wheels import CHECKS, PYTEST, Check, Installed, built, write_theirs
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,37 @@ def test_a_missing_module_is_told_with_what_brings_it(module: str, arguments: li
     assert to_install(missing, arguments) == f"{module} is not installed: pip install 'mqproto[{extra}]'"
 
 
-@pytest.mark.parametrize("module", [None, "_sqlite3", "simulator.missing", "captures"])
+@pytest.mark.parametrize("module", [None, "_sqlite3", "mqproto.simulator.missing"])
 def test_no_extra_brings_a_part_of_python_or_of_ours(module: str | None) -> None:
     assert to_install(ModuleNotFoundError(name=module), ["demo"]) is None
+
+
+def test_nothing_is_at_the_top_but_our_name_and_the_one_that_spark_looks_for(installed: Installed) -> None:
+    names = {path.name for path in installed.packages.iterdir() if not path.name.endswith(".dist-info")}
+    assert names == {"mqproto", "pyspark_mqproto", "construct"}
+
+
+@pytest.mark.parametrize("command", PYTEST)
+def test_in_a_project_that_has_packages_of_such_names_its_tests_run_and_our_fixture_too(
+    command: str, tmp_path: Path
+) -> None:
+    write_theirs(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_plugin_that_each_pytest_loads_imports_nothing_but_itself() -> None:
+    program = (
+        "import sys, pytest\nbefore = set(sys.modules)\n"
+        "import mqproto.simulator.testing.plugin\nprint(*sorted(set(sys.modules) - before))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    parts = ["mqproto", "simulator", "testing", "plugin"]
+    assert said.split() == [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed, tmp_path: Path) -> None:
@@ -66,14 +95,17 @@ def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed,
         assert "-> mqproto.turn.effects.Batch" in said
 
 
-def test_python_m_mqproto_is_the_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["mqproto", "--version"])
-    monkeypatch.setenv(
-        "PYTHONSAFEPATH", "1"
-    )  # The command sets it for its processes; here it goes with the test.
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("mqproto", run_name="__main__")
-    assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("mqproto 0.")
+def test_a_checkout_whose_links_are_files_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mqproto").mkdir()
+    (tmp_path / "mqproto" / "simulator").write_text("../simulator")
+    done = subprocess.run(
+        [ROOT / ".ci" / "venv", "dev"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("mqproto/simulator is no symbolic link here: ")
+
+
+def test_python_m_mqproto_is_the_command() -> None:
+    said = subprocess.check_output([sys.executable, "-m", "mqproto", "--version"], text=True)
+    assert said.startswith("mqproto 0.")

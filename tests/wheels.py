@@ -145,6 +145,33 @@ CHECKS: Final = {
 """By extra; without one, there is construct alone."""
 
 
+THEIRS: Final = {
+    "simulator/__init__.py": "X = 1\n",
+    "captures/__init__.py": "X = 1\n",
+    "conftest.py": "import captures\n",
+    "tests/test_theirs.py": (
+        "import captures, simulator\n\n\ndef test_theirs():\n    assert simulator.X == captures.X == 1\n"
+    ),
+    "tests/test_outside.py": Path(OUTSIDE).read_text("utf-8"),
+}
+"""A project that has packages of such names of its own, and a test that has ours run queue managers."""
+PYTEST: Final = ("pytest -q", "python -m pytest -q", "python -m pytest -q --import-mode=importlib")
+
+
+def write_theirs(folder: Path) -> None:
+    """Write that project."""
+    for name, text in THEIRS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+
+
+def theirs(extra: str) -> Iterator[Check]:
+    """What pytest makes of that project where mqproto is installed with an extra."""
+    which, says = ("", "2 passed") if extra == "testing" else (" tests/test_theirs.py", "1 passed")
+    for command in PYTEST:
+        yield Check(f"cd theirs && {command}{which}", 0, says)
+
+
 class Installed:
     """An environment with the wheel in it.
 
@@ -221,7 +248,9 @@ def built(folder: Path) -> Path:
     sources.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, sources / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy(ROOT / name, sources)
     run(
@@ -237,9 +266,11 @@ def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:
     installed = Installed(folder)
     lock = str(ROOT / "requirements.lock")
     installed.install("--constraint", lock, f"{wheel}[{extra}]" if extra else str(wheel))
-    for check in CHECKS[extra]:
-        if fault := installed.fault(check):
-            yield f"with {extra or 'no extra'}, {fault}"
+    yield from (fault for check in CHECKS[extra] if (fault := installed.fault(check)))
+    # Last, as before it is asked what lacks.
+    installed.install("--constraint", lock, "pytest")
+    write_theirs(folder / "theirs")
+    yield from (fault for check in theirs(extra) if (fault := installed.fault(check)))
 
 
 def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
@@ -247,10 +278,10 @@ def asked(wheel: Path, extra: str) -> tuple[str, list[str]]:
     folder = wheel.parent / (extra or "none")
     folder.mkdir()
     began_s = time.monotonic()
-    found = list(faults(wheel, extra, folder))
+    found = [f"with {extra or 'no extra'}, {fault}" for fault in faults(wheel, extra, folder)]
     seconds = time.monotonic() - began_s
     shutil.rmtree(folder)
-    count = len(CHECKS[extra])
+    count = len([*CHECKS[extra], *theirs(extra)])
     return (
         f"the wheel with {extra or 'no extra'}: {count - len(found)} of {count} commands, {seconds:.0f} s",
         found,
