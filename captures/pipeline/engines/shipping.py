@@ -8,9 +8,9 @@ backports.zstd.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import zipfile
+from glob import glob
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +24,10 @@ def pack(path: Path) -> Path:
             found = importlib.import_module(name).__file__
             assert found is not None, f"{name} is a folder without __init__.py"
             folder = Path(found).parent
-            # In a checkout mqproto.captures and mqproto.simulator are links, which Path.rglob does not follow.
-            for place, folders, names in os.walk(folder, followlinks=True):
-                folders[:] = set(folders) - {"simulator"}
-                for source in sorted(Path(place) / one for one in names if one.endswith(".py")):
-                    file.write(source, Path(name) / source.relative_to(folder))
+            # In a checkout mqproto.captures is a link, which glob follows; mqproto.simulator no worker imports.
+            for source in sorted(glob("**/*.py", root_dir=folder, recursive=True)):
+                if not source.startswith("simulator/"):
+                    file.write(folder / source, Path(name) / source)
     return path
 
 
