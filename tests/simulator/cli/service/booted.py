@@ -114,7 +114,7 @@ class Trial:
         """As the first lines of the units say it."""
         settings = Path("/etc/mqproto/mqproto.toml")
         settings.parent.mkdir()
-        Path("/root/letter").write_text("for nobody else")
+        Path("/home/letter").write_text("for nobody else")
         settings.write_text(SETTINGS.format(port=self.port))
         for unit, arguments in UNITS.items():
             text = run("mqproto", "service", "install", *arguments)
@@ -153,7 +153,7 @@ class Trial:
         return {
             "write its settings": can("touch /etc/mqproto/mqproto.toml"),
             "write programs": can("touch /usr/bin/there"),
-            "see homes": can("test -e /root/letter"),
+            "see homes": can("test -e /home/letter"),
             "write its store": can("touch /var/lib/mqproto/there"),
         }
 
