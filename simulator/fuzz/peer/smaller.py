@@ -59,7 +59,8 @@ async def smaller(case: Case, still: Still, seconds: float) -> Case:
         if step.was:
             with_edits = partial(_with_edits, case, index)
             case = await fewest(edits(step.was, step.data), with_edits)
-    return case
+    # With less wrong in one step, another may no longer be needed.
+    return await fewest(list(groups(case)), with_groups)
 
 
 def _with_edits(case: Case, index: int, some: Sequence[Edit]) -> Case:
