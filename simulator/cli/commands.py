@@ -573,8 +573,7 @@ def validate(
     """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
     from rich.console import Console
 
-    from mqproto.simulator.edges.validation import ends, validation
-    from mqproto.simulator.edges.validation import validate as running
+    from mqproto.simulator.edges.validation import ends, validate as running, validation
     from mqproto.simulator.edges.validation.ends.report import show
     from mqproto.simulator.edges.validation.ends.running import validate_ends
 

@@ -170,8 +170,7 @@ def create(
     PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
     $ mqproto queue create returns --like orders --topology shop
     """
-    from mqproto.simulator.cli.likeness import like as with_properties_of
-    from mqproto.simulator.cli.likeness import model_for
+    from mqproto.simulator.cli.likeness import like as with_properties_of, model_for
 
     wish: MadeOptions = {
         "transactional": transactional,

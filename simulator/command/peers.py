@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from mqproto.manager.status import PeersStatus
     from mqproto.neighbours.peerstatus import PeerStatus
     from mqproto.simulator.client import Client
-    from mqproto.simulator.node.control import Blocked
-    from mqproto.simulator.node.control import Peer as PeerWish
+    from mqproto.simulator.node.control import Blocked, Peer as PeerWish
     from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.places import Place
 

@@ -98,8 +98,7 @@ def report(
     with working(f"reading {tables}") as say:
         from mqproto.captures.pipeline.report.gather import gather
         from mqproto.captures.pipeline.report.page import page
-        from mqproto.captures.pipeline.report.summary import as_json as facts_as_json
-        from mqproto.captures.pipeline.report.summary import lines
+        from mqproto.captures.pipeline.report.summary import as_json as facts_as_json, lines
 
         facts = gather(opened)
         say("drawing the page")

@@ -162,8 +162,7 @@ def peer(
     Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
     connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
     """
-    from mqproto.simulator.fuzz.peer import campaign as fuzzing
-    from mqproto.simulator.fuzz.peer import peer as peers
+    from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = fuzzing.Plan(seed, seconds, cases, parallel, folder=out)

@@ -24,10 +24,8 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import PING_PORT, NextHop, Peer, Routes
 from mqproto.routing.peers import address_of, brought_by
-from mqproto.simulator.topology import Node, Topology, TopologyError
-from mqproto.simulator.topology import QueueDeclaration as Declared
-from mqproto.simulator.topology.resolve import Destination as Found
-from mqproto.simulator.topology.resolve import elsewhere, is_bare
+from mqproto.simulator.topology import Node, QueueDeclaration as Declared, Topology, TopologyError
+from mqproto.simulator.topology.resolve import Destination as Found, elsewhere, is_bare
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 

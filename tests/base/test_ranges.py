@@ -6,8 +6,7 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mqproto.base.ranges import Ranges

@@ -5,8 +5,7 @@ import statistics
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.bench.figures import Figure, Result, as_json, as_markdown, in_turns, known, ratios, shown
 

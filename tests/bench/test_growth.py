@@ -3,8 +3,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.bench.figures import Options
 from tests.bench.growth import Costs, Plan, growth, growth_of, measure, within

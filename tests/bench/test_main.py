@@ -7,8 +7,7 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
-from tests.bench import __main__ as bench
-from tests.bench import machine
+from tests.bench import __main__ as bench, machine
 from tests.bench.figures import BenchError, Figure, Options, Result, Told
 
 LOST = BenchError("of 3 messages: 1 messages lost")

@@ -4,8 +4,7 @@ from bisect import bisect_right
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.bench import outage
 from tests.bench.figures import BenchError, Options

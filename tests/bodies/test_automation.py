@@ -9,8 +9,7 @@ from typing import Final
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.bodies import DateTime, Tree, UnexplainedError, Value

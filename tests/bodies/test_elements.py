@@ -4,8 +4,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.bodies import UnexplainedError

@@ -9,8 +9,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.bodies import Above, DateTime, TimeSpan, Tree, UnexplainedError, Value
 from mqproto.bodies.objects import read_objects

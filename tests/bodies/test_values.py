@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.bodies import Above, DateTime, TimeSpan, Tree, Value, from_json, to_json

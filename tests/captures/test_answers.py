@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.answers import Answers, Fate, Witness, class_name, identity_of, place_of
 from mqproto.captures.net.conversation import Side

@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.operations import (

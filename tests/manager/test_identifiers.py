@@ -6,8 +6,7 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import WINDOWS_REMEMBERED, Settings
 from mqproto.base.errors import UsageError

@@ -8,8 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import HOP_LIMIT, Arrivals

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.formatname import parse_format_name
 from mqproto.messages.destinations import Destination, destination_in, destination_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.messages.kept import as_sent, headers_behind, is_letter, path_name_in
 from mqproto.testing import texts, user_messages

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import Any, Final
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment

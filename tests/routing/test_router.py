@@ -6,8 +6,7 @@ In the drawings a capital letter is the site gate of the site of that letter, a1
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.routing import Enterprise, Machine, Router, Site
 from tests.routing.networks import all_ways, enterprises, gated, simple_ways, way

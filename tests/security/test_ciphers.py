@@ -6,8 +6,7 @@ import pytest
 from Crypto.Cipher import ARC2
 from cryptography.hazmat.decrepit.ciphers.algorithms import ARC4
 from cryptography.hazmat.primitives.ciphers import Cipher
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.security import (
     ALGORITHMS,

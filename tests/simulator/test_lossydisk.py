@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.simulator.filetrace import Created, Flushed, Removed, Step, Truncated, Written
 from tests.simulator.lossydisk import FILLERS, SECTOR_BYTES, LossyDisk

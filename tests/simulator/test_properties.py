@@ -25,8 +25,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 import trio
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from mqproto import Draft
 from mqproto.captures.files.pcap import read_frames

@@ -7,8 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.session import InFlight

@@ -8,8 +8,7 @@ from itertools import count
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
 from mqproto.transfer.readings import may_be_ours, number_in

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.localqueue import QueueDeclaration

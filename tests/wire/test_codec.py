@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import nearly_valid_packets, packets

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.testing import final_acks, order_acks, user_messages
 from mqproto.wire import INFINITE, UserMessage, encode_packet

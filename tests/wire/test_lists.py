@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.formatname.wire import destinations_to_wire, element_from_wire

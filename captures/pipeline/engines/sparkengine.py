@@ -17,8 +17,11 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import (
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqproto.captures.pipeline.engines.engine import (

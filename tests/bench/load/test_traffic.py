@@ -5,8 +5,7 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.client import MessageId
 from mqproto.simulator.demo.workload import orders

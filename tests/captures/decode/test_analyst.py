@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.captures.decode import Analyst, Kind, LineWriter, Names, Severity, Summary, row_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.captures.decode.digest import HEAD_MASK, digest_of
 from mqproto.testing import session_headers, user_messages

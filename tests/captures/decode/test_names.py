@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from mqproto.captures.decode import Names
-from mqproto.captures.decode import names as module
+from mqproto.captures.decode import Names, names as module
 from mqproto.captures.decode.names import (
     admin_format_name,
     destination_format_name,

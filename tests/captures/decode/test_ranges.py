@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.ranges import Ranges
 from mqproto.captures.decode.ranges import BoundedRanges, first_missing

@@ -4,8 +4,7 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.drawing.placing import LINE_CHARACTERS, Sheet, along, bend, label_lines, placed
 

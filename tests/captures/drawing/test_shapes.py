@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.drawing.shapes import SVG, Shape, as_json, as_svg, document
 

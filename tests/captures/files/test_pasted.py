@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface

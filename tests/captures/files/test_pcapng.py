@@ -7,8 +7,7 @@ import struct
 from typing import Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import ONLY_INTERFACE, CaptureError, Frame, Interface

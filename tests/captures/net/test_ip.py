@@ -6,8 +6,7 @@ import itertools
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.net.ip import MAX_FRAGMENT_COUNT, MAX_PARTIAL_COUNT, Datagram, IpReader
 

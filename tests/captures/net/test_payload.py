@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.net.payload import payload_in
 from mqproto.captures.net.tcp import Endpoint, Segment, encode_frame

@@ -6,13 +6,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.files.pcapng import PcapngWriter
-from mqproto.captures.net import direction
-from mqproto.captures.net import streams as streams_module
+from mqproto.captures.net import direction, streams as streams_module
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.direction import Chunk, Ending
 from mqproto.captures.net.ip import IpReader

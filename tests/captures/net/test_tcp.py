@@ -6,8 +6,7 @@ import socket
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES, Endpoint, Segment, encode_frame, word_sum

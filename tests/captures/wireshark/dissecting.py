@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.captures.files.frame import Frame

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from Crypto.Cipher import AES, ARC2, ARC4
-from Crypto.Hash import MD2 as MD2_HASH
-from Crypto.Hash import MD4 as MD4_HASH
+from Crypto.Hash import MD2 as MD2_HASH, MD4 as MD4_HASH
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, RSAPublicNumbers
 
 from .packets import (

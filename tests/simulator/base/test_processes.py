@@ -8,8 +8,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.base.processes import Memory, cpu_s_of, memory_in, memory_of
 

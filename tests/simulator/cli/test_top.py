@@ -13,8 +13,7 @@ from pathlib import Path
 from termios import TIOCSWINSZ
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, LABEL_LIMIT, Draft

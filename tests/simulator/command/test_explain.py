@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.manager.status import DuplicatesStatus, IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.client import connect
 from mqproto.simulator.command import story

@@ -16,8 +16,7 @@ from typing import ClassVar
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from mqproto.base.errors import UsageError

@@ -10,8 +10,7 @@ from typing import Final
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.client import connect
 from mqproto.simulator.faults.supervisor import (

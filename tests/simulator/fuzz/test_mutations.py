@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.simulator.fuzz.mutations import Mutant, mutants, mutate, sections_of, with_honest_size

@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.messages.drafts import Draft

@@ -6,8 +6,7 @@ That it keeps what the store on disk keeps, storage/test_store.py holds for any 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage.disk import Disk

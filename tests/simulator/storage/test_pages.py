@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from mqproto.simulator.storage import Limits, Store, contents
 from mqproto.simulator.storage.contents import Contents, Row, fitting

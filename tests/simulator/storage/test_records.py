@@ -6,8 +6,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mqproto.simulator.storage.records import Decoded, decoded, encoded
 from mqproto.simulator.storage.tables import LAST_POSITION

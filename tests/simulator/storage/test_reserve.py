@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError

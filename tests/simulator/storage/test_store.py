@@ -16,8 +16,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage import LIMITS, Limits, Store, files

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.formatname import DirectName, MachineName, PrivateName, PublicName, SystemQueue
 from mqproto.simulator.topology import (

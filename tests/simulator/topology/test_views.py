@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.topology import QueueDeclaration, Topology, TopologyError, load, parse, shipped
 from mqproto.simulator.topology.model import Strangers

@@ -17,8 +17,7 @@ import pytest
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import read_packets
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from mqproto.simulator.world import campaign, draw
-from mqproto.simulator.world import command as simulating
+from mqproto.simulator.world import campaign, command as simulating, draw
 from mqproto.simulator.world.campaign import run_seeds
 from mqproto.simulator.world.report import Summary
 from mqproto.simulator.world.scenarios.scenario import as_json, from_file

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.storeerrors import StoreError

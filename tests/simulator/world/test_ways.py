@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.world import Link
 from mqproto.simulator.world.scenarios.ways import steps_between

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.testing import mutated, packets, user_messages

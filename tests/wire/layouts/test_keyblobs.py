@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import mutated, public_key_blobs, simple_blobs

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from construct import Const, Int8ul, Int16ul, Int32ul, Rebuild, len_, this
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import (

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.captures.decode import Acknowledged, Finding, Kind

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.decode import Analyst, svg
 from mqproto.captures.drawing.ladder import ROW_HEIGHT

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 

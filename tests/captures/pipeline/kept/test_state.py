@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.decode.findings import Severity
 from mqproto.captures.decode.sessions.connections import Stage

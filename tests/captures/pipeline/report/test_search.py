@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from mqproto.captures.pipeline.report.counts import sieve as module
 from mqproto.captures.pipeline.report.counts.sieve import NO_BITS, part_bits, whole_bits, with_one_of

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.captures import spoil
 from mqproto.captures.decode import Analyst, row_of

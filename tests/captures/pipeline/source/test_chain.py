@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
 from mqproto.captures.pipeline.source.chain import STEPS, WINDOW_BYTES, chain

@@ -6,8 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.net.ip import IPV4_HEADER, IpReader
 from mqproto.captures.net.links import ip_start

@@ -6,8 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.files.pcap import FILE_HEADER_BYTES
 from mqproto.captures.files.pcapng import MAX_INTERFACES, Clock, Section

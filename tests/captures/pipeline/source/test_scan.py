@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import PcapWriter

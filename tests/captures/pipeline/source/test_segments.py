@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.files.pcap import read_capture

@@ -4,8 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.decode.names import Names, destination_format_name
 from mqproto.captures.decode.row import identifier_text

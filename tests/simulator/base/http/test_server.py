@@ -10,8 +10,7 @@ from functools import partial
 import h11
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from mqproto.simulator.base.http.server import (

@@ -6,8 +6,7 @@ import os
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.base.traces import context
 from mqproto.simulator.base.traces.context import is_sampled, sampled_in, trace_of, with_trace

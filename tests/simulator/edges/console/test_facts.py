@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus

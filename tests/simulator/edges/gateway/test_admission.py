@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mqproto.simulator.edges.gateway.admission import Rate, Room

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from mqproto.base.errors import UsageError

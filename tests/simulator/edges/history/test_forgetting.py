@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, Look

@@ -19,8 +19,7 @@ from typing import Final
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from sqlalchemy import Engine, event
 
 from mqproto.base.errors import MqprotoError, UsageError

@@ -10,8 +10,7 @@ from functools import partial
 import psycopg
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, Leader, open_history

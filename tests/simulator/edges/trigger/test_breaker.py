@@ -6,8 +6,7 @@ from functools import partial
 from itertools import takewhile
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.edges.trigger.breaker import Breaker

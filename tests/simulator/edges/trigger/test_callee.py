@@ -14,8 +14,7 @@ from functools import partial
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
 from mqproto.simulator.command.talk import message_as_json

@@ -11,8 +11,7 @@ from trio.testing import MockClock
 
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import ReceivedMessage
-from mqproto.simulator.edges.history.documents import Answer, Documents
-from mqproto.simulator.edges.history.documents import Call as Asked
+from mqproto.simulator.edges.history.documents import Answer, Call as Asked, Documents
 from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Call, PythonCallee

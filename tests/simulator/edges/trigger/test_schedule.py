@@ -6,8 +6,7 @@ from collections import Counter
 from math import inf
 
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 
 from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT, LEASED_LIMIT_BYTES, Schedule
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.simulator.fuzz.hostile import plan as plans
-from mqproto.simulator.fuzz.hostile import suite
+from mqproto.simulator.fuzz.hostile import plan as plans, suite
 from mqproto.simulator.fuzz.hostile.chain import topology_of
 from mqproto.simulator.fuzz.hostile.plan import Plan
 from mqproto.simulator.fuzz.hostile.suite import run_strangers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.simulator.fuzz.mutations import mutate
 from mqproto.simulator.fuzz.peer.smaller import calm, described, edited, edits, smaller

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError

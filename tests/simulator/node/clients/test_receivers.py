@@ -9,8 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.captures.pipeline.judging.messages.bounds import HULL_LIMIT, Ahead, Bounds, hull, lines_between
 

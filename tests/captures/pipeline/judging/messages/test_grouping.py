@@ -6,8 +6,7 @@ from itertools import groupby
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.pipeline.judging.messages import grouping, straight
 from mqproto.captures.pipeline.judging.messages.grouping import Messages, MessageStages

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from mqproto.captures.packets import SeenPacket
 from mqproto.captures.pipeline.judging.sessions import directory, steady

@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sessions import connections

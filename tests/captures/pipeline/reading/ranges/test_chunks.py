@@ -6,8 +6,7 @@ import mmap
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.direction import Chunk

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.framing import Framed, Framing
 from mqproto.captures.net.direction import Chunk, Stream

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.captures.pipeline.report.counts.choosing import ROOM, Leaders, each_of, keyed, largest
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.pipeline.report.counts.scanning import Top, batches, grouped
 from tests.captures.pipeline.report.tables import history, made_up

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course

@@ -6,8 +6,7 @@ import re
 import shlex
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mqproto.captures.decode.selection import moment_named
 from mqproto.captures.pipeline.report.facts.words import (

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.bodies import Tree, write_body

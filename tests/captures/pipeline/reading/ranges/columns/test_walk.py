@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from construct import Array, Bytes, Int8sl, Int8ul, Int16ul, Int64ul, Struct, len_, this
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST, Walk
 from mqproto.testing import session_headers, user_messages
