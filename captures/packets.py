@@ -26,7 +26,7 @@ from mqproto.captures.net.turns import Turns
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.captures.points import PointCounter
 from mqproto.captures.translation import Translations
-from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, decode_ping
+from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_packet
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
@@ -145,7 +145,7 @@ class SeenPacket:
                 self._packet = decode_beginning(self.data)
         elif self._packet is None and self._fault is None:
             try:
-                self._packet = decode_ping(self.data) if self.is_ping else decode_packet(self.data)
+                self._packet = ping_packet.decode(self.data) if self.is_ping else decode_packet(self.data)
             except WireFormatError as fault:
                 self._fault = fault
         return self._packet

@@ -11,23 +11,23 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket, read_packets
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.wire import (
+    ConnectionParameters,
     FinalAckBody,
     Guid,
     MessageClass,
     MessageIdentifier,
     OrderAckBody,
     Packet,
+    SessionAck,
     SessionHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_packet,
     establish_connection,
     final_ack,
     message_identifier,
     order_ack,
-    session_ack,
     user_message,
 )
 
@@ -121,7 +121,7 @@ def an_administration_ack(number: int, message_class: int) -> UserMessage:
 
 def handshake(*, client: Guid = SENDER, server: Guid = DESTINATION) -> list[Said]:
     """Four packets that open a session."""
-    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=client, server=server, time_stamp_ms=0)
     return [
         Said(Side.CLIENT, request),
@@ -140,7 +140,7 @@ def acknowledged(side: Side, count: int, sent: int = 0, sent_recoverable: int = 
         user_msg_sequence_number=sent,
         recoverable_msg_seq_number=sent_recoverable,
     )
-    return Said(side, session_ack(header))
+    return Said(side, SessionAck(session=header))
 
 
 def exchange(messages: Sequence[UserMessage], answers: Sequence[UserMessage] = ()) -> list[Said]:
@@ -153,8 +153,8 @@ def exchange(messages: Sequence[UserMessage], answers: Sequence[UserMessage] = (
         *(Said(Side.SERVER, answer) for answer in answers),
         Said(
             Side.CLIENT,
-            session_ack(
-                SessionHeader(
+            SessionAck(
+                session=SessionHeader(
                     ack_sequence_number=len(answers),
                     recoverable_msg_ack_seq_number=1 if final_count else 0,
                     recoverable_msg_ack_flags=(1 << final_count) - 1,

@@ -28,14 +28,12 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_packet,
     establish_connection,
     final_ack,
     guid_from_text,
     inspect_packet,
     order_ack,
-    session_ack,
     user_message,
 )
 
@@ -146,12 +144,12 @@ def an_establish_connection(**changes: Any) -> EstablishConnection:
 
 
 def a_connection_parameters(**changes: Any) -> ConnectionParameters:
-    packet = connection_parameters(recoverable_ack_timeout_ms=1_496, ack_timeout_ms=120_000, window_size=64)
+    packet = ConnectionParameters(recoverable_ack_timeout_ms=1_496, ack_timeout_ms=120_000, window_size=64)
     return _changed(packet, changes)
 
 
 def a_session_ack(**changes: Any) -> SessionAck:
-    return _changed(session_ack(a_session_header()), changes)
+    return _changed(SessionAck(session=a_session_header()), changes)
 
 
 def an_order_ack(**changes: Any) -> UserMessage:

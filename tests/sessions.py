@@ -15,7 +15,6 @@ from mqproto.wire import (
     SessionHeader,
     decode_packet,
     encode_packet,
-    session_ack,
     user_message,
 )
 from mqproto.wire.alike.shapes import Run
@@ -118,8 +117,8 @@ def an_ack(
     window: int = 64,
 ) -> SessionAck:
     """The neighbour has `received` messages, and saved those of `flags` from `base` on."""
-    return session_ack(
-        SessionHeader(
+    return SessionAck(
+        session=SessionHeader(
             ack_sequence_number=received & 0xFFFF,
             recoverable_msg_ack_seq_number=base & 0xFFFF,
             recoverable_msg_ack_flags=flags,

@@ -11,10 +11,9 @@ from mqproto.wire import (
     SessionAck,
     UserMessage,
     decode_packet,
-    decode_ping,
     encode_packet,
-    encode_ping,
     inspect_packet,
+    ping_packet,
     reference,
 )
 from tests.frames import (
@@ -35,19 +34,19 @@ SERVER = bytes.fromhex("0789CD434C39118F44459078909EA0FC")
 
 @pytest.mark.spec("[MS-MQQB] 2.2.7")
 def test_frame_1_asks_whether_the_server_would_talk_to_a_client() -> None:
-    ping = decode_ping(FRAME_1)
+    ping = ping_packet.decode(FRAME_1)
     assert (ping.client, ping.refused, ping.cookie, ping.qm_guid) == (True, False, 4, CLIENT)
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.7")
 def test_frame_2_answers_with_the_cookie_of_the_request() -> None:
-    ping = decode_ping(FRAME_2)
+    ping = ping_packet.decode(FRAME_2)
     assert (ping.flags, ping.refused, ping.cookie, ping.qm_guid) == (0xB295, False, 4, SERVER)
 
 
 @pytest.mark.parametrize("frame", [FRAME_1, FRAME_2])
 def test_a_ping_builds_back_byte_for_byte(frame: bytes) -> None:
-    assert encode_ping(decode_ping(frame)) == frame
+    assert ping_packet.encode(ping_packet.decode(frame)) == frame
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.3")

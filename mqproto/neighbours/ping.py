@@ -16,7 +16,7 @@ from mqproto.session import ConnectionStatus, Session
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import OpenTransport, SendPing
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
-from mqproto.wire.layouts.ping import Ping, decode_ping, encode_ping
+from mqproto.wire.layouts.ping import Ping, ping_packet
 
 PING_RESPONSE_MS: Final = 1_000
 """Duration of the Ping Response Timer, always.  [MS-MQQB] 3.1.2.9"""
@@ -54,7 +54,7 @@ class Pings:
         The request's RC bit is clear: our EstablishConnection packets call this a server-class system as well.
         """
         self._cookie = (self._cookie + 1) % 2**32
-        datagram = encode_ping(Ping(cookie=self._cookie, qm_guid=self._identity))
+        datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._identity))
         request = SendPing(connect.session, *address, datagram)
         self._waiting[connect.session] = _Asked(self._cookie, request, connect)
         self._requests.append(request)
@@ -120,7 +120,7 @@ def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | 
     response = Ping(cookie=request.cookie, qm_guid=identity)
     response.client = request.client
     response.refused = not accepting or request.qm_guid in (identity, NULL_GUID)
-    return encode_ping(response)
+    return ping_packet.encode(response)
 
 
 def _fail(session: Session, section: str, reason: str) -> None:
@@ -130,6 +130,6 @@ def _fail(session: Session, section: str, reason: str) -> None:
 
 def _ping_in(datagram: bytes) -> Ping | None:
     try:
-        return decode_ping(datagram)
+        return ping_packet.decode(datagram)
     except WireFormatError:
         return None

@@ -9,7 +9,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.session.data import InFlight, SessionData, ahead
-from mqproto.wire import SessionAck, SessionHeader, session_ack, with_session_header
+from mqproto.wire import SessionAck, SessionHeader, with_session_header
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
@@ -104,7 +104,7 @@ def acknowledge(data: SessionData) -> None:
             data.outbox[data.last_message_index] = with_session_header(ridden, header)
             data.last_message_index = -1
         else:
-            data.send(session_ack(header))
+            data.send(SessionAck(session=header))
 
 
 def say_paused(data: SessionData) -> None:
@@ -113,8 +113,8 @@ def say_paused(data: SessionData) -> None:
     What was received and is not yet on disk is acknowledged after the commit as ever, with our window.
     """
     data.send(
-        session_ack(
-            SessionHeader(
+        SessionAck(
+            session=SessionHeader(
                 ack_sequence_number=data.message_received_count - data.unacked_received_msg_count & 0xFFFF,
                 recoverable_msg_ack_seq_number=0,
                 recoverable_msg_ack_flags=0,

@@ -10,7 +10,6 @@ from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
     EstablishConnection,
-    connection_parameters,
     establish_connection,
     guid_text,
 )
@@ -130,7 +129,7 @@ def refused_after_all(data: SessionData, peer: str) -> None:
 
 def proposed_parameters(data: SessionData) -> ConnectionParameters:
     """The ConnectionParameters packet that states this session's values.  3.1.5.3.2, 3.1.5.4.1"""
-    return connection_parameters(
+    return ConnectionParameters(
         recoverable_ack_timeout_ms=data.recoverable_ack_send_timeout_ms,
         ack_timeout_ms=data.ack_wait_timeout_ms,
         window_size=data.settings.window_size,

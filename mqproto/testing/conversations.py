@@ -11,20 +11,20 @@ from mqproto.testing.headers import U32, queue_managers, texts
 from mqproto.testing.packets import mutated, packets
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     FinalAckBody,
     Guid,
     MessageClass,
     OrderAckBody,
+    SessionAck,
     SessionHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_packet,
     establish_connection,
     final_ack,
     order_ack,
-    session_ack,
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
@@ -82,7 +82,9 @@ def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
                 kinds += ["order ack", "final ack"]
         kind = draw(st.sampled_from(kinds))
         if kind == "session ack":
-            turns.append(Turn(initiator, encode_packet(session_ack(draw(_session_headers(one, other))))))
+            turns.append(
+                Turn(initiator, encode_packet(SessionAck(session=draw(_session_headers(one, other)))))
+            )
             continue
         message = draw(_messages(kind, one, other))
         one.sent += 1
@@ -109,7 +111,7 @@ def _handshakes(draw: st.DrawFn, initiator: _Side, acceptor: _Side) -> list[Turn
 
     def parameters(window_size: int) -> bytes:
         return encode_packet(
-            connection_parameters(
+            ConnectionParameters(
                 recoverable_ack_timeout_ms=recoverable_ms, ack_timeout_ms=ack_ms, window_size=window_size
             )
         )

@@ -19,9 +19,7 @@ from mqproto.wire.layouts.internal import (
     EstablishConnection,
     InternalHeader,
     SessionAck,
-    connection_parameters,
     establish_connection,
-    session_ack,
 )
 from mqproto.wire.layouts.keyblobs import PublicKeyBlob, SimpleBlob
 from mqproto.wire.layouts.multiqueue import (
@@ -31,7 +29,7 @@ from mqproto.wire.layouts.multiqueue import (
     MqfSignatureHeader,
     MultiQueueFormatHeader,
 )
-from mqproto.wire.layouts.ping import Ping, decode_ping, encode_ping
+from mqproto.wire.layouts.ping import Ping, ping_packet
 from mqproto.wire.layouts.properties import MessageIdentifier, MessagePropertiesHeader, message_identifier
 from mqproto.wire.layouts.security import ProviderInfo, SecurityHeader
 from mqproto.wire.layouts.session import SessionHeader
@@ -108,16 +106,13 @@ __all__ = [
     "announced_sizes",
     "begins_stream",
     "check_packet",
-    "connection_parameters",
     "decode_beginning",
     "decode_message",
     "decode_packet",
-    "decode_ping",
     "decode_public_key_blob",
     "decode_simple_blob",
     "encode_key_blob",
     "encode_packet",
-    "encode_ping",
     "establish_connection",
     "final_ack",
     "guid_from_text",
@@ -129,7 +124,7 @@ __all__ = [
     "message_identifier",
     "order_ack",
     "passed_on",
-    "session_ack",
+    "ping_packet",
     "sid_from_text",
     "sid_text",
     "user_message",

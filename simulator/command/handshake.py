@@ -21,7 +21,6 @@ from mqproto.wire import (
     PacketBuffer,
     UnwelcomeError,
     Welcome,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -154,7 +153,7 @@ class Handshake:
         finding.outcome, finding.detail = Outcome.ACCEPTED, "MSMQ, accepts a session"
         settings = Settings()
         return encode_packet(
-            connection_parameters(
+            ConnectionParameters(
                 recoverable_ack_timeout_ms=500,
                 ack_timeout_ms=settings.ack_wait_timeout_ms,
                 window_size=settings.window_size,

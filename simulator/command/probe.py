@@ -21,9 +21,8 @@ from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import MSMQ_PORT, PING_PORT
 from mqproto.simulator.command.handshake import Finding, Handshake, Outcome, shown
 from mqproto.simulator.topology.file import read_address
-from mqproto.wire import Guid, Ping, decode_ping, encode_ping, guid_text
+from mqproto.wire import Guid, Ping, guid_text, ping_packet
 from mqproto.wire.layouts.internal import EstablishConnection
-from mqproto.wire.layouts.ping import ping_packet
 
 READ_BYTES: Final = 4_096
 ADDRESS_LIMIT: Final = 4
@@ -157,7 +156,7 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
             )
             with trio.socket.socket(family, socket.SOCK_DGRAM) as asking:
                 await asking.connect(where)
-                await asking.send(encode_ping(request))
+                await asking.send(ping_packet.encode(request))
                 for _ in range(DATAGRAM_LIMIT):
                     datagram = await asking.recv(DATAGRAM_BYTES)
                     report.ping = _judged(datagram, request, 1_000 * (trio.current_time() - began_s))
@@ -170,7 +169,7 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
 def _judged(datagram: bytes, request: Ping, trip_ms: float) -> Finding:
     """What a datagram says, as an answer to our Ping.  [MS-MQQB] 3.1.7.8"""
     try:
-        response = decode_ping(datagram)
+        response = ping_packet.decode(datagram)
     except WireFormatError:
         return Finding(
             Outcome.FOREIGN, f"something that is no Ping: {shown(datagram[: ping_packet.sizeof()])}"

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
 from mqproto.simulator.fuzz.roles import Role, role_of
-from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet, inspect_ping
+from mqproto.wire import BaseHeader, SeenField, inspect_packet, inspect_ping, ping_packet
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 from mqproto.wire.layouts.session import session_header
 
@@ -248,7 +248,7 @@ class Plan:
 def fields_of(packet: bytes) -> list[SeenField]:
     """The fields of a packet, or of a Ping, as far as they can be read."""
     try:
-        decode_ping(packet)
+        ping_packet.decode(packet)
     except WireFormatError:
         return inspect_packet(packet).fields
     return inspect_ping(packet).fields

@@ -19,16 +19,16 @@ from mqproto.captures.net.conversation import Segments, Side
 from mqproto.captures.net.ip import IPV4_HEADER
 from mqproto.captures.net.tcp import ACK, ETHERNET_HEADER, SYN, TCP_HEADER, Endpoint
 from mqproto.wire import (
+    ConnectionParameters,
     Guid,
     OrderAckBody,
+    SessionAck,
     SessionHeader,
     TransactionHeader,
     TxSequenceId,
-    connection_parameters,
     encode_packet,
     establish_connection,
     order_ack,
-    session_ack,
     user_message,
 )
 from mqproto.wire.layouts.base import base_header
@@ -154,7 +154,7 @@ class _Sender:
             self._capture.write(self._segments.leave(side, flags))
             self._segments.arrive(side.other)
         ask = establish_connection(client=self.guid, server=self.destination, time_stamp_ms=0)
-        offer = connection_parameters(
+        offer = ConnectionParameters(
             recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=2 * BATCH
         )
         for packet in (encode_packet(ask), encode_packet(offer)):
@@ -226,7 +226,7 @@ class _Sender:
             user_msg_sequence_number=count.sent & 0xFFFF,
             recoverable_msg_seq_number=count.sent & 0xFFFF if recoverable else 0,
         )
-        return encode_packet(session_ack(header))
+        return encode_packet(SessionAck(session=header))
 
     def _send(self, side: Side, data: bytes) -> None:
         for frame in self._segments.leave_data(side, data):

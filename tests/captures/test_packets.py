@@ -20,7 +20,7 @@ from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.captures.packets import PacketReader, SeenPacket, read_packets
 from mqproto.captures.spoil import shortened
 from mqproto.testing import packets as packets_of_any_kind
-from mqproto.wire import Ping, UserMessage, encode_packet, encode_ping
+from mqproto.wire import Ping, UserMessage, encode_packet, ping_packet
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
@@ -337,9 +337,9 @@ def test_pings_are_packets_and_other_datagrams_are_not() -> None:
     port = Endpoint("127.0.0.2", 3527)
     ping = Ping(cookie=7)
     frames = [
-        Frame(5, udp(encode_ping(ping), CLIENT, port), number=1),
+        Frame(5, udp(ping_packet.encode(ping), CLIENT, port), number=1),
         Frame(6, udp(b"no ping", port, CLIENT), number=2),
-        Frame(7, udp(encode_ping(ping), CLIENT, Endpoint("127.0.0.2", 53)), number=3),
+        Frame(7, udp(ping_packet.encode(ping), CLIENT, Endpoint("127.0.0.2", 53)), number=3),
     ]
     [asked, wrong], reader = read(frames)
     assert (asked.packet, asked.is_ping, asked.source, asked.destination) == (ping, True, CLIENT, port)

@@ -15,7 +15,7 @@ from mqproto.captures.net.conversation import Side
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.captures.script import Script, choose, read_script, survey
-from mqproto.wire import NULL_GUID, MessageClass, Ping, encode_packet, encode_ping
+from mqproto.wire import NULL_GUID, MessageClass, Ping, encode_packet, ping_packet
 from mqproto.wire.generated import properties_offset
 from tests.conversations import (
     CLIENT,
@@ -262,6 +262,6 @@ def test_more_than_memory_should_hold_is_refused(tmp_path: Path, monkeypatch: py
 def test_pings_and_other_connections_are_left_aside(tmp_path: Path) -> None:
     packets = seen(write(tmp_path / "c", answered([1]), answered([2])))
     packets.append(
-        SeenPacket(encode_ping(Ping()), source=CLIENT, destination=SERVER, time_ns=1, connection=-1)
+        SeenPacket(ping_packet.encode(Ping()), source=CLIENT, destination=SERVER, time_ns=1, connection=-1)
     )
     assert bodies(part_of(packets, only=1)) == [b"body 2"]

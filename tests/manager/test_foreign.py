@@ -19,9 +19,9 @@ from mqproto.testing import mutated, nearly_valid_packets, packets, user_message
 from mqproto.turn.effects import Note
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     UserMessage,
     check_packet,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -37,9 +37,7 @@ NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 SETTINGS: Final = Settings(waypoints=True, maximum_sequences=4)
 GREETING: Final = encode_packet(
     establish_connection(client=guid_of("a"), server=guid_of("c"), time_stamp_ms=0)
-) + encode_packet(
-    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-)
+) + encode_packet(ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64))
 HOLE: Final = "\u4e4e"
 """A character that becomes a NUL on the wire: the text is refused, and quoted."""
 NAMES: Final = HOSTILE.map(lambda text: text.replace("\0", "")) | st.sampled_from(

@@ -15,6 +15,7 @@ from mqproto.routing import Peer
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
+    ConnectionParameters,
     EstablishConnection,
     Guid,
     MessageClass,
@@ -22,7 +23,6 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -364,7 +364,7 @@ def test_strangers_take_no_place_of_those_who_are_known() -> None:
         core.receive(
             key,
             encode_packet(
-                connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+                ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
             ),
             net.now,
         )
@@ -461,7 +461,7 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
     [origin] = core.inspect().routes.peers[A].origins
     near, far = core.accepted(origin, net.now), core.accepted("10.9.9.9", net.now)
     assert [core.may_be_known(session) for session in (near, far)] == [True, False]
-    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     for session, manager in ((near, X), (core.accepted(origin, net.now), A)):
         request = establish_connection(client=manager, server=C, time_stamp_ms=0)
         core.receive(session, encode_packet(request), net.now)

@@ -22,9 +22,9 @@ from mqproto.neighbours.peerstatus import (
 from mqproto.routing import Peer
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     Guid,
     MessageClass,
-    connection_parameters,
     encode_packet,
     establish_connection,
     guid_text,
@@ -53,7 +53,7 @@ def connected(net: Net, manager: Guid, host: str, more: bytes = b"") -> int:
     """A session of `c` that somebody has opened from a host, in this name, with more in the same breath."""
     core = net.nodes["c"].up
     key = core.accepted(host, net.now)
-    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=manager, server=NULL_GUID, time_stamp_ms=0)
     core.receive(key, encode_packet(request) + encode_packet(parameters) + more, net.now)
     core.take(net.now)

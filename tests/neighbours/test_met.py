@@ -15,10 +15,10 @@ from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Peer, Routes
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
+    ConnectionParameters,
     EstablishConnection,
     Guid,
     MessageClass,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -33,7 +33,7 @@ ORDERS = replace(queue("orders", 16), strangers=True)
 REPLIES = replace(queue("replies", 16), strangers=True)
 NOTICES = replace(queue("notices", 17, transactional=False), strangers=True)
 QUICK = Settings(resend_timeouts_short_s=2, try_connect_interval_ms=500)
-PARAMETERS = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+PARAMETERS = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
 
 
 class Alone(Net):

@@ -19,8 +19,7 @@ from mqproto.wire import (
     PacketBuffer,
     Ping,
     decode_packet,
-    decode_ping,
-    encode_ping,
+    ping_packet,
 )
 from tests.pair import START, Net, at, chain, direct, guid_of, queue
 
@@ -48,10 +47,10 @@ def asking() -> tuple[Net, QueueManager, SendPing]:
 def a_response(
     ping: SendPing, *, refused: bool = False, manager: Guid = THEM, cookie: int | None = None
 ) -> bytes:
-    request = decode_ping(ping.datagram)
+    request = ping_packet.decode(ping.datagram)
     response = Ping(cookie=request.cookie if cookie is None else cookie, qm_guid=manager)
     response.refused = refused
-    return encode_ping(response)
+    return ping_packet.encode(response)
 
 
 def failures(net: Net, name: str = "a") -> list[tuple[object, object]]:
@@ -64,7 +63,7 @@ def test_by_default_pings_are_answered_and_nobody_is_asked() -> None:
     net.send("a", at("c", 17), "x")
     batch = net.nodes["a"].up.take(net.now)
     assert (batch.pings, len(batch.connects)) == ([], 1)
-    assert net.nodes["c"].up.pinged(encode_ping(Ping(cookie=1, qm_guid=US))) is not None
+    assert net.nodes["c"].up.pinged(ping_packet.encode(Ping(cookie=1, qm_guid=US))) is not None
 
 
 REQUEST = bytes.fromhex("0000 4855 07000000") + US
@@ -121,7 +120,7 @@ def test_a_request_has_our_guid_and_no_flag_and_each_has_the_next_cookie() -> No
     net.start()
     for name in "bcd":
         net.send("a", at(name, 17), "x")
-    requests = [decode_ping(ping.datagram) for ping in net.nodes["a"].up.take(net.now).pings]
+    requests = [ping_packet.decode(ping.datagram) for ping in net.nodes["a"].up.take(net.now).pings]
     assert requests == [Ping(flags=0, cookie=cookie, qm_guid=US) for cookie in (1, 2, 3)]
 
 
@@ -132,7 +131,7 @@ def test_the_cookie_wraps_at_32_bits() -> None:
     core.inspect().neighbours.pings._cookie = 2**32 - 1
     net.send("a", at("c", 17), "x")
     [ping] = core.take(net.now).pings
-    assert decode_ping(ping.datagram).cookie == 0
+    assert ping_packet.decode(ping.datagram).cookie == 0
     core.ping_answered(ping.session, a_response(ping))
     assert len(core.take(net.now).connects) == 1
 
@@ -208,10 +207,10 @@ def test_each_try_pings_again_and_the_first_good_response_lets_everything_throug
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.8")
-@given(st.one_of(st.binary(max_size=48), pings().map(encode_ping)))
+@given(st.one_of(st.binary(max_size=48), pings().map(ping_packet.encode)))
 def test_what_is_no_response_to_the_request_is_ignored(datagram: bytes) -> None:
     net, core, ping = asking()
-    cookie = decode_ping(ping.datagram).cookie
+    cookie = ping_packet.decode(ping.datagram).cookie
     if len(datagram) == 24 and int.from_bytes(datagram[4:8], "little") == cookie:
         datagram = datagram[:4] + bytes(4) + datagram[8:]
     core.ping_answered(ping.session, datagram)
@@ -288,9 +287,9 @@ def test_a_response_with_our_own_guid_is_refused_by_name() -> None:
 def test_a_response_has_the_requests_cookie_and_type_our_guid_and_our_verdict(
     ping: Ping, accepting: bool
 ) -> None:
-    datagram = answer_ping(encode_ping(ping), THEM, accepting=accepting)
+    datagram = answer_ping(ping_packet.encode(ping), THEM, accepting=accepting)
     assert datagram is not None
-    response = decode_ping(datagram)
+    response = ping_packet.decode(datagram)
     assert (response.cookie, response.client, response.qm_guid) == (ping.cookie, ping.client, THEM)
     assert response.refused == (not accepting or ping.qm_guid in (THEM, NULL_GUID))
 
@@ -316,9 +315,9 @@ def test_a_manager_refuses_by_ping_whom_it_would_refuse_by_session(
     core = net.nodes["c"].up
     for number in range(sessions):
         core.accepted(f"10.0.0.{number}", net.now)
-    datagram = core.pinged(encode_ping(Ping(cookie=9, qm_guid=guid_of(client))))
+    datagram = core.pinged(ping_packet.encode(Ping(cookie=9, qm_guid=guid_of(client))))
     assert datagram is not None
-    assert decode_ping(datagram).refused is refused
+    assert ping_packet.decode(datagram).refused is refused
 
 
 def test_an_answer_is_nothing_to_carry_out() -> None:
@@ -326,5 +325,5 @@ def test_an_answer_is_nothing_to_carry_out() -> None:
     core = net.nodes["c"].up
     core.take(START)
     idle = core.take(START)
-    assert core.pinged(encode_ping(Ping(qm_guid=US)))
+    assert core.pinged(ping_packet.encode(Ping(qm_guid=US)))
     assert core.take(START) == idle

@@ -12,7 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.session import ConnectionStatus, Session, SessionState
 from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, Guid
-from mqproto.wire.layouts.internal import connection_parameters, establish_connection
+from mqproto.wire.layouts.internal import establish_connection
 from tests.sessions import NOW, OTHER, SETTINGS, THEM, US, a_session, later, receive, sent
 
 INITIALIZATION_MS = SETTINGS.session_initialization_timeout_ms
@@ -31,7 +31,7 @@ def an_answer(
 def parameters(
     window_size: int = 10, ack_ms: int = 30_000, recoverable_ms: int = 700
 ) -> ConnectionParameters:
-    return connection_parameters(
+    return ConnectionParameters(
         recoverable_ack_timeout_ms=recoverable_ms, ack_timeout_ms=ack_ms, window_size=window_size
     )
 

@@ -18,7 +18,6 @@ from mqproto.wire import (
     Packet,
     SessionAck,
     UserMessage,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -44,7 +43,7 @@ from tests.sessions import (
 PACKETS: dict[str, Packet] = {
     "EstablishConnection": establish_connection(client=THEM, server=US, time_stamp_ms=0),
     "EstablishConnection answer": establish_connection(client=US, server=THEM, time_stamp_ms=0),
-    "ConnectionParameters": connection_parameters(
+    "ConnectionParameters": ConnectionParameters(
         recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
     ),
     "SessionAck": an_ack(0),

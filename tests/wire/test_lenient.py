@@ -16,9 +16,9 @@ from mqproto.wire import (
     decode_beginning,
     decode_packet,
     encode_packet,
-    encode_ping,
     inspect_packet,
     inspect_stream,
+    ping_packet,
 )
 from mqproto.wire.generated import properties_offset
 from tests.examples import (
@@ -186,7 +186,7 @@ def test_an_ordinary_message_gives_no_cause_for_remarks() -> None:
 
 
 @given(
-    st.lists(packets().map(encode_packet) | pings().map(encode_ping), min_size=1, max_size=4),
+    st.lists(packets().map(encode_packet) | pings().map(ping_packet.encode), min_size=1, max_size=4),
     st.integers(0, 60),
 )
 def test_packets_and_pings_behind_one_another_are_shown_each_alone(parts: list[bytes], missing: int) -> None:

@@ -219,19 +219,3 @@ def establish_connection(
     packet.no_ping = not ping
     packet.server_class = server_class
     return packet
-
-
-def connection_parameters(
-    *, recoverable_ack_timeout_ms: int, ack_timeout_ms: int, window_size: int
-) -> ConnectionParameters:
-    """A proposal, or the answer to one.  [MS-MQQB] 2.2.2.1"""
-    return ConnectionParameters(
-        recoverable_ack_timeout_ms=recoverable_ack_timeout_ms,
-        ack_timeout_ms=ack_timeout_ms,
-        window_size=window_size,
-    )
-
-
-def session_ack(header: SessionHeader) -> SessionAck:
-    """A session acknowledgment that travels alone.  [MS-MQQB] 2.2.6"""
-    return SessionAck(session=header)

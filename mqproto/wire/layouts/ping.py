@@ -44,17 +44,3 @@ def begins_ping(data: bytes) -> bool:
     """Whether some bytes begin with a whole Ping, by its signature."""
     at = ping_packet.offset_of("signature")
     return len(data) >= ping_packet.sizeof() and data[at : at + 2] == PING_SIGNATURE.to_bytes(2, "little")
-
-
-def decode_ping(datagram: bytes) -> Ping:
-    """The Ping in a datagram.  [MS-MQQB] 2.2.7
-
-    Raises:
-        WireFormatError: it is not 24 bytes long or has another signature; a receiver ignores it.
-    """
-    return ping_packet.decode(datagram)
-
-
-def encode_ping(ping: Ping) -> bytes:
-    """The 24 bytes of a Ping.  [MS-MQQB] 2.2.7"""
-    return ping_packet.encode(ping)

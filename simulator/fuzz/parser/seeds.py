@@ -17,6 +17,7 @@ from mqproto.simulator.command.show import read_source
 from mqproto.simulator.fuzz.parser.codec import way_of
 from mqproto.simulator.fuzz.parser.judges import place
 from mqproto.wire import (
+    ConnectionParameters,
     DebugHeader,
     FinalAckBody,
     FormatNameList,
@@ -31,20 +32,19 @@ from mqproto.wire import (
     Ping,
     PrivateQueueFormatName,
     SecurityHeader,
+    SessionAck,
     SessionHeader,
     SimpleBlob,
     SoapHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_key_blob,
     encode_packet,
-    encode_ping,
     establish_connection,
     final_ack,
     order_ack,
-    session_ack,
+    ping_packet,
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
@@ -71,8 +71,8 @@ def examples() -> list[bytes]:
     order, final = OrderAckBody(SEQUENCE, 2, 1), FinalAckBody(SEQUENCE, 2, 1, HERE, 5)
     packets: list[Packet] = [
         establish_connection(client=HERE, server=THERE, time_stamp_ms=501_140_046),
-        connection_parameters(recoverable_ack_timeout_ms=1_496, ack_timeout_ms=120_000, window_size=64),
-        session_ack(SessionHeader(ack_sequence_number=3, user_msg_sequence_number=2)),
+        ConnectionParameters(recoverable_ack_timeout_ms=1_496, ack_timeout_ms=120_000, window_size=64),
+        SessionAck(session=SessionHeader(ack_sequence_number=3, user_msg_sequence_number=2)),
         _message(17),
         _message(THERE, label="label", body=b"body of seven"),
         _message(r"OS:computer\private$\orders", extension=b"extra"),
@@ -89,7 +89,7 @@ def examples() -> list[bytes]:
 
 def a_ping() -> bytes:
     """For parsers that read datagrams as well."""
-    return encode_ping(Ping(cookie=4, qm_guid=HERE))
+    return ping_packet.encode(Ping(cookie=4, qm_guid=HERE))
 
 
 def generated(dice: random.Random) -> bytes:

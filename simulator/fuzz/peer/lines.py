@@ -15,7 +15,7 @@ import trio
 from mqproto.base.errors import WireFormatError
 from mqproto.simulator.base.sockets import RESET_ON_CLOSE
 from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
-from mqproto.wire import Guid, decode_ping
+from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024
@@ -240,7 +240,7 @@ def judge_datagrams(asking: trio.socket.SocketType) -> Fault | None:
     try:
         while True:
             datagram = raw.recv(DATAGRAM_BYTES, socket.MSG_DONTWAIT)
-            decode_ping(datagram)
+            ping_packet.decode(datagram)
     except WireFormatError as error:
         return Fault(Oracle.WRONG, "what answers a Ping is none (2.2.7)", str(error))
     except OSError:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqproto.simulator.fuzz.tactics.packets import WORD, a_message, message_of, transaction
 from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
-from mqproto.wire import MAXIMUM_PACKET_SIZE, ConnectionParameters, encode_packet, session_ack
+from mqproto.wire import MAXIMUM_PACKET_SIZE, ConnectionParameters, SessionAck, encode_packet
 
 SESSIONS: Final = 60
 """More than one host may have open."""
@@ -41,7 +41,7 @@ def _slowly(talk: Talk) -> str:
 def _acknowledges(talk: Talk) -> str:
     """SessionAcks that acknowledge nothing, by the hundred.  [MS-MQQB] 3.1.5.5"""
     talk.greet()
-    talk.say(encode_packet(session_ack(talk.header())) * BURST, f"{BURST} SessionAcks")
+    talk.say(encode_packet(SessionAck(session=talk.header())) * BURST, f"{BURST} SessionAcks")
     talk.last_word()
     return f"{BURST} times"
 

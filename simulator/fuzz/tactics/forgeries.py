@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.simulator.fuzz.tactics.packets import WINDOW, LastSent, a_message, acknowledgment, transaction
-from mqproto.wire import Guid, MessageClass, Packet, SessionHeader, UserMessage, session_ack
+from mqproto.wire import Guid, MessageClass, Packet, SessionAck, SessionHeader, UserMessage
 
 FORGED: Final = b"forged"
 """The body of what no application may ever be given."""
@@ -88,7 +88,7 @@ def says_nothing(speaker: Speaker) -> Iterable[Packet]:
 
 def stays_awake(speaker: Speaker) -> Iterable[Packet]:
     """The same, with an acknowledgment of nothing now and then."""
-    yield session_ack(SessionHeader(window_size=WINDOW))
+    yield SessionAck(session=SessionHeader(window_size=WINDOW))
 
 
 def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:

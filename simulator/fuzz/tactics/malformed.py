@@ -23,14 +23,14 @@ from mqproto.wire import (
     MqfSignatureHeader,
     MultiQueueFormatHeader,
     SecurityHeader,
+    SessionAck,
     SessionHeader,
     SoapHeader,
     TransactionHeader,
     TxSequenceId,
     encode_packet,
-    encode_ping,
     inspect_packet,
-    session_ack,
+    ping_packet,
     user_message,
 )
 from mqproto.wire.layouts.base import BaseHeader
@@ -119,7 +119,7 @@ def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
 
 def hostile_pings(source: Guid) -> dict[str, bytes]:
     """Datagrams for a ping port by name; nobody answers them."""
-    ping = encode_ping(Ping(cookie=1, qm_guid=source))
+    ping = ping_packet.encode(Ping(cookie=1, qm_guid=source))
     return {
         "ping: one byte too short": ping[:-1],
         "ping: one byte too long": ping + b"\0",
@@ -154,7 +154,7 @@ def _valid_packets(source: Guid, target: Guid) -> dict[str, bytes]:
     return {
         "request": connection_request(source, target, time_stamp_ms=0),
         "parameters": proposal(),
-        "acknowledgment": encode_packet(session_ack(SessionHeader())),
+        "acknowledgment": encode_packet(SessionAck(session=SessionHeader())),
         "plain": encode_packet(user_message(destination=16, **common)),
         "direct": encode_packet(user_message(destination=r"TCP:127.0.0.2\q", **common)),
         "message": encode_packet(message),

@@ -31,7 +31,7 @@ from mqproto.simulator.fuzz.tactics.packets import (
     transaction,
 )
 from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
-from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, encode_packet, encode_ping, session_ack
+from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, SessionAck, encode_packet, ping_packet
 
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
 HALF_OPEN: Final = 60
@@ -94,7 +94,7 @@ def _acknowledges_nothing(talk: Talk) -> str:
         else:
             flags = talk.dice.choice((1, 0x80000000, 0xFFFFFFFF))
             header = talk.header(recoverable_msg_ack_seq_number=number, recoverable_msg_ack_flags=flags)
-        packets.append(encode_packet(session_ack(header)))
+        packets.append(encode_packet(SessionAck(session=header)))
     for data in [b"".join(packets)] if talk.is_much else packets:
         talk.say(data, "SessionAck")
     talk.last_word()
@@ -277,7 +277,7 @@ def _another_protocol(talk: Talk) -> str:
 def _pings(talk: Talk) -> str:
     """Pings of many queue managers, and what is nearly one.  [MS-MQQB] 2.2.7"""
     count = talk.count(1, 32, many=BURST)
-    ping = encode_ping(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
+    ping = ping_packet.encode(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
     for _ in range(count):
         if talk.is_much:
             data = ping.replace(IDENTITY, talk.stranger())

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     FinalAckBody,
     FormatNameList,
     Guid,
@@ -29,7 +30,6 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_key_blob,
     encode_packet,
     establish_connection,
@@ -90,7 +90,7 @@ def connection_request(
 def proposal() -> bytes:
     """ConnectionParameters."""
     return encode_packet(
-        connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=WINDOW)
+        ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=WINDOW)
     )
 
 

@@ -21,7 +21,7 @@ from mqproto.simulator.fuzz.tactics.packets import (
     message_of,
     proposal,
 )
-from mqproto.wire import NULL_GUID, Guid, SessionHeader, encode_packet, session_ack, with_session_header
+from mqproto.wire import NULL_GUID, Guid, SessionAck, SessionHeader, encode_packet, with_session_header
 from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
@@ -153,7 +153,9 @@ class Talk:
 
     def acknowledge(self, connection: int = 0, **changes: int) -> None:
         """A SessionAck with the right counts, or with others."""
-        self.say(encode_packet(session_ack(self.header(connection, **changes))), "SessionAck", connection)
+        self.say(
+            encode_packet(SessionAck(session=self.header(connection, **changes))), "SessionAck", connection
+        )
 
     def header(self, connection: int = 0, **changes: int) -> SessionHeader:
         """A SessionHeader with the counts of a connection."""

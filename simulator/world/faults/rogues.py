@@ -24,10 +24,10 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     Guid,
     MessageClass,
+    SessionAck,
     SessionHeader,
     UserMessage,
     encode_packet,
-    session_ack,
 )
 from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, is_recoverable
@@ -241,7 +241,7 @@ class Sparing:
         )
         if flags & flags + 1:
             self._world.ledger.tally["sparse acknowledgment"] += 1
-        data.send(session_ack(header))
+        data.send(SessionAck(session=header))
         data.last_message_index = -1
 
     def _acknowledge_twice(

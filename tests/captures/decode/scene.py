@@ -14,21 +14,21 @@ from mqproto.captures.decode import Analyst, Finding, Names, Severity, Sight
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import (
+    ConnectionParameters,
     FinalAckBody,
     Guid,
     MessageClass,
     OrderAckBody,
     Packet,
+    SessionAck,
     SessionHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     encode_packet,
     establish_connection,
     final_ack,
     order_ack,
-    session_ack,
     user_message,
     with_hop_counted,
     with_session_header,
@@ -180,7 +180,7 @@ class Wire:
 
     def open(self, window: int = 64) -> None:
         ask = establish_connection(client=guid(self.client), server=guid(self.server), time_stamp_ms=0)
-        offer = connection_parameters(
+        offer = ConnectionParameters(
             recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=window
         )
         for packet in (ask, offer):
@@ -239,7 +239,7 @@ class Wire:
 
     def ack(self, sender: str, **changes: Any) -> SeenPacket:
         """A SessionAck of all that `sender` has received, or of something else."""
-        return self.put(sender, session_ack(self.header(sender, **changes)))
+        return self.put(sender, SessionAck(session=self.header(sender, **changes)))
 
 
 def passed_on(message: bytes, hops: int = 1) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mqproto.captures.decode import Follower, Ladder, Names
-from mqproto.wire import Ping, encode_ping
+from mqproto.wire import Ping, ping_packet
 from tests.captures.decode.scene import (
     MILLISECOND,
     Scene,
@@ -55,7 +55,7 @@ def pinged(scene: Scene) -> Scene:
     """With a Ping at its end."""
     wire = scene.wire("a", "c", opened=False)
     wire.number = -1
-    wire.put("a", encode_ping(Ping(cookie=7, qm_guid=guid("a"))))
+    wire.put("a", ping_packet.encode(Ping(cookie=7, qm_guid=guid("a"))))
     return scene
 
 

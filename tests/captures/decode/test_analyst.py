@@ -14,7 +14,7 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.testing.packets import nearly_valid_packets, packets, pings
-from mqproto.wire import encode_packet, encode_ping
+from mqproto.wire import encode_packet, ping_packet
 from tests.captures.decode.lossy import lossy
 from tests.captures.decode.scene import (
     BEGAN_NS,
@@ -167,7 +167,7 @@ def test_of_each_sample_that_is_found_which_it_was_made_to_show(sample: str) -> 
 
 @given(pings())
 def test_pings_are_shown_between_the_names_of_their_hosts(ping: object) -> None:
-    datagram = encode_ping(ping)  # type: ignore[arg-type]
+    datagram = ping_packet.encode(ping)  # type: ignore[arg-type]
     seen = SeenPacket(
         datagram,
         source=Endpoint("10.0.0.1", 40_000),

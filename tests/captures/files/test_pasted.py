@@ -15,7 +15,7 @@ from hypothesis import example, given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
-from mqproto.wire import encode_packet, encode_ping
+from mqproto.wire import encode_packet, ping_packet
 from tests.examples import a_ping, a_user_message
 
 BACKSLASH: Final = chr(92)
@@ -130,7 +130,7 @@ def test_every_form_is_read_as_its_bytes(form: str, data: bytes) -> None:
 
 @given(st.binary(min_size=20, max_size=80))
 def test_base64_is_read_where_it_begins_a_packet(more: bytes) -> None:
-    for data in (PACKET + more, encode_ping(a_ping()) + more):
+    for data in (PACKET + more, ping_packet.encode(a_ping()) + more):
         assert read_pasted(base64.encodebytes(data), "here") == data
         assert read_pasted(base64.urlsafe_b64encode(data).rstrip(b"="), "here") == data
     with pytest.raises(UsageError, match="says no bytes"):

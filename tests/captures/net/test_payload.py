@@ -8,11 +8,11 @@ from hypothesis import given, strategies as st
 from mqproto.captures.net.payload import payload_in
 from mqproto.captures.net.tcp import Endpoint, Segment, encode_frame
 from mqproto.captures.net.udp import encode_datagram
-from mqproto.wire import encode_packet, encode_ping
+from mqproto.wire import encode_packet, ping_packet
 from tests.examples import a_ping, a_user_message
 
 HERE, THERE = Endpoint("10.0.0.1", 49_152), Endpoint("10.0.0.2", 1801)
-PACKET, PING = encode_packet(a_user_message()), encode_ping(a_ping())
+PACKET, PING = encode_packet(a_user_message()), ping_packet.encode(a_ping())
 
 
 def in_tcp(payload: bytes) -> bytes:

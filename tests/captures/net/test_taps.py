@@ -14,7 +14,7 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.spoil import bonded, lost
 from mqproto.captures.spoil.frames import shortened
-from mqproto.wire import connection_parameters, encode_packet
+from mqproto.wire import ConnectionParameters, encode_packet
 from tests.captures.frames import decode_frame
 from tests.captures.pipeline.samples import FRAMES
 
@@ -22,7 +22,7 @@ CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
 EAST, WEST = Interface(0, name="east"), Interface(1, name="west")
 PACKET = encode_packet(
-    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
 )
 
 

@@ -12,7 +12,7 @@ from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
 from mqproto.captures.spoil import shortened
-from mqproto.wire import connection_parameters, encode_packet
+from mqproto.wire import ConnectionParameters, encode_packet
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered
 
@@ -22,7 +22,7 @@ SERVER: Final = Endpoint("127.0.0.2", 1801)
 ELSEWHERE: Final = Endpoint("127.0.0.2", 8080)
 PLACES: Final = [Interface(number, name=name) for number, name in enumerate(("here", "there"))]
 SMALL: Final = encode_packet(
-    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
 )
 
 

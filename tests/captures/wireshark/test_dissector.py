@@ -25,10 +25,9 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     decode_packet,
-    decode_ping,
     encode_packet,
-    encode_ping,
     guid_text,
+    ping_packet,
 )
 from mqproto.wire.layouts.user import NO_QUEUE, PUBLIC
 from tests.captures.decode.security.protections import EXAMPLES
@@ -127,7 +126,7 @@ def test_reading_goes_on_at_the_next_segment_that_begins_with_a_packet(tmp_path:
 @pytest.mark.parametrize("snapshot_bytes", [58, 69, 70, 96, 200])
 def test_frames_that_were_cut_short_are_no_trouble(tmp_path: Path, snapshot_bytes: int) -> None:
     talks = [conversation(number, data, segment_bytes=300) for number, data in enumerate(EVERY_PACKET)]
-    talks.append([encode_datagram(Endpoint("127.0.0.1", 4_000), PING, encode_ping(a_ping()))])
+    talks.append([encode_datagram(Endpoint("127.0.0.1", 4_000), PING, ping_packet.encode(a_ping()))])
     capture = write_capture(tmp_path / "short.pcapng", talks, snapshot_bytes=snapshot_bytes)
     seen = dissected(capture, tmp_path)
     assert [each.findings for each in seen if each.fault_count] == []
@@ -156,7 +155,7 @@ PING = Endpoint("127.0.0.2", 3_527)
 
 def ping_fault(data: bytes) -> list[str]:
     try:
-        decode_ping(data)
+        ping_packet.decode(data)
     except WireFormatError as fault:
         return [str(fault)]
     return []
@@ -164,7 +163,7 @@ def ping_fault(data: bytes) -> list[str]:
 
 @pytest.mark.spec("[MS-MQQB] 2.2.7")
 def test_pings_are_read_and_judged(tmp_path: Path) -> None:
-    valid = [encode_ping(ping) for ping in drawn(pings(), 50)]
+    valid = [ping_packet.encode(ping) for ping in drawn(pings(), 50)]
     sent = valid + [data for data in drawn(st.sampled_from(valid).flatmap(mutated), 100) if data]
     source = Endpoint("127.0.0.1", 40_000)
     frames = [encode_datagram(source, PING, data) for data in sent]
@@ -174,7 +173,7 @@ def test_pings_are_read_and_judged(tmp_path: Path) -> None:
         assert packet.findings[:1] == ping_fault(data), data.hex()
         assert packet.text.endswith("not valid") is bool(packet.fault_count)
         assert bytes.fromhex("".join(raw for *_, raw, _ in packet.fields)) == data
-    for packet, ping in zip(seen, map(decode_ping, valid), strict=False):
+    for packet, ping in zip(seen, map(ping_packet.decode, valid), strict=False):
         said = {name: shown for name, _, _, _, shown in packet.fields}
         assert int(said["msmq.ping.flags"], 0) == ping.flags
         assert int(said["msmq.ping.cookie"]) == ping.cookie

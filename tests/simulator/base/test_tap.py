@@ -26,7 +26,7 @@ from mqproto.simulator.base.tap import Tap
 from mqproto.simulator.faults.supervisor import capture_of, supervised
 from mqproto.simulator.node.node import run_node
 from mqproto.simulator.topology import load
-from mqproto.wire import Ping, UserMessage, encode_ping
+from mqproto.wire import Ping, UserMessage, ping_packet
 from tests.examples import a_ping
 from tests.programs import needs
 from tests.simulator.running import Log, running
@@ -225,7 +225,9 @@ def test_what_cannot_have_happened_any_more_is_left_out(tmp_path: Path) -> None:
 def test_pings_are_read_back_from_a_recording(tmp_path: Path) -> None:
     file = GrowingFile(tmp_path / "pings.pcapng")
     recorder = Recorder(file, interface="sender")
-    recorder.datagram(Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 3_527), encode_ping(a_ping()))
+    recorder.datagram(
+        Endpoint("127.0.0.1", 40_001), Endpoint("127.0.0.2", 3_527), ping_packet.encode(a_ping())
+    )
     recorder.close()
     [packet] = read_packets(tmp_path / "pings.pcapng")
     assert isinstance(packet.packet, Ping)

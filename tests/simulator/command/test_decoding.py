@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
-from mqproto.wire import encode_packet, encode_ping
+from mqproto.wire import encode_packet, ping_packet
 from tests.captures.files.test_pasted import hexdump_c, xxd
 from tests.captures.net.test_payload import in_tcp
 from tests.examples import a_ping, a_user_message, an_establish_connection
@@ -16,7 +16,7 @@ from tests.wire.layouts.test_srmp import headers, over_http
 
 HELLO = encode_packet(an_establish_connection())
 MESSAGE = encode_packet(a_user_message(body=b"three pieces"))
-PING = encode_ping(a_ping())
+PING = ping_packet.encode(a_ping())
 STREAM = HELLO + PING + MESSAGE
 
 

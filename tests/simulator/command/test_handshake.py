@@ -12,21 +12,21 @@ from mqproto.session.data import Admit, admit_all
 from mqproto.simulator.command.handshake import SHOWN_BYTES, Finding, Handshake, Outcome, shown
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     EstablishConnection,
     Guid,
-    connection_parameters,
+    SessionAck,
     decode_packet,
     encode_packet,
     establish_connection,
     guid_text,
-    session_ack,
 )
 from mqproto.wire.layouts.session import SessionHeader
 from tests.sessions import NOW, US
 
 CLIENT = Guid(b"whoever is asking"[:16])
 PARAMETERS = encode_packet(
-    connection_parameters(recoverable_ack_timeout_ms=700, ack_timeout_ms=30_000, window_size=9)
+    ConnectionParameters(recoverable_ack_timeout_ms=700, ack_timeout_ms=30_000, window_size=9)
 )
 
 
@@ -133,7 +133,7 @@ def test_any_bytes_are_judged_and_little_is_kept_of_them(chunks: list[bytes]) ->
         (an_answer()[:8] + b"\0\0\x01\0" + bytes(4), Outcome.INVALID, "packet_size"),
         (an_answer(client=US), Outcome.INVALID, f"it answers queue manager {guid_text(US)}"),
         (PARAMETERS, Outcome.INVALID, "ConnectionParameters is not what comes here"),
-        (encode_packet(session_ack(SessionHeader())), Outcome.INVALID, "SessionAck is not"),
+        (encode_packet(SessionAck(session=SessionHeader())), Outcome.INVALID, "SessionAck is not"),
         (b"", Outcome.CLOSED, "closes"),
     ],
 )

@@ -27,10 +27,10 @@ from mqproto.simulator.topology import Topology, parse
 from mqproto.simulator.topology.views import as_toml
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     Guid,
     MessageClass,
     UserMessage,
-    connection_parameters,
     encode_packet,
     establish_connection,
     guid_text,
@@ -87,7 +87,7 @@ async def a_peer(
     """An open session with a node, from an address and in a name."""
     stream = await trio.open_tcp_stream(*topology.nodes[at].address, local_address=host)
     async with stream:
-        parameters = connection_parameters(
+        parameters = ConnectionParameters(
             recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
         )
         request = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)

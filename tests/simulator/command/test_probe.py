@@ -20,7 +20,7 @@ from mqproto.simulator.command.handshake import Outcome
 from mqproto.simulator.command.probe import Report, as_json, as_lines, probe, target
 from mqproto.simulator.topology import TopologyError, load
 from mqproto.simulator.topology.ports import reserved_address
-from mqproto.wire import Ping, decode_ping, encode_packet, encode_ping, establish_connection, guid_text
+from mqproto.wire import Ping, encode_packet, establish_connection, guid_text, ping_packet
 from tests.simulator.node.test_pings import a_chain
 from tests.simulator.running import running
 
@@ -54,7 +54,7 @@ async def answering(answers: Callable[[Ping], list[bytes]]) -> AsyncIterator[int
 
         async def answer() -> None:
             datagram, address = await bound.recvfrom(100)
-            for response in answers(decode_ping(datagram)):
+            for response in answers(ping_packet.decode(datagram)):
                 await bound.sendto(response, address)
 
         async with trio.open_nursery() as nursery:
@@ -230,8 +230,8 @@ def forged(cookie: int) -> list[bytes]:
     return [
         b"",
         b"x" * 24,
-        encode_ping(Ping(cookie=cookie + 1 & 0xFFFFFFFF)),
-        encode_ping(Ping(cookie=cookie))[:-1],
+        ping_packet.encode(Ping(cookie=cookie + 1 & 0xFFFFFFFF)),
+        ping_packet.encode(Ping(cookie=cookie))[:-1],
     ]
 
 
@@ -241,9 +241,9 @@ def forged(cookie: int) -> list[bytes]:
         (lambda _: [], Outcome.SILENT, "no answer within 0.2 s"),
         (lambda ping: forged(ping.cookie)[2:3], Outcome.INVALID, "its cookie is another"),
         (lambda ping: [b"GARBAGE!" * 3], Outcome.FOREIGN, "no Ping: 47 41 52 42"),
-        (lambda ping: [b"\0\0HW" + encode_ping(ping)[4:]], Outcome.FOREIGN, "no Ping: 00 00 48 57"),
+        (lambda ping: [b"\0\0HW" + ping_packet.encode(ping)[4:]], Outcome.FOREIGN, "no Ping: 00 00 48 57"),
         (lambda ping: forged(ping.cookie) * 30, Outcome.FOREIGN, "no Ping"),
-        (lambda ping: [*forged(ping.cookie), encode_ping(ping)], Outcome.ACCEPTED, "would accept"),
+        (lambda ping: [*forged(ping.cookie), ping_packet.encode(ping)], Outcome.ACCEPTED, "would accept"),
     ],
 )
 async def test_only_the_answer_to_our_ping_counts(

@@ -14,11 +14,11 @@ from mqproto.simulator.faults.proof import Received, Sent, compare, delays_ms, e
 from mqproto.wire import (
     Guid,
     OrderAckBody,
+    SessionAck,
     SessionHeader,
     UserMessage,
     encode_packet,
     order_ack,
-    session_ack,
     user_message,
     with_hop_counted,
     with_session_header,
@@ -180,7 +180,7 @@ def test_acknowledgments_are_counted_where_they_arrive(tmp_path: Path) -> None:
     packet = encode_packet(ack)
     path = capture(
         tmp_path / "x",
-        ("127.0.0.3", "127.0.0.2", [packet, encode_packet(session_ack(SessionHeader()))]),
+        ("127.0.0.3", "127.0.0.2", [packet, encode_packet(SessionAck(session=SessionHeader()))]),
         ("127.0.0.2", "127.0.0.1", [with_hop_counted(packet)]),
     )
     count = examine(path, MANAGERS)

@@ -17,8 +17,8 @@ from mqproto.wire import (
     UserMessage,
     decode_packet,
     encode_packet,
-    encode_ping,
     inspect_packet,
+    ping_packet,
     reference,
 )
 from mqproto.wire.layouts.keyblobs import simple_blob
@@ -37,7 +37,7 @@ def number(data: bytes, name: str) -> int:
     return value
 
 
-@pytest.mark.parametrize("packet", [*EVERY_PACKET, encode_ping(a_ping())], ids=len)
+@pytest.mark.parametrize("packet", [*EVERY_PACKET, ping_packet.encode(a_ping())], ids=len)
 def test_mutants_are_changed_and_come_in_the_same_order_every_time(packet: bytes) -> None:
     found = list(mutants(packet))
     assert found == list(mutants(packet))
@@ -144,7 +144,7 @@ def test_repairing_mends_a_packet_size_that_lies(packet: bytes) -> None:
 
 
 def test_a_ping_has_no_packet_size_to_repair() -> None:
-    names = [mutant.name for mutant in mutants(encode_ping(a_ping()))]
+    names = [mutant.name for mutant in mutants(ping_packet.encode(a_ping()))]
     assert "signature = 0x5549" in names
     assert not any("repaired" in name for name in names)
 

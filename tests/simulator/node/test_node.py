@@ -35,7 +35,6 @@ from mqproto.wire import (
     EstablishConnection,
     Guid,
     PacketBuffer,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -49,7 +48,7 @@ STRANGER = Guid(b"a stranger's guid"[:16])
 
 def shake_hands(client: Guid = STRANGER) -> bytes:
     """What opens a session in the name of a queue manager."""
-    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    parameters = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
     request = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)
     return encode_packet(request) + encode_packet(parameters)
 

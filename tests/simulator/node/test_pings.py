@@ -17,7 +17,7 @@ from mqproto.simulator.client import connect
 from mqproto.simulator.node.node import run_node
 from mqproto.simulator.node.pings import PAUSE_S, ROUND, ROUND_OF_STRANGERS
 from mqproto.simulator.topology import Topology, load
-from mqproto.wire import Guid, Ping, decode_ping, encode_ping
+from mqproto.wire import Guid, Ping, ping_packet
 from tests.simulator.running import DESTINATION, Log, running
 
 STRANGER = Guid(b"a stranger's guid"[:16])
@@ -37,7 +37,7 @@ def a_chain(*asking: str, silent: Collection[str] = ()) -> Topology:
 
 
 def a_request(cookie: int, *, manager: Guid = STRANGER) -> bytes:
-    return encode_ping(Ping(cookie=cookie, qm_guid=manager))
+    return ping_packet.encode(Ping(cookie=cookie, qm_guid=manager))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def stranger() -> Iterator[socket.socket]:
 async def hear(stranger: socket.socket) -> Ping:
     """The next response."""
     await trio.lowlevel.wait_readable(stranger)
-    return decode_ping(stranger.recv(100))
+    return ping_packet.decode(stranger.recv(100))
 
 
 @pytest.mark.parametrize("asking", [("sender", "intermediate", "destination"), ("sender",), ()])

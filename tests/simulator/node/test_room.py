@@ -20,8 +20,8 @@ from mqproto.turn.effects import Writes
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     NULL_GUID,
+    ConnectionParameters,
     Guid,
-    connection_parameters,
     encode_packet,
     establish_connection,
 )
@@ -154,7 +154,7 @@ async def test_large_packets_that_end_at_the_same_moment_are_not_told_that_the_d
         for name in ("sender-1", "sender-2", "sender-3"):
             client = topology.nodes[name].guid
             shake = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)
-            parameters = connection_parameters(
+            parameters = ConnectionParameters(
                 recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
             )
 

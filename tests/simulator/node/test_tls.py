@@ -39,11 +39,11 @@ from mqproto.simulator.topology import Action, Tls, Topology, load
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.turn.effects import Note
 from mqproto.wire import (
+    ConnectionParameters,
     Guid,
     PacketBuffer,
     TxSequenceId,
     UserMessage,
-    connection_parameters,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -897,7 +897,7 @@ async def test_the_plain_port_gives_a_neighbour_with_tls_nothing_and_what_is_sai
             answer = await asked(plain, sender.guid, destination.guid)
             assert answer is not None
             assert not answer.refused
-            parameters = connection_parameters(
+            parameters = ConnectionParameters(
                 recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
             )
             await plain.send_all(encode_packet(parameters) + encode_packet(forged))

@@ -21,11 +21,11 @@ from mqproto.simulator.replay.report import Report
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.views import seen_by
 from mqproto.wire import (
+    ConnectionParameters,
     EstablishConnection,
     Packet,
     PacketBuffer,
     UserMessage,
-    connection_parameters,
     decode_packet,
     encode_packet,
 )
@@ -245,7 +245,7 @@ class Peer:
             packet.server_guid = DESTINATION
             await stream.send_all(encode_packet(packet))
         elif not isinstance(packet, UserMessage):
-            parameters = connection_parameters(
+            parameters = ConnectionParameters(
                 recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=4
             )
             await stream.send_all(encode_packet(parameters))

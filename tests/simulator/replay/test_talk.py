@@ -17,11 +17,11 @@ from mqproto.wire import (
     EstablishConnection,
     MessageClass,
     PacketBuffer,
+    SessionAck,
     SessionHeader,
     UserMessage,
     decode_packet,
     encode_packet,
-    session_ack,
 )
 from tests.conversations import (
     DESTINATION,
@@ -140,7 +140,7 @@ async def test_a_session_acknowledgment_of_more_than_was_sent_is_found(
 async def test_a_wrong_count_of_messages_is_found(tmp_path: Path, idle_clock: MockClock) -> None:
     async def miscount(peer: Peer, stream: trio.SocketStream) -> None:
         header = SessionHeader(ack_sequence_number=len(peer.messages), user_msg_sequence_number=3)
-        await stream.send_all(encode_packet(session_ack(header)))
+        await stream.send_all(encode_packet(SessionAck(session=header)))
 
     async with listening(Peer(miscount)) as address:
         report = await played(write(tmp_path / "c", answered([1])), address)

@@ -8,12 +8,11 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import pings
 from mqproto.wire import (
+    ConnectionParameters,
     Ping,
-    connection_parameters,
-    decode_ping,
     encode_packet,
-    encode_ping,
     establish_connection,
+    ping_packet,
 )
 from tests.examples import (
     DESTINATION,
@@ -53,30 +52,35 @@ def test_internal_packets_have_the_sizes_of_the_specification() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 2.2.2.1")
 def test_timeouts_outside_the_limits_are_not_proposed() -> None:
-    packet = connection_parameters(recoverable_ack_timeout_ms=499, ack_timeout_ms=20_000, window_size=64)
+    packet = ConnectionParameters(recoverable_ack_timeout_ms=499, ack_timeout_ms=20_000, window_size=64)
     with pytest.raises(UsageError, match="500 to 120000 ms"):
         encode_packet(packet)
 
 
 @given(pings())
 def test_a_ping_survives_the_wire(ping: Ping) -> None:
-    assert decode_ping(encode_ping(ping)) == ping
+    assert ping_packet.decode(ping_packet.encode(ping)) == ping
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.7")
 @pytest.mark.parametrize(
     "datagram",
-    [b"", encode_ping(a_ping())[:-1], encode_ping(a_ping()) + b"\0", b"\0\0HW" + encode_ping(a_ping())[4:]],
+    [
+        b"",
+        ping_packet.encode(a_ping())[:-1],
+        ping_packet.encode(a_ping()) + b"\0",
+        b"\0\0HW" + ping_packet.encode(a_ping())[4:],
+    ],
 )
 def test_a_datagram_that_is_no_ping_is_refused(datagram: bytes) -> None:
     with pytest.raises(WireFormatError):
-        decode_ping(datagram)
+        ping_packet.decode(datagram)
 
 
 @given(st.binary(max_size=30))
 def test_any_datagram_is_a_ping_or_is_refused(datagram: bytes) -> None:
     try:
-        ping = decode_ping(datagram)
+        ping = ping_packet.decode(datagram)
     except WireFormatError:
         return
-    assert encode_ping(ping) == datagram
+    assert ping_packet.encode(ping) == datagram

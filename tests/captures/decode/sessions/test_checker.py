@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from mqproto.base.errors import WireFormatError
 from mqproto.captures.decode import Acknowledged, Finding, Kind
 from mqproto.captures.packets import PacketReader, SeenPacket
-from mqproto.wire import Guid, connection_parameters, encode_packet, establish_connection
+from mqproto.wire import ConnectionParameters, Guid, encode_packet, establish_connection
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions, spoilt_frames
 from tests.captures.decode.scene import Scene, Wire, express, guid, transactional
 
@@ -364,7 +364,7 @@ def test_an_acceptor_answers_with_the_timeouts_that_were_proposed_and_a_window_o
     scene.wire("a", "c")
     del scene.packets[-1]
     saving_ms, ack_ms = timeouts_ms
-    answer = connection_parameters(recoverable_ack_timeout_ms=saving_ms, ack_timeout_ms=ack_ms, window_size=9)
+    answer = ConnectionParameters(recoverable_ack_timeout_ms=saving_ms, ack_timeout_ms=ack_ms, window_size=9)
     answered = Wire(scene, 0, "a", "c").put("c", answer)
     proposal = scene.packets[-2]
     found = [(each.code, each.others) for each in scene.findings()]
@@ -401,7 +401,7 @@ def test_parameters_that_refuse_are_a_note_and_what_comes_then_is_out_of_turn(pl
     scene = Scene()
     wire = scene.wire("a", "c")
     del scene.packets[place:]
-    refusal = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=9)
+    refusal = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=9)
     refusal.internal.refused = True
     wire.put("a" if who == "initiator" else "c", refusal)
     [note] = scene.findings()

@@ -5,7 +5,7 @@ import pytest
 from mqproto.captures.decode import Acknowledged, LineWriter, Names
 from mqproto.captures.decode.views.line import DAY_NS
 from mqproto.captures.packets import SeenPacket
-from mqproto.wire import SessionHeader, session_ack
+from mqproto.wire import SessionAck, SessionHeader
 from tests.captures.decode.scene import Scene, names, transactional
 from tests.captures.decode.story import KNOWN, ladder, pinged, story
 
@@ -98,8 +98,8 @@ def test_what_is_out_of_the_ordinary_is_said() -> None:
     wire.send("a", transactional(5, previous=2, label="\x1b[2J" + "long " * 9))
     wire.put(
         "c",
-        session_ack(
-            SessionHeader(
+        SessionAck(
+            session=SessionHeader(
                 ack_sequence_number=1,
                 recoverable_msg_ack_seq_number=1,
                 recoverable_msg_ack_flags=0b101,

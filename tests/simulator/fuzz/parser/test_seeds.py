@@ -11,7 +11,7 @@ import pytest
 from mqproto.base.errors import UsageError
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, generated
 from mqproto.simulator.fuzz.roles import ROLES
-from mqproto.wire import UserMessage, decode_packet, decode_ping, inspect_packet
+from mqproto.wire import UserMessage, decode_packet, inspect_packet, ping_packet
 
 OTHERWISE = {("[MS-MQQB] 2.2.7", name) for name in ("flags", "signature", "cookie", "qm_guid")}
 """Fields of the Ping, which is no packet of a session."""
@@ -25,7 +25,7 @@ def test_examples_are_valid_and_have_every_field_that_there_is() -> None:
     empty = {"trailing", "base", "user", "internal"}
     missing = {name for name in ROLES if name[1] not in empty} - seen - OTHERWISE
     assert {name for _, name in missing if "padding" not in name and not is_header(name)} == set()
-    assert decode_ping(a_ping())
+    assert ping_packet.decode(a_ping())
 
 
 def is_header(name: str) -> bool:

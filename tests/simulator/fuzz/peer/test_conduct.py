@@ -15,20 +15,20 @@ from mqproto.simulator.fuzz.peer.draw import draw_case
 from mqproto.simulator.fuzz.tactics.talk import Target
 from mqproto.wire import (
     NULL_GUID,
+    ConnectionParameters,
     Guid,
     Packet,
+    SessionAck,
     SessionHeader,
-    connection_parameters,
     encode_packet,
     establish_connection,
-    session_ack,
 )
 from mqproto.wire.layouts.internal import InternalHeader
 from tests.examples import DESTINATION, SENDER, a_guid, a_user_message
 
 REQUEST = establish_connection(client=SENDER, server=NULL_GUID, time_stamp_ms=7)
 ANSWER = establish_connection(client=SENDER, server=DESTINATION, time_stamp_ms=7)
-PARAMETERS = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+PARAMETERS = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
 RECOVERABLE = a_user_message(recoverable=True)
 
 
@@ -44,7 +44,7 @@ OPENED = (("we", REQUEST), ("it", ANSWER), ("we", PARAMETERS), ("it", PARAMETERS
 
 
 def ack(**changes: int) -> Packet:
-    return session_ack(SessionHeader(**changes))
+    return SessionAck(session=SessionHeader(**changes))
 
 
 def owed(judge: Conduct) -> str:
@@ -180,7 +180,7 @@ def test_the_messages_of_the_peer_are_counted_as_it_counts_them() -> None:
     header = SessionHeader(user_msg_sequence_number=1, recoverable_msg_seq_number=1)
     message = a_user_message(recoverable=True)
     message.session, message.base.session_header = header, True
-    judge = conduct(*OPENED, ("it", message), ("it", session_ack(header)))
+    judge = conduct(*OPENED, ("it", message), ("it", SessionAck(session=header)))
     assert rule(judge) == ""
     judge.heard(encode_packet(ack()))
     assert "counts its messages wrongly" in rule(judge)

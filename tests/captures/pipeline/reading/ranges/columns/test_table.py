@@ -20,7 +20,7 @@ from mqproto.captures.pipeline.reading.ranges.columns import (
 )
 from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST
 from mqproto.testing import nearly_valid_packets, packets, pings
-from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping
+from mqproto.wire import Packet, decode_packet, encode_packet, ping_packet
 from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
 from tests.examples import EVERY_PACKET, a_user_message
 from tests.frames import SESSION_FRAMES
@@ -110,7 +110,7 @@ def test_rows_come_in_the_order_in_which_packets_are_given(data: list[bytes], rn
     assert rows == [decoded(data[place]) for place in order]
 
 
-@given(st.lists(pings().map(encode_ping) | st.binary(max_size=30), max_size=5))
+@given(st.lists(pings().map(ping_packet.encode) | st.binary(max_size=30), max_size=5))
 def test_a_ping_is_what_the_decoder_says(data: list[bytes]) -> None:
     rows = ping_columns(*laid_out(data)).to_pylist()
     assert rows == [decoded(ping, connection=-1) for ping in data]
