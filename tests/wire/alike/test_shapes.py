@@ -12,6 +12,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.testing import mutated, packets, user_messages
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
+    BaseHeader,
     Packet,
     SessionHeader,
     UserMessage,
@@ -152,7 +153,9 @@ def test_all_that_is_said_of_a_run_is_so_of_each_of_its_messages(
         except WireFormatError:
             continue
         for run in runs:
-            assert isinstance(run, Run)
+            if isinstance(run, bytes):
+                assert run[2] & BaseHeader.internal.mask, "a bit that was changed may be IN"
+                continue
             for each in run.packets:
                 says_the_same(run, each)
 
