@@ -16,7 +16,6 @@ HEADERS: Final = ("transaction", "properties", "trailing")
 def codec() -> str:
     """The source of the functions that mqproto needs, as yet unformatted."""
     from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
-    from mqproto.wire.layouts.keyblobs import public_key_blob, simple_blob
     from mqproto.wire.layouts.session import session_header
     from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
     from mqproto.wire.schema.generator.module import module
@@ -25,7 +24,7 @@ def codec() -> str:
 
     records: list[Any] = [
         *(user_message_packet, session_header, *INTERNAL_PACKETS.values()),
-        *(order_ack_body, final_ack_body, public_key_blob, simple_blob),
+        *(order_ack_body, final_ack_body),
     ]
     return module(
         [

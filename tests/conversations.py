@@ -12,10 +12,12 @@ from mqproto.captures.packets import SeenPacket, read_packets
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.wire import (
     ConnectionParameters,
+    FinalAck,
     FinalAckBody,
     Guid,
     MessageClass,
     MessageIdentifier,
+    OrderAck,
     OrderAckBody,
     Packet,
     SessionAck,
@@ -25,9 +27,7 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
     establish_connection,
-    final_ack,
     message_identifier,
-    order_ack,
     user_message,
 )
 
@@ -76,14 +76,14 @@ def an_order_ack(
     number: int, *, sequence: TxSequenceId = SEQUENCE, source: Guid = DESTINATION, to: Guid = SENDER
 ) -> UserMessage:
     """The destination `source` has everything up to this number."""
-    return order_ack(
+    return OrderAck(
         source=source,
         destination_manager=to,
         destination=ORDER_QUEUE,
         message_id=1_000 + number,
         sent_time_s=SENT_S,
         body=OrderAckBody(sequence, number, max(0, number - 1)),
-    )
+    ).message()
 
 
 def a_final_ack(
@@ -94,7 +94,7 @@ def a_final_ack(
     to: Guid = SENDER,
 ) -> UserMessage:
     """What became of the message with this number at the destination `source`."""
-    return final_ack(
+    return FinalAck(
         source=source,
         destination_manager=to,
         destination=ORDER_QUEUE,
@@ -102,7 +102,7 @@ def a_final_ack(
         sent_time_s=SENT_S,
         message_class=message_class,
         body=FinalAckBody(SEQUENCE, number, number - 1, to, 100 + number),
-    )
+    ).message()
 
 
 def an_administration_ack(number: int, message_class: int) -> UserMessage:

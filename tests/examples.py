@@ -10,6 +10,7 @@ from mqproto.wire import (
     ConnectionParameters,
     DebugHeader,
     EstablishConnection,
+    FinalAck,
     FinalAckBody,
     FormatNameList,
     Guid,
@@ -18,6 +19,7 @@ from mqproto.wire import (
     MqfFormatNameElement,
     MqfSignatureHeader,
     MultiQueueFormatHeader,
+    OrderAck,
     OrderAckBody,
     Ping,
     PrivateQueueFormatName,
@@ -30,10 +32,8 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
     establish_connection,
-    final_ack,
     guid_from_text,
     inspect_packet,
-    order_ack,
     user_message,
 )
 
@@ -153,7 +153,7 @@ def a_session_ack(**changes: Any) -> SessionAck:
 
 
 def an_order_ack(**changes: Any) -> UserMessage:
-    """The changes are arguments of `order_ack`."""
+    """The changes are arguments of `OrderAck`."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -162,11 +162,11 @@ def an_order_ack(**changes: Any) -> UserMessage:
         "sent_time_s": SENT_S,
         "body": OrderAckBody(a_sequence_id(), tx_sequence_number=2, tx_previous_sequence_number=1),
     }
-    return order_ack(**arguments | changes)
+    return OrderAck(**arguments | changes).message()
 
 
 def a_final_ack(**changes: Any) -> UserMessage:
-    """The changes are arguments of `final_ack`."""
+    """The changes are arguments of `FinalAck`."""
     arguments: dict[str, Any] = {
         "source": DESTINATION,
         "destination_manager": SENDER,
@@ -176,7 +176,7 @@ def a_final_ack(**changes: Any) -> UserMessage:
         "message_class": MessageClass.ACK_RECEIVE,
         "body": FinalAckBody(a_sequence_id(), 2, 1, SENDER, 5),
     }
-    return final_ack(**arguments | changes)
+    return FinalAck(**arguments | changes).message()
 
 
 def a_ping(**changes: Any) -> Ping:

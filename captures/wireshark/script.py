@@ -118,7 +118,7 @@ def dissector() -> str:
         NotImplementedError: a layout of mqproto/wire has something that captures/wireshark does not know.
     """
     translator = Translator()
-    records = (user_message_packet, srmp_message_packet, *INTERNAL_PACKETS.values())
+    records: list[Record[Any]] = [user_message_packet, srmp_message_packet, *INTERNAL_PACKETS.values()]
     messages = [translator.record(record) for record in records]
     session = translator.record(session_header)
     ping = translator.record(ping_packet)

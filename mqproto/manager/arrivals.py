@@ -25,7 +25,7 @@ from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.queues.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.routing import Routes
 from mqproto.session import Remote
-from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
+from mqproto.transfer.acknowledgments import make_order_ack
 from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
     IncomingSequence,
@@ -51,6 +51,7 @@ from mqproto.wire import (
     passed_on,
     without_session_header,
 )
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.alike.shapes import Facts, Run, run_of
 from mqproto.wire.glance import (
     RECOVERABLE,

@@ -10,7 +10,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
-from mqproto.transfer.readings import may_be_ours, meant_by, number_in
+from mqproto.transfer.readings import may_be_ours, meant_by
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.transfer.succession import LAST_ORDINAL, Succession
@@ -194,7 +194,7 @@ class Confirmations:
 
         One that says nothing new may tell that its sender has lost what it had, as if it named each of its sequences.
         """
-        theirs, number = self._outbound.towards_source(source, remote), number_in(body)
+        theirs, number = self._outbound.towards_source(source, remote), body.number or 0
         meant = meant_by(number, theirs)
         if meant is not None:
             self._arrived_in_doubt(meant.identifier, meant.first_proven(number), number)

@@ -29,7 +29,7 @@ from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
-from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAck, end_of
+from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAckRule, end_of
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.doubts import Doubts
@@ -114,8 +114,8 @@ class Outcomes:
             self.expired_count += message_class in EXPIRED
             if wants_administration(message, message_class):
                 self._acknowledge(ending, message, now)
-            if consequence.final_ack is FinalAck.ALWAYS or (
-                consequence.final_ack is FinalAck.IF_ASKED and asks_final_ack(message)
+            if consequence.final_ack is FinalAckRule.ALWAYS or (
+                consequence.final_ack is FinalAckRule.IF_ASKED and asks_final_ack(message)
             ):
                 self._send_final_ack(ending, message, now)
         if message_class == MessageClass.ACK_RECEIVE:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
 
 from mqproto.base.errors import UsageError, WireFormatError
-from mqproto.wire import PublicKeyBlob, decode_public_key_blob, encode_key_blob
+from mqproto.wire import PublicKeyBlob, public_key_blob
 from mqproto.wire.layouts.keyblobs import (
     MAXIMUM_BITS,
     MINIMUM_BITS,
@@ -72,7 +72,7 @@ class PublicKey:
         """
         if begins_key_blob(data):
             try:
-                return cls.from_blob(decode_public_key_blob(data))
+                return cls.from_blob(public_key_blob.decode(data))
             except WireFormatError as error:
                 raise UsageError(f"no PUBLICKEYBLOB: {error}") from None
         for load in _LOADS:
@@ -105,7 +105,7 @@ class PublicKey:
     @property
     def fingerprint(self) -> str:
         """The first half of the SHA-256 of its PUBLICKEYBLOB for key exchange, to compare over the telephone."""
-        digest = hashlib.sha256(encode_key_blob(self.blob())).digest()[:16]
+        digest = hashlib.sha256(public_key_blob.encode(self.blob())).digest()[:16]
         return ":".join(f"{byte:02x}" for byte in digest)
 
     def __eq__(self, other: object) -> bool:

@@ -19,7 +19,7 @@ from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.exchange import open_session_keys, seal_session_key
 from mqproto.security.keys import KeyPair, PublicKey
 from mqproto.security.refusals import ProtectionError, bad_encryption, unsupported
-from mqproto.wire import SecurityHeader, SimpleBlob, UserMessage, decode_simple_blob, encode_key_blob
+from mqproto.wire import SecurityHeader, SimpleBlob, UserMessage, simple_blob
 from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
@@ -42,7 +42,7 @@ def new_sending_key(
         UsageError: the provider has no such algorithm.
     """
     key = new_session_key(provider, algorithm, reduced=reduced, random=random)
-    return CachedSymmetricKey(provider, encode_key_blob(seal_session_key(key, receiver)), key)
+    return CachedSymmetricKey(provider, simple_blob.encode(seal_session_key(key, receiver)), key)
 
 
 def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
@@ -158,7 +158,7 @@ def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
         ProtectionError: it has brought none, or one for another algorithm.
     """
     try:
-        blob = decode_simple_blob(encrypted)
+        blob = simple_blob.decode(encrypted)
     except WireFormatError as error:
         raise bad_encryption(f"EncryptionKey is no SIMPLEBLOB: {error}") from None
     if blob.reserved:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -12,9 +12,11 @@ from mqproto.testing.packets import mutated, packets
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
+    FinalAck,
     FinalAckBody,
     Guid,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     SessionAck,
     SessionHeader,
@@ -23,8 +25,6 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
     establish_connection,
-    final_ack,
-    order_ack,
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
@@ -148,24 +148,17 @@ def _messages(draw: st.DrawFn, kind: str, one: _Side, other: _Side) -> UserMessa
     message_id = one.sent + 1
     if kind in ("order ack", "final ack"):
         number = draw(st.integers(1, len(other.transactional)))
-        about = {"source": one.guid, "destination_manager": other.guid}
+        about: dict[str, Any] = {
+            "source": one.guid,
+            "destination_manager": other.guid,
+            "destination": ORDER_QUEUE,
+            "message_id": message_id,
+            "sent_time_s": SENT_S,
+        }
         if kind == "order ack":
-            return order_ack(
-                **about,
-                destination=ORDER_QUEUE,
-                message_id=message_id,
-                sent_time_s=SENT_S,
-                body=OrderAckBody(other.sequence, number, number - 1),
-            )
+            return OrderAck(**about, body=OrderAckBody(other.sequence, number, number - 1)).message()
         body = FinalAckBody(other.sequence, number, number - 1, other.guid, other.transactional[number - 1])
-        return final_ack(
-            **about,
-            destination=ORDER_QUEUE,
-            message_id=message_id,
-            sent_time_s=SENT_S,
-            message_class=MessageClass.ACK_RECEIVE,
-            body=body,
-        )
+        return FinalAck(**about, message_class=MessageClass.ACK_RECEIVE, body=body).message()
     transaction = None
     if kind == "transactional":
         number = len(one.transactional) + 1

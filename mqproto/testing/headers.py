@@ -29,8 +29,8 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserHeader,
-    encode_key_blob,
     sid_from_text,
+    simple_blob,
 )
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
@@ -253,7 +253,7 @@ def security_headers(draw: st.DrawFn) -> SecurityHeader:
         flags=u16(draw),
         sender_id=draw(item | sids().map(sid_from_text)),
         sender_id_padding=draw(padding()),
-        encryption_key=draw(item | simple_blobs().map(encode_key_blob)),
+        encryption_key=draw(item | simple_blobs().map(simple_blob.encode)),
         encryption_key_padding=draw(padding()),
         signature=draw(item),
         signature_padding=draw(padding()),

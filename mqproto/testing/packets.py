@@ -29,17 +29,17 @@ from mqproto.wire import (
     BaseHeader,
     ConnectionParameters,
     EstablishConnection,
+    FinalAck,
     FinalAckBody,
     InternalHeader,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     Packet,
     Ping,
     SessionAck,
     UserMessage,
     encode_packet,
-    final_ack,
-    order_ack,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.layouts.base import base_header
@@ -143,21 +143,21 @@ def order_queues() -> st.SearchStrategy[int | str]:
 def order_acks() -> st.SearchStrategy[UserMessage]:
     body = st.builds(OrderAckBody, tx_sequence_ids(), U32, U32, st.binary(min_size=20, max_size=20))
     return st.builds(
-        order_ack,
+        OrderAck,
         source=guids(),
         destination_manager=guids(),
         destination=order_queues(),
         message_id=U32,
         sent_time_s=U32,
         body=body,
-    )
+    ).map(OrderAck.message)
 
 
 @made_once
 def final_acks() -> st.SearchStrategy[UserMessage]:
     classes = [each for each in MessageClass if each >= MessageClass.ACK_RECEIVE]
     return st.builds(
-        final_ack,
+        FinalAck,
         source=guids(),
         destination_manager=guids(),
         destination=order_queues(),
@@ -165,7 +165,7 @@ def final_acks() -> st.SearchStrategy[UserMessage]:
         sent_time_s=U32,
         message_class=st.sampled_from(classes).map(int),
         body=st.builds(FinalAckBody, tx_sequence_ids(), U32, U32, guids(), U32),
-    )
+    ).map(FinalAck.message)
 
 
 @made_once

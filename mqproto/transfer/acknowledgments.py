@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mqproto.base.moment import Moment
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
     NULL_GUID,
+    FinalAck,
     FinalAckBody,
+    OrderAck,
     OrderAckBody,
     TxSequenceId,
     UserMessage,
-    final_ack,
-    order_ack,
 )
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.guid import Guid
-
-ORDER_QUEUE: Final = 4
-"""PrivateQueueIdentifier of order_queue$ on every queue manager."""
 
 
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
@@ -43,7 +39,7 @@ def make_order_ack(
     """All messages of a sequence up to a number are on our disk; 0 says that none is.  2.2.4"""
     identifier, number = place
     manager, destination = order_queue_of(reply_to)
-    return order_ack(
+    return OrderAck(
         source=identity,
         destination_manager=manager,
         destination=destination,
@@ -54,7 +50,7 @@ def make_order_ack(
             tx_sequence_number=number,
             tx_previous_sequence_number=max(0, number - 1),
         ),
-    )
+    ).message()
 
 
 def make_final_ack(
@@ -63,7 +59,7 @@ def make_final_ack(
     """What became of one transactional message in the end.  2.2.5"""
     assert message.transaction is not None
     manager, destination = order_queue_of(reply_to)
-    return final_ack(
+    return FinalAck(
         source=identity,
         destination_manager=manager,
         destination=destination,
@@ -77,4 +73,4 @@ def make_final_ack(
             source_guid=message.user.source_queue_manager,
             message_id=message.user.message_id,
         ),
-    )
+    ).message()

@@ -29,14 +29,6 @@ from itertools import chain
 
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import FIRST_TIME_STAMP, LAST_TIME_STAMP, Succession
-from mqproto.wire import OrderAckBody
-
-
-def number_in(body: OrderAckBody) -> int:
-    """The number that an OrderAck tells of, which may stand in TxSequenceID.  3.1.1.6.2"""
-    if body.tx_sequence_id.time_stamp == 0:
-        return body.tx_sequence_number or body.tx_sequence_id.ordinal
-    return body.tx_sequence_number
 
 
 def may_be_ours(time_stamp: int) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
+from mqproto.base.errors import WireFormatError
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.codec import encode_packet
 from mqproto.wire.generated import (
     build_final_ack_body,
     build_order_ack_body,
+    properties_offset,
     read_final_ack_body,
     read_order_ack_body,
 )
@@ -19,12 +23,15 @@ from mqproto.wire.layouts.acknowledgment import (
     final_ack_body,
     order_ack_body,
 )
+from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.transaction import TransactionHeader
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader
 from mqproto.wire.messages import user_message
-from mqproto.wire.packets import UserMessage
+from mqproto.wire.packets import UserMessage, user_message_packet
+from mqproto.wire.schema.layout import Anywhere, Base, MisuseError, ParseError, found
 from mqproto.wire.schema.record import Record
 from mqproto.wire.schema.refused import REFUSALS
+from mqproto.wire.schema.stream import PacketStream
 
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
@@ -60,16 +67,6 @@ def asks_final_ack(message: UserMessage) -> bool:
     return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)
 
 
-def _built(body: OrderAckBody | FinalAckBody) -> bytes:
-    """The bytes of a body; what it may not hold is refused in construct's words."""
-    is_order = isinstance(body, OrderAckBody)
-    try:
-        return build_order_ack_body(body) if is_order else build_final_ack_body(body)
-    except REFUSALS:
-        record: Record[Any] = order_ack_body if is_order else final_ack_body
-        return record.encode(body)
-
-
 def addresses_order_queue(message: UserMessage) -> bool:
     """Whether the destination is an order queue, by its identifier or by a direct name.  [MS-MQQB] 2.2.4"""
     queue = message.user.destination_queue
@@ -78,58 +75,143 @@ def addresses_order_queue(message: UserMessage) -> bool:
     return isinstance(queue, str) and queue.lower().endswith(ORDER_QUEUE_PATH.lower())
 
 
-def order_ack(
-    *,
-    source: Guid,
-    destination_manager: Guid,
-    destination: int | str,
-    message_id: int,
-    sent_time_s: int,
-    body: OrderAckBody,
-) -> UserMessage:
-    """An OrderAck. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.  [MS-MQQB] 2.2.4, 3.1.7.17
+@dataclass(slots=True, kw_only=True)
+class EndToEndAck:
+    """What an OrderAck and a FinalAck have in common: whose message it is, where it goes, and what it is.
 
-    Args:
-        source: the queue manager that acknowledges.
-        destination_manager: the first sender's; NULL_GUID for a direct name.
-        destination: ORDER_QUEUE, or a direct name that ends with ORDER_QUEUE_PATH.
+    source: the queue manager that acknowledges.
+    destination_manager: the first sender's; NULL_GUID for a direct name.
+    destination: ORDER_QUEUE, or a direct name that ends with ORDER_QUEUE_PATH.
+    message_id: unique at its source.
+    sent_time_s: seconds since 1970, UTC.
     """
-    return user_message(
-        source=source,
-        destination_manager=destination_manager,
-        destination=destination,
-        message_id=message_id,
-        sent_time_s=sent_time_s,
-        body=_built(body),
-        label=LABEL,
-        priority=0,
-        message_class=MessageClass.ORDER_ACK,
-    )
+
+    source: Guid
+    destination_manager: Guid
+    destination: int | str
+    message_id: int
+    sent_time_s: int
+    message_class: int
+    body: OrderAckBody | FinalAckBody
+
+    definition: ClassVar[AcknowledgmentPacket[Any]]
+
+    def message(self) -> UserMessage:
+        """The UserMessage that it is. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
+
+        Raises:
+            UsageError: a value breaks a rule of the specification.
+        """
+        is_final = isinstance(self.body, FinalAckBody)
+        try:
+            body = build_final_ack_body(self.body) if is_final else build_order_ack_body(self.body)
+        except REFUSALS:
+            body = self.definition.body.encode(self.body)
+        return user_message(
+            source=self.source,
+            destination_manager=self.destination_manager,
+            destination=self.destination,
+            message_id=self.message_id,
+            sent_time_s=self.sent_time_s,
+            body=body,
+            label=LABEL,
+            recoverable=is_final,
+            priority=0,
+            message_class=self.message_class,
+        )
+
+    def build(self) -> bytes:
+        """The packet; a UsageError as from `message`, or if it would be another."""
+        return self.definition.build(self)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The acknowledgment in one whole packet. What else its sender may have put into it, its definition shows.
+
+        Raises:
+            WireFormatError: it is no packet, or another.
+        """
+        record: Self = cls.definition.decode(data)
+        return record
 
 
-def final_ack(
-    *,
-    source: Guid,
-    destination_manager: Guid,
-    destination: int | str,
-    message_id: int,
-    sent_time_s: int,
-    message_class: int,
-    body: FinalAckBody,
-) -> UserMessage:
-    """A FinalAck: ACK_RECEIVE, or the NACK class that says why not.  [MS-MQQB] 2.2.5, 3.1.7.17
+@dataclass(slots=True, kw_only=True)
+class OrderAck(EndToEndAck):
+    """A whole OrderAck: all messages of a sequence up to a number are on the destination's disk.  [MS-MQQB] 2.2.4"""
 
-    Args: as for `order_ack`.
-    """
-    return user_message(
-        source=source,
-        destination_manager=destination_manager,
-        destination=destination,
-        message_id=message_id,
-        sent_time_s=sent_time_s,
-        body=_built(body),
-        label=LABEL,
-        recoverable=True,
-        priority=0,
-        message_class=message_class,
-    )
+    message_class: int = MessageClass.ORDER_ACK
+    body: OrderAckBody
+
+
+@dataclass(slots=True, kw_only=True)
+class FinalAck(EndToEndAck):
+    """A whole FinalAck: a message was received (ACK_RECEIVE), or the NACK class says why not.  [MS-MQQB] 2.2.5"""
+
+    body: FinalAckBody
+
+
+A = TypeVar("A", OrderAck, FinalAck)
+
+
+class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
+    """A UserMessage whose MessageBody is that of an acknowledgment: all its headers, and the fields of the body."""
+
+    def __init__(self, kind: type[A], body: Record[Any], classes: str) -> None:
+        super().__init__(user_message_packet)
+        self.kind: type[A] = kind
+        self.body = body
+        self.limit = f"{classes}, with the label, the body and an order queue of an acknowledgment"
+
+    def _read(self, stream: Any, context: Any, path: str) -> Any:
+        fields = user_message_packet._read(stream, context, path)
+        self._judge(user_message_packet.typed(fields))
+        fields.properties.message_body = self.body.parse(fields.properties.message_body)
+        return fields
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        return super()._build(obj.message() if isinstance(obj, self.kind) else obj, stream, context, path)
+
+    def _write(self, fields: Any, stream: PacketStream, context: Any, path: str) -> Any:
+        if isinstance(body := found(fields, "properties", "message_body"), dict):
+            fields["properties"]["message_body"] = self.body.build(body)
+        user_message_packet._write(fields, stream, context, path)
+        try:
+            self._judge(user_message_packet.decode(stream.getvalue()))
+        except WireFormatError as error:
+            raise MisuseError(str(error)) from None
+        return fields
+
+    def _judge(self, message: UserMessage) -> OrderAckBody | FinalAckBody:
+        """The body of a message that is such an acknowledgment."""
+        body = acknowledgment_in(message)
+        if body is None or type(body) is not self.body.kind:
+            at = properties_offset(encode_packet(message)) + message_properties_header.offset_of(
+                "message_class"
+            )
+            message_class, section = message.properties.message_class, self.body.layout.section[:-2]
+            raise ParseError("properties.message_class", at, message_class, self.limit, section)
+        return body
+
+    def decode(self, data: bytes) -> A:
+        """The record of one whole packet, which takes exactly these bytes.
+
+        Raises:
+            WireFormatError: they form no packet, or another.
+        """
+        message = user_message_packet.decode(data)
+        body: Any = self._judge(message)
+        user: Any = message.user  # Its destination_queue is a number or a direct name.
+        return self.kind(
+            source=user.source_queue_manager,
+            destination_manager=user.queue_manager_address,
+            destination=user.destination_queue,
+            message_id=user.message_id,
+            sent_time_s=user.sent_time_s,
+            message_class=message.properties.message_class,
+            body=body,
+        )
+
+
+order_ack_packet = AcknowledgmentPacket(OrderAck, order_ack_body, "0xff")
+final_ack_packet = AcknowledgmentPacket(FinalAck, final_ack_body, "0x4000 or above")
+OrderAck.definition, FinalAck.definition = order_ack_packet, final_ack_packet

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqproto.base.errors import WireFormatError
-from mqproto.wire import reference
 from mqproto.wire.layouts.base import (
     MAXIMUM_PACKET_SIZE,
     SIGNATURE,
@@ -16,6 +15,7 @@ from mqproto.wire.layouts.base import (
     SMALLEST_USER_MESSAGE,
     VERSION_NUMBER,
     BaseHeader,
+    announced,
     base_header,
 )
 from mqproto.wire.layouts.session import session_header
@@ -195,7 +195,7 @@ class PacketBuffer:
 
     def _refuse(self, head: bytes) -> None:
         """Raise what the layout has against these 16 bytes, or that such a packet may not come now."""
-        reference.judge_head(head)
+        announced(head)
         _, flags, _, size = _unpack_head(head)
         kind = _KINDS.get(size) if flags & _INTERNAL else UserMessage
         if kind is not None:

@@ -41,6 +41,7 @@ from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.schema.record import Record
 from mqproto.wire.schema.refused import REFUSALS, Refused
+from mqproto.wire.schema.stream import Onlooker
 
 _read_internal: Final[dict[int, Callable[[bytes], Packet]]] = {
     SESSION_ACK: read_session_ack,
@@ -97,7 +98,7 @@ def _explain(data: bytes, refusal: Exception) -> NoReturn:
             return -1
         return after if after <= end else -1
 
-    reference.read(data, skip=skip)
+    reference.read(data, Onlooker(skip=skip))
     raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
@@ -173,5 +174,5 @@ def encode_packet(packet: Packet) -> bytes:
             raise Refused
         return build_user_message(packet)
     except REFUSALS as refusal:
-        reference.encode_packet(packet)
+        reference.packet.build(packet)
         raise AssertionError("the generated codec refuses what the reference writes") from refusal

@@ -20,7 +20,6 @@ from mqproto.wire.layouts.internal import (
     InternalHeader,
     SessionAck,
 )
-from mqproto.wire.layouts.keyblobs import PublicKeyBlob, SimpleBlob
 from mqproto.wire.layouts.multiqueue import (
     FormatNameList,
     MqfAddressHeader,
@@ -35,8 +34,8 @@ from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, UserHeader
 from mqproto.wire.packets import UserMessage
-from mqproto.wire.schema.parts import NUL, nul_at
 from mqproto.wire.schema.refused import Refused
+from mqproto.wire.schema.stream import NUL, nul_at
 
 decode: Any = utf_16_le_decode
 encode: Any = utf_16_le_encode
@@ -47,12 +46,10 @@ pack_0s: Final = Struct("<0s").pack
 pack_16s: Final = Struct("<16s").pack
 pack_16sL: Final = Struct("<16sL").pack
 pack_BBH20sLLLLLLLL: Final = Struct("<BBH20sLLLLLLLL").pack
-pack_BBHLL: Final = Struct("<BBHLL").pack
 pack_BBHLLL16s16sLLLL: Final = Struct("<BBHLLL16s16sLLLL").pack
 pack_BBHLLLHH16s16sLHH512s: Final = Struct("<BBHLLLHH16s16sLHH512s").pack
 pack_BBHLLLHHHHLHHHH: Final = Struct("<BBHLLLHHHHLHHHH").pack
 pack_BBHLLLHHLLHH: Final = Struct("<BBHLLLHHLLHH").pack
-pack_BBHLLLL: Final = Struct("<BBHLLLL").pack
 pack_H: Final = Struct("<H").pack
 pack_HH: Final = Struct("<HH").pack
 pack_HHHHLL: Final = Struct("<HHHHLL").pack
@@ -81,12 +78,10 @@ unpack_4xL: Final = Struct("<4xL").unpack_from
 unpack_60xL: Final = Struct("<60xL").unpack_from
 unpack_B1xHLL48xL: Final = Struct("<B1xHLL48xL").unpack_from
 unpack_BBH20sLLLLLLLL: Final = Struct("<BBH20sLLLLLLLL").unpack_from
-unpack_BBHLL: Final = Struct("<BBHLL").unpack_from
 unpack_BBHLLL16s16sLLLL: Final = Struct("<BBHLLL16s16sLLLL").unpack_from
 unpack_BBHLLLHH16s16sLHH512s: Final = Struct("<BBHLLLHH16s16sLHH512s").unpack_from
 unpack_BBHLLLHHHHLHHHH: Final = Struct("<BBHLLLHHHHLHHHH").unpack_from
 unpack_BBHLLLHHLLHH: Final = Struct("<BBHLLLHHLLHH").unpack_from
-unpack_BBHLLLL: Final = Struct("<BBHLLLL").unpack_from
 unpack_H: Final = Struct("<H").unpack_from
 unpack_H2x: Final = Struct("<H2x").unpack_from
 unpack_H2xL: Final = Struct("<H2xL").unpack_from
@@ -1090,70 +1085,6 @@ def read_final_ack_body(data: bytes) -> FinalAckBody:
     whole.tx_previous_sequence_number = tx_previous_sequence_number
     whole.source_guid = source_guid
     whole.message_id = message_id
-    return whole
-
-
-def read_public_key_blob(data: bytes) -> PublicKeyBlob:
-    """PublicKeyBlob, from its bytes.  [MS-MQQB] 2.4.1"""
-    end = len(data)
-    blob_type, blob_version, reserved, key_algorithm, magic, bit_len, pub_exp = unpack_BBHLLLL(data)
-    if (
-        blob_type != 6
-        or blob_version != 2
-        or not ((key_algorithm == 41984) or (key_algorithm == 9216))
-        or magic != 826364754
-        or not (bit_len >= 512)
-        or not (bit_len <= 16384)
-        or bit_len & 0x7 != 0x0
-    ):
-        raise Refused
-    at = 20
-    if bit_len >> 3:
-        stop = at + (bit_len >> 3)
-        if stop > end:
-            raise Refused
-        modulus = data[at:stop]
-        at = stop
-    else:
-        modulus = b""
-    if at != end:
-        raise Refused
-    whole = new(PublicKeyBlob)
-    whole.reserved = reserved
-    whole.key_algorithm = key_algorithm
-    whole.pub_exp = pub_exp
-    whole.modulus = modulus
-    return whole
-
-
-def read_simple_blob(data: bytes) -> SimpleBlob:
-    """SimpleBlob, from its bytes.  [MS-MQQB] 2.4.2"""
-    end = len(data)
-    blob_type, blob_version, reserved, session_key_algorithm, key_algorithm = unpack_BBHLL(data)
-    if (
-        blob_type != 1
-        or blob_version != 2
-        or not (
-            (
-                ((session_key_algorithm >= 26126) & (session_key_algorithm <= 26128))
-                | (session_key_algorithm == 26114)
-            )
-            | (session_key_algorithm == 26625)
-        )
-        or key_algorithm != 41984
-    ):
-        raise Refused
-    at = 12
-    encrypted_key = data[at:end] if at != end else b""
-    at = end
-    if not (len(encrypted_key) >= 64) or not (len(encrypted_key) <= 2048):
-        raise Refused
-    if at != end:
-        raise Refused
-    whole = new(SimpleBlob)
-    whole.reserved = reserved
-    whole.session_key_algorithm = session_key_algorithm
-    whole.encrypted_key = encrypted_key
     return whole
 
 
@@ -2805,42 +2736,3 @@ def build_final_ack_body(whole: Any) -> bytes:
         message_id,
     )
     return b"".join((piece1,))
-
-
-def build_public_key_blob(whole: Any) -> bytes:
-    """The bytes of a PublicKeyBlob.  [MS-MQQB] 2.4.1"""
-    reserved = whole.reserved
-    key_algorithm = whole.key_algorithm
-    pub_exp = whole.pub_exp
-    modulus = whole.modulus
-    bit_len = len(modulus) * 8
-    if len(modulus) != (bit_len >> 3):
-        raise Refused
-    if (
-        not ((key_algorithm == 41984) or (key_algorithm == 9216))
-        or not (bit_len >= 512)
-        or not (bit_len <= 16384)
-        or bit_len & 0x7 != 0x0
-    ):
-        raise Refused
-    piece1 = pack_BBHLLLL(6, 2, reserved, key_algorithm, 826364754, bit_len, pub_exp)
-    return b"".join((piece1, modulus))
-
-
-def build_simple_blob(whole: Any) -> bytes:
-    """The bytes of a SimpleBlob.  [MS-MQQB] 2.4.2"""
-    reserved = whole.reserved
-    session_key_algorithm = whole.session_key_algorithm
-    encrypted_key = whole.encrypted_key
-    if not (
-        (
-            ((session_key_algorithm >= 26126) & (session_key_algorithm <= 26128))
-            | (session_key_algorithm == 26114)
-        )
-        | (session_key_algorithm == 26625)
-    ):
-        raise Refused
-    piece1 = pack_BBHLL(1, 2, reserved, session_key_algorithm, 41984)
-    if not (len(encrypted_key) >= 64) or not (len(encrypted_key) <= 2048):
-        raise Refused
-    return b"".join((piece1, encrypted_key))

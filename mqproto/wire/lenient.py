@@ -18,17 +18,22 @@ from mqproto.wire.buffer import HEAD_SIZE, PacketBuffer
 from mqproto.wire.codec import decode_packet
 from mqproto.wire.generated import properties_offset
 from mqproto.wire.guid import NULL_GUID
-from mqproto.wire.keyblobs import record_of
-from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
+from mqproto.wire.layouts.base import INFINITE, BaseHeader, announced, base_header
 from mqproto.wire.layouts.internal import EstablishConnection, establish_connection_packet, internal_header
-from mqproto.wire.layouts.keyblobs import KeyBlob, begins_key_blob
+from mqproto.wire.layouts.keyblobs import (
+    PUBLIC_KEY,
+    KeyBlob,
+    begins_key_blob,
+    public_key_blob,
+    simple_blob,
+)
 from mqproto.wire.layouts.ping import Ping, begins_ping, ping_packet
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.user import UserHeader, user_header
 from mqproto.wire.packets import Packet, UserMessage
-from mqproto.wire.schema.layout import PacketStream
-from mqproto.wire.schema.record import to_records
+from mqproto.wire.schema.record import Record
 from mqproto.wire.schema.refused import REFUSALS, Refused
+from mqproto.wire.schema.stream import Onlooker, PacketStream
 
 _base = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")
@@ -49,9 +54,7 @@ _LENGTH_PLACES: Final = tuple(
 _BEHIND_BODY: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask | BaseHeader.trace.mask
 _BEHIND_BODY_TOO: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 _INTERNAL_BYTES: Final = base_header.sizeof() + internal_header.sizeof()
-_ESTABLISHED: Final = establish_connection_packet.encode(
-    EstablishConnection(), packet_size=establish_connection_packet.sizeof()
-)
+_ESTABLISHED: Final = establish_connection_packet.encode(EstablishConnection())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def inspect_packet(data: bytes) -> Inspection:
     faults: list[WireFormatError] = []
     packet = None
     try:
-        packet = reference.read(bytes(data), seen, faults)
+        packet = reference.read(bytes(data), Onlooker(seen, faults))
     except WireFormatError as fault:
         faults.append(fault)
     return Inspection(
@@ -119,7 +122,7 @@ def inspect_packet(data: bytes) -> Inspection:
 def inspect_ping(datagram: bytes) -> Inspection:
     """The fields of a Ping, which has no other rules than its size and its signature."""
     seen: list[Any] = []
-    ping = to_records(ping_packet.parse_stream(PacketStream(datagram), seen=seen))
+    ping = ping_packet.typed(ping_packet.parse_stream(PacketStream(datagram, onlooker=Onlooker(seen))))
     return Inspection(_fields(seen, datagram), packet=ping)
 
 
@@ -127,10 +130,11 @@ def inspect_key_blob(data: bytes) -> Inspection:
     """The fields of what begins as a PUBLICKEYBLOB or a SIMPLEBLOB, and what is wrong with it.  [MS-MQQB] 2.4"""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
-    record, stream = record_of(data), PacketStream(data)
+    record: Record[Any] = public_key_blob if data[0] == PUBLIC_KEY else simple_blob
+    stream = PacketStream(data, onlooker=Onlooker(seen, faults))
     blob = None
     try:
-        blob = to_records(record.parse_stream(stream, seen=seen, faults=faults))
+        blob = record.typed(record.parse_stream(stream))
         record.decode(data)
     except WireFormatError as fault:
         if not faults or blob is None:
@@ -252,7 +256,7 @@ def begins_stream(data: bytes) -> bool:
 def _size_of(head: bytes) -> int:
     """The size of the packet that begins so, as whoever receives it would have it."""
     if len(head) < HEAD_SIZE:
-        reference.judge_head(head)
+        announced(head)
     buffer = PacketBuffer()
     buffer.feed(head)
     return len(head) + buffer.missing_bytes

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from construct import GreedyBytes, this
 
-from mqproto.wire.layouts.base import SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE, BaseHeader, base_header
+from mqproto.wire.layouts.base import (
+    SMALLEST_INTERNAL_PACKET,
+    SMALLEST_USER_MESSAGE,
+    BaseHeader,
+    PacketRecord,
+    base_header,
+)
 from mqproto.wire.layouts.debug import DebugHeader, debug_header
 from mqproto.wire.layouts.internal import (
     CONNECTION_PARAMETERS,
@@ -23,7 +29,7 @@ from mqproto.wire.layouts.internal import (
 from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
 from mqproto.wire.layouts.properties import MessagePropertiesHeader, message_properties_header
 from mqproto.wire.layouts.security import SecurityHeader, security_header
-from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.session import SessionHeader, session_header
 from mqproto.wire.layouts.soap import SoapHeader, soap_header
 from mqproto.wire.layouts.srmp import (
     CompoundMessageHeader,
@@ -35,7 +41,6 @@ from mqproto.wire.layouts.transaction import TransactionHeader, transaction_head
 from mqproto.wire.layouts.user import UserHeader, user_header
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import When
-from mqproto.wire.schema.record import Record
 
 
 @dataclass(slots=True)
@@ -81,8 +86,10 @@ _headers_behind = (
     "trailing" / GreedyBytes,
 )
 
-user_message_packet = Record(
-    UserMessage, Layout("[MS-MQMQ] 2.2.20", *_headers, *_headers_behind), apart=("session",)
+_apart = {"session": session_header}
+
+user_message_packet = PacketRecord(
+    UserMessage, Layout("[MS-MQMQ] 2.2.20", *_headers, *_headers_behind), _apart
 )
 
 
@@ -94,7 +101,7 @@ class SrmpMessage(UserMessage):
     compound_message: CompoundMessageHeader | None = None
 
 
-srmp_message_packet = Record(
+srmp_message_packet = PacketRecord(
     SrmpMessage,
     Layout(
         "[MS-MQRR] 2.2.5.1",
@@ -103,15 +110,13 @@ srmp_message_packet = Record(
         "compound_message" / compound_message_header,
         *_headers_behind,
     ),
-    apart=("session",),
+    _apart,
 )
 """For analysts: nothing else reads behind a set AH."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 
-INTERNAL_PACKETS: Final[
-    dict[int, Record[EstablishConnection] | Record[ConnectionParameters] | Record[SessionAck]]
-] = {
+INTERNAL_PACKETS: Final[dict[int, PacketRecord[Any]]] = {
     SESSION_ACK: session_ack_packet,
     ESTABLISH_CONNECTION: establish_connection_packet,
     CONNECTION_PARAMETERS: connection_parameters_packet,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import private
 from mqproto.simulator.topology.places import keys_path, make, public_path
-from mqproto.wire import encode_key_blob
+from mqproto.wire import public_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def make_keys(directory: Path, name: str, bits: int) -> None:
 def public_blob(kept: Kept) -> bytes:
     """The public half of a key pair as a PUBLICKEYBLOB."""
     algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
-    return encode_key_blob(kept.pair.public.blob(algorithm))
+    return public_key_blob.encode(kept.pair.public.blob(algorithm))
 
 
 def is_for_signatures(use: str) -> bool:

@@ -21,6 +21,7 @@ from mqproto.captures.net.tcp import ACK, ETHERNET_HEADER, SYN, TCP_HEADER, Endp
 from mqproto.wire import (
     ConnectionParameters,
     Guid,
+    OrderAck,
     OrderAckBody,
     SessionAck,
     SessionHeader,
@@ -28,7 +29,6 @@ from mqproto.wire import (
     TxSequenceId,
     encode_packet,
     establish_connection,
-    order_ack,
     user_message,
 )
 from mqproto.wire.layouts.base import base_header
@@ -206,14 +206,14 @@ class _Sender:
         acknowledged = self._count[Side.CLIENT].sent
         body = OrderAckBody(self._sequence, acknowledged, acknowledged - 1)
         return encode_packet(
-            order_ack(
+            OrderAck(
                 source=self.destination,
                 destination_manager=self.guid,
                 destination=4,
                 message_id=self._batches // ORDER_ACK_EVERY * self._of + self._number,
                 sent_time_s=BEGAN_NS // 10**9,
                 body=body,
-            )
+            ).message()
         )
 
     def _session_ack(self, side: Side, saved: int) -> bytes:

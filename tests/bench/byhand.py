@@ -27,9 +27,10 @@ from mqproto.wire.layouts.soap import soap_header
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
 from mqproto.wire.packets import UserMessage
-from mqproto.wire.schema.layout import PacketStream
-from mqproto.wire.schema.record import Record, to_containers, to_records
+from mqproto.wire.schema.layout import plain
+from mqproto.wire.schema.record import Record
 from mqproto.wire.schema.refused import Refused
+from mqproto.wire.schema.stream import PacketStream
 
 HEAD: Final = struct.Struct("<BBHIII16s16sIIII")
 """BaseHeader and the fixed part of UserHeader."""
@@ -249,7 +250,7 @@ def _parse_rare(record: Record[Any], data: bytes, at: int) -> tuple[Any, int]:
     """A header that few messages have, by construct, and where it ends."""
     stream = PacketStream(data[at:], at)
     try:
-        return to_records(record.parse_stream(stream)), stream.tell()
+        return record.typed(record.parse_stream(stream)), stream.tell()
     except ValueError as error:
         raise Refused from error
 
@@ -416,7 +417,7 @@ def _build_rare(record: Record[Any], value: Any, at: int) -> bytes:
     """A header that few messages have, by construct."""
     stream = PacketStream(b"", at)
     try:
-        record.build_stream(to_containers(value), stream)
+        record.build_stream(plain(value), stream)
     except ValueError as error:
         raise Refused from error
     return stream.getvalue()

@@ -80,8 +80,8 @@ async def measure(options: Options, told: Told) -> Result:
         build: dict[str, Job] = {GENERATED: partial(codec.encode_packet, message)}
         parse[BY_HAND], build[BY_HAND] = partial(byhand.parse, packet), partial(byhand.build, message)
         if kind == "private":
-            parse[CONSTRUCT] = partial(reference.decode_packet, packet)
-            build[CONSTRUCT] = partial(reference.encode_packet, message)
+            parse[CONSTRUCT] = partial(reference.read, packet)
+            build[CONSTRUCT] = partial(reference.packet.build, message)
         assert all(job() == message for job in parse.values())
         assert all(job() == packet for job in build.values())
         check: dict[str, Job] = {GENERATED: partial(check_packet, packet)}

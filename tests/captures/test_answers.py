@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.answers import Answers, Fate, Witness, class_name, identity_of, place_of
 from mqproto.captures.net.conversation import Side
 from mqproto.wire import NULL_GUID, MessageClass, OrderAckBody, TxSequenceId, encode_packet, user_message
-from mqproto.wire.acknowledgment import order_ack
+from mqproto.wire.acknowledgment import OrderAck
 from tests.conversations import (
     DESTINATION,
     SENDER,
@@ -103,14 +103,14 @@ def test_two_senders_may_have_sequences_of_one_name() -> None:
     answers.expect(identity_of(other), place_of(other))
     answers.sent(1)
     answers.heard(
-        order_ack(
+        OrderAck(
             source=SENDER,
             destination_manager=DESTINATION,
             destination=4,
             message_id=1,
             sent_time_s=0,
             body=OrderAckBody(SEQUENCE, 1, 0),
-        )
+        ).message()
     )
     assert ordered(answers) == [False, True]
 

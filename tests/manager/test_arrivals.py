@@ -18,9 +18,11 @@ from mqproto.transfer.incoming import held_name
 from mqproto.turn.effects import IncomingRow, QueueKind, QueueRow, Writes
 from mqproto.wire import (
     NULL_GUID,
+    FinalAck,
     FinalAckBody,
     Guid,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     QueueName,
     TransactionHeader,
@@ -28,8 +30,6 @@ from mqproto.wire import (
     UserMessage,
     decode_packet,
     encode_packet,
-    final_ack,
-    order_ack,
     user_message,
     with_hop_counted,
     without_session_header,
@@ -241,9 +241,9 @@ def test_a_store_that_is_full_takes_nothing_but_duplicates_and_acknowledgments()
         with pytest.raises(NoRoomError, match="quota_bytes = 2,000 allows: receive or purge"):
             arrive(net, "c", message)
     body = OrderAckBody(SEQUENCE, 1, 0)
-    acknowledgment = order_ack(
+    acknowledgment = OrderAck(
         source=A, destination_manager=C, destination=4, message_id=9, sent_time_s=0, body=body
-    )
+    ).message()
     arrive(net, "c", known, acknowledgment)
     assert net.nodes["c"].up.status().duplicates == 1
     assert "stray-acknowledgment" in net.nodes["c"].note_names()
@@ -518,15 +518,15 @@ def retaining() -> tuple[Net, TxSequenceId]:
 
 
 def an_order_ack(body: OrderAckBody, source: Guid = C, message_id: int = 900) -> UserMessage:
-    return order_ack(
+    return OrderAck(
         source=source, destination_manager=A, destination=4, message_id=message_id, sent_time_s=0, body=body
-    )
+    ).message()
 
 
 def a_final_ack(
     body: FinalAckBody, message_class: int = MessageClass.ACK_RECEIVE, source: Guid = C
 ) -> UserMessage:
-    return final_ack(
+    return FinalAck(
         source=source,
         destination_manager=A,
         destination=4,
@@ -534,7 +534,7 @@ def a_final_ack(
         sent_time_s=0,
         message_class=message_class,
         body=body,
-    )
+    ).message()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.6")

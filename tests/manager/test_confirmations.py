@@ -11,7 +11,7 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import FinalAckBody, MessageClass, OrderAckBody, encode_packet, final_ack, order_ack
+from mqproto.wire import FinalAck, FinalAckBody, MessageClass, OrderAck, OrderAckBody, encode_packet
 from tests.examples import a_sequence_id, a_transaction_header, a_transactional_message
 from tests.observing import DEADXACT, JOURNAL, acknowledgments, arrive, bodies, ended, final_acks, messages
 from tests.pair import Net, at, chain, guid_of, queue
@@ -134,8 +134,10 @@ def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(n
     header = messages(net, "b", "c")[0].transaction
     assert header is not None
     there: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
-    order = order_ack(**there, message_id=1, sent_time_s=0, body=OrderAckBody(header.tx_sequence_id, 2, 1))
-    final = final_ack(
+    order = OrderAck(
+        **there, message_id=1, sent_time_s=0, body=OrderAckBody(header.tx_sequence_id, 2, 1)
+    ).message()
+    final = FinalAck(
         **there,
         message_id=2,
         sent_time_s=0,
@@ -143,7 +145,7 @@ def test_acknowledgments_count_whatever_their_priority_and_their_reserved_bits(n
         body=FinalAckBody(
             header.tx_sequence_id, 1, 0, guid_of("a"), messages(net, "b", "c")[0].user.message_id
         ),
-    )
+    ).message()
     for ack in (order, final):
         ack.base.flags = 0xFEC7
         assert encode_packet(ack)[:4] == bytes.fromhex("1000c7fe")

@@ -10,7 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import REPORT_NO_ARRIVAL
-from mqproto.wire import NULL_GUID, FinalAckBody, MessageClass, UserMessage, encode_packet, final_ack
+from mqproto.wire import NULL_GUID, FinalAck, FinalAckBody, MessageClass, UserMessage, encode_packet
 from mqproto.wire.layouts.security import security_header
 from tests.examples import a_transaction_header, a_user_message
 from tests.observing import (
@@ -129,7 +129,7 @@ def test_a_sender_keeps_what_was_refused_so_as_a_dead_letter() -> None:
     [sent] = messages(net, "a", "b")
     assert sent.transaction is not None
     body = FinalAckBody(sent.transaction.tx_sequence_id, 1, 0, guid_of("a"), ordinal)
-    refusal = final_ack(
+    refusal = FinalAck(
         source=guid_of("c"),
         destination_manager=guid_of("a"),
         destination=4,
@@ -137,7 +137,7 @@ def test_a_sender_keeps_what_was_refused_so_as_a_dead_letter() -> None:
         sent_time_s=0,
         message_class=MessageClass.NACK_BAD_ENCRYPTION,
         body=body,
-    )
+    ).message()
     arrive(net, "a", refusal, peer="b")
     assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_BAD_ENCRYPTION, b"x")]
 

@@ -14,6 +14,7 @@ from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.turn.effects import POSITION_BITS, QueueKind, Received, Writes
 from mqproto.wire import (
     MessageClass,
+    OrderAck,
     OrderAckBody,
     PacketBuffer,
     SessionAck,
@@ -22,7 +23,6 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
     guid_text,
-    order_ack,
 )
 from tests.examples import a_user_message
 from tests.pair import Net, at, chain, guid_of, queue
@@ -404,14 +404,14 @@ def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowled
     found = [
         a_user_message(**to_notes, message_id=900, body=bytes(3_000)),
         a_user_message(**to_notes, message_id=901),
-        order_ack(
+        OrderAck(
             source=guid_of("a"),
             destination_manager=guid_of("c"),
             destination=4,
             message_id=902,
             sent_time_s=0,
             body=OrderAckBody(identifier, 1, 0),
-        ),
+        ).message(),
     ]
     core.receive(session, b"".join(encode_packet(message) for message in found), net.now)
     batch = core.take(net.now)

@@ -16,12 +16,12 @@ from mqproto.turn.effects import Batch, Note
 from mqproto.wire import (
     Guid,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
     encode_packet,
-    order_ack,
     user_message,
 )
 from mqproto.wire.alike.shapes import Shape
@@ -181,9 +181,9 @@ def test_a_run_has_the_effects_of_its_messages_one_by_one(
     if acknowledges:
         for number in (3, 5):
             body = OrderAckBody(SEQUENCES[0], number, 0)
-            ack = order_ack(
+            ack = OrderAck(
                 source=C, destination_manager=B, destination=4, message_id=number, sent_time_s=0, body=body
-            )
+            ).message()
             packets.append(encode_packet(ack))
     if bad is not None:
         place = bad % len(packets)

@@ -12,13 +12,13 @@ from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.neighbours import door
 from mqproto.queues.joining import joining
 from mqproto.routing import Peer
-from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
     Guid,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     TransactionHeader,
     TxSequenceId,
@@ -27,9 +27,9 @@ from mqproto.wire import (
     encode_packet,
     establish_connection,
     guid_text,
-    order_ack,
     user_message,
 )
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 from tests.observing import DEADLETTER, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 
@@ -199,14 +199,14 @@ def an_order_ack(net: Net, sender: str) -> UserMessage:
     (sequence,) = (
         queue for queue in net.nodes["a"].up.inspect().outbound if isinstance(queue, OutgoingSequence)
     )
-    return order_ack(
+    return OrderAck(
         source=guid_of(sender),
         destination_manager=A,
         destination=ORDER_QUEUE,
         message_id=99,
         sent_time_s=1_700_000_000,
         body=OrderAckBody(sequence.identifier, 1, 0),
-    )
+    ).message()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.6")

@@ -20,7 +20,7 @@ from mqproto.security import (
     open_session_key,
     provider_by_word,
 )
-from mqproto.wire import MessageClass, decode_simple_blob
+from mqproto.wire import MessageClass, simple_blob
 from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, RC2, RC4
 from tests.security.keys import CIPHERS
 from tests.security.wine.vectors import BODY, vectors
@@ -98,7 +98,7 @@ def test_aes_is_that_of_fips_197_with_an_initial_value_of_zeros(number: int, enc
 def test_what_wine_has_sealed_is_opened(said: dict[str, str]) -> None:
     own = KeyPair.from_bytes(vectors()["key"].encode())
     provider = provider_by_word(said["provider"])
-    key = open_session_key(decode_simple_blob(bytes.fromhex(said["blob"])), own, provider)
+    key = open_session_key(simple_blob.decode(bytes.fromhex(said["blob"])), own, provider)
     assert decrypt(key, bytes.fromhex(said["body"])) == BODY
     assert encrypt(key, BODY) == bytes.fromhex(said["body"])
 

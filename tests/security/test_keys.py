@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mqproto.base.errors import UsageError
 from mqproto.security import KeyPair, PublicKey, new_key_pair, self_signed
-from mqproto.wire import PublicKeyBlob, encode_key_blob
+from mqproto.wire import PublicKeyBlob, public_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_SIGN, begins_private_key, private_key_blob
 from tests.security.keys import own_key
 
@@ -35,8 +35,8 @@ def test_a_public_key_is_the_same_in_every_form() -> None:
     public = own_key().public
     certificate = self_signed(own_key(), "node", 1_700_000_000, 30)
     forms = (
-        encode_key_blob(public.blob()),
-        encode_key_blob(public.blob(RSA_SIGN)),
+        public_key_blob.encode(public.blob()),
+        public_key_blob.encode(public.blob(RSA_SIGN)),
         public.pem(),
         certificate.pem(),
         certificate.der,
@@ -57,7 +57,7 @@ def test_a_public_key_is_the_same_in_every_form() -> None:
 )
 def test_numbers_that_make_no_key_are_refused(blob: PublicKeyBlob, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        PublicKey.from_bytes(encode_key_blob(blob))
+        PublicKey.from_bytes(public_key_blob.encode(blob))
 
 
 def test_what_is_no_key_is_told_in_one_line_that_says_what_to_bring() -> None:
@@ -121,7 +121,7 @@ def test_no_damaged_file_of_a_key_that_was_good_once_gives_another_key() -> None
 def test_a_private_key_is_known_by_its_first_bytes() -> None:
     own = own_key(512)
     assert begins_private_key(own.blob())
-    assert not begins_private_key(encode_key_blob(own.public.blob()))
+    assert not begins_private_key(public_key_blob.encode(own.public.blob()))
     assert not begins_private_key(own.blob()[:11])
 
 

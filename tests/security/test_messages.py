@@ -24,13 +24,7 @@ from mqproto.security import (
     seal_session_key,
     sealed,
 )
-from mqproto.wire import (
-    MessageClass,
-    UserMessage,
-    decode_message,
-    encode_key_blob,
-    encode_packet,
-)
+from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet, simple_blob
 from mqproto.wire.layouts.keyblobs import AES_128, AES_256, RC2, RC4
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from tests.examples import a_full_message, a_user_message
@@ -108,7 +102,7 @@ def changed(message: UserMessage, **changes: Any) -> UserMessage:
 
 
 def a_blob(algorithm: int, size: int, bits: int = 512) -> bytes:
-    return encode_key_blob(seal_session_key(SessionKey(algorithm, bytes(size)), own_key(bits).public))
+    return simple_blob.encode(seal_session_key(SessionKey(algorithm, bytes(size)), own_key(bits).public))
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.3")

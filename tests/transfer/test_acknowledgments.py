@@ -7,7 +7,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
-from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_final_ack, make_order_ack, reply_to_sender
+from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
@@ -24,6 +24,7 @@ from mqproto.wire import (
     encode_packet,
     user_message,
 )
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 from tests.pair import guid_of
 
 A, C = guid_of("a"), guid_of("c")

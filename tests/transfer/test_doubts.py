@@ -13,15 +13,15 @@ from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer import doubts
 from mqproto.turn.effects import QueueKind, ReadBy, ReadExpired, ReadPage
 from mqproto.wire import (
+    FinalAck,
     FinalAckBody,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     TransactionHeader,
     UserMessage,
     acknowledgment_in,
-    final_ack,
     guid_text,
-    order_ack,
 )
 from tests.observing import DEADXACT, JOURNAL, administration, arrive, bodies, ended, messages
 from tests.pair import Net, at, chain, deaf, guid_of, queue
@@ -80,7 +80,7 @@ def say_order_ack(net: Net, number: int) -> None:
     """An OrderAck of `c` comes to `a`."""
     body = OrderAckBody(header(net, 0).tx_sequence_id, number, number - 1)
     there: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
-    arrive(net, "a", order_ack(**there, message_id=900 + number, sent_time_s=0, body=body), peer="b")
+    arrive(net, "a", OrderAck(**there, message_id=900 + number, sent_time_s=0, body=body).message(), peer="b")
 
 
 def say_final_ack(
@@ -93,7 +93,7 @@ def say_final_ack(
         if one.transaction is not None and one.transaction.tx_sequence_number == number
     ]
     sequence = header(net, 0).tx_sequence_id
-    ack = final_ack(
+    ack = FinalAck(
         source=guid_of(source),
         destination_manager=guid_of("a"),
         destination=4,
@@ -101,7 +101,7 @@ def say_final_ack(
         sent_time_s=0,
         message_class=message_class,
         body=FinalAckBody(sequence, number, number - 1, guid_of("a"), identifier),
-    )
+    ).message()
     arrive(net, "a", ack, peer="b")
 
 

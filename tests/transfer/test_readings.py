@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
-from mqproto.transfer.readings import may_be_ours, number_in
+from mqproto.transfer.readings import may_be_ours
 from mqproto.transfer.sequence import USED_UP, OutgoingSequence
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
+    FinalAck,
     FinalAckBody,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    final_ack,
-    order_ack,
     user_message,
 )
 from tests.observing import arrive
@@ -59,20 +59,20 @@ MESSAGE_IDS = count(1_000)
 
 def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
     """An OrderAck comes from a queue manager."""
-    ack = order_ack(
+    ack = OrderAck(
         source=guid_of(source),
         destination_manager=A,
         destination=4,
         message_id=next(MESSAGE_IDS),
         sent_time_s=0,
         body=body,
-    )
+    ).message()
     arrive(net, "a", ack, peer=source)
 
 
 def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: MessageClass) -> None:
     """A FinalAck comes from `c`."""
-    ack = final_ack(
+    ack = FinalAck(
         source=C,
         destination_manager=A,
         destination=4,
@@ -80,7 +80,7 @@ def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: Me
         sent_time_s=0,
         message_class=message_class,
         body=FinalAckBody(identifier, number, number - 1, A, next(MESSAGE_IDS)),
-    )
+    ).message()
     arrive(net, "a", ack, peer="c")
 
 
@@ -479,7 +479,7 @@ def test_the_number_stands_in_the_identifier_where_that_has_no_time_stamp(
     time_stamp: int, ordinal: int, number: int
 ) -> None:
     body = OrderAckBody(TxSequenceId(time_stamp=time_stamp, ordinal=ordinal), number, 0)
-    assert number_in(body) == (number or ordinal if time_stamp == 0 else number)
+    assert body.number == (number or (None if time_stamp else ordinal))
 
 
 @given(st.text())

@@ -13,7 +13,7 @@ from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer.succession import SPREAD
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, NewLife, QueueKind
-from mqproto.wire import OrderAckBody, TxSequenceId, order_ack
+from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId
 from tests.observing import arrive, messages
 from tests.pair import Net, at, chain, guid_of, queue
 
@@ -240,14 +240,14 @@ def test_a_word_of_what_was_never_sent_counts_only_when_a_resend_brings_it_again
     net.pass_ms(300)
     [(identifier, _)] = sequences(net)
     later = TxSequenceId(time_stamp=identifier.time_stamp, ordinal=identifier.ordinal + 7)
-    word = order_ack(
+    word = OrderAck(
         source=C,
         destination_manager=A,
         destination=4,
         message_id=9,
         sent_time_s=0,
         body=OrderAckBody(later, 1, 0),
-    )
+    ).message()
     arrive(net, "a", word)
     assert sequences(net) == [(identifier, 2)]
     assert "stray-acknowledgment" in net.nodes["a"].note_names()
@@ -285,7 +285,9 @@ def acknowledged(net: Net, number: int) -> None:
     arrive(
         net,
         "a",
-        order_ack(source=C, destination_manager=A, destination=4, message_id=9, sent_time_s=0, body=body),
+        OrderAck(
+            source=C, destination_manager=A, destination=4, message_id=9, sent_time_s=0, body=body
+        ).message(),
     )
 
 

@@ -21,7 +21,7 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import asks_final_ack, final_ack, order_ack
+from mqproto.wire.acknowledgment import FinalAck, OrderAck, asks_final_ack
 from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
 from tests.examples import (
     DESTINATION,
@@ -167,8 +167,9 @@ def test_sequence_ids_compare_by_time_stamp_first() -> None:
 def test_a_body_that_does_not_fit_its_fields_is_refused_with_words(body: OrderAckBody | FinalAckBody) -> None:
     common: dict[str, Any] = {"source": NULL_GUID, "destination_manager": NULL_GUID, "destination": 4}
     common |= {"message_id": 1, "sent_time_s": 0, "body": body}
+    ack = OrderAck(**common) if isinstance(body, OrderAckBody) else FinalAck(message_class=0x4000, **common)
     with pytest.raises(UsageError, match=r"tx_sequence_number|message_id"):
-        order_ack(**common) if isinstance(body, OrderAckBody) else final_ack(message_class=0x4000, **common)
+        ack.message()
 
 
 @pytest.mark.spec("[MS-MQQB] 2.2.5")

@@ -57,7 +57,7 @@ def end_of(message_class: int) -> End:
     return End.TAKEN_OUT if message_class & IN_QUEUE_BIT else End.KEPT_OUT
 
 
-class FinalAck(Enum):
+class FinalAckRule(Enum):
     """Whether the queue manager of a message's sender is told by a FinalAck.  [MS-MQQB] 3.1.7.2.2"""
 
     NEVER = auto()
@@ -72,7 +72,7 @@ class Consequence(NamedTuple):
     kept: the queue that gets a copy: the journal if JP is set in the message, a dead-letter queue if JN is.
     """
 
-    final_ack: FinalAck = FinalAck.NEVER
+    final_ack: FinalAckRule = FinalAckRule.NEVER
     kept: SystemQueue | None = None
 
 
@@ -92,20 +92,20 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.RECEIVED, OURS, PLAIN): NOTHING,
     (End.RECEIVED, OURS, TRANSACTIONAL): JOURNAL,
     (End.RECEIVED, OTHERS, PLAIN): NOTHING,
-    (End.RECEIVED, OTHERS, TRANSACTIONAL): Consequence(FinalAck.IF_ASKED),
+    (End.RECEIVED, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.IF_ASKED),
     # A message without a transaction is a dead letter where it ended; one with, at its sender, who hears of it.
     (End.KEPT_OUT, OURS, PLAIN): DEADLETTER,
     (End.KEPT_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.KEPT_OUT, OTHERS, PLAIN): DEADLETTER,
-    (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.ALWAYS),
+    (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.ALWAYS),
     # What a destination can make nothing of, it disregards: a copy is kept by its source alone, if that hears of it.
     (End.NOT_TAKEN, OURS, PLAIN): DEADLETTER,
     (End.NOT_TAKEN, OURS, TRANSACTIONAL): DEADXACT,
     (End.NOT_TAKEN, OTHERS, PLAIN): NOTHING,
-    (End.NOT_TAKEN, OTHERS, TRANSACTIONAL): Consequence(FinalAck.ALWAYS),
+    (End.NOT_TAKEN, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.ALWAYS),
     (End.TAKEN_OUT, OURS, PLAIN): DEADLETTER,
     (End.TAKEN_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.TAKEN_OUT, OTHERS, PLAIN): DEADLETTER,
-    (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAck.IF_ASKED),
+    (End.TAKEN_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.IF_ASKED),
 }
 """By how it ended, whether we sent it, and whether it is transactional.  [MS-MQQB] 3.1.5.8.2, 3.1.5.8.3, 3.1.7.2"""

@@ -19,14 +19,22 @@ class OrderAckBody:
     """All up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
 
     The specification puts the number into tx_sequence_number; a sender may put it into
-    tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are read; which
-    one it is, transfer/ decides.
+    tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are kept as they came.
     """
 
     tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
     tx_sequence_number: int = 0
     tx_previous_sequence_number: int = 0
     reserved: bytes = bytes(20)
+
+    @property
+    def number(self) -> int | None:
+        """The number of the last message that arrived, where one packet tells it.  [MS-MQQB] 3.1.1.6.2
+
+        None beside a time stamp and without a number: none arrived, or only the sender of it knows.
+        """
+        named = self.tx_sequence_id
+        return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)
 
 
 order_ack_body = Record(

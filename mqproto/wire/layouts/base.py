@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from construct import Const, Int8ul, Int16ul, Int32ul, Rebuild, this
+from construct import Const, Container, Int8ul, Int16ul, Int32ul, Rebuild, this
 
-from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.record import Bit, Bits, Record
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.schema.layout import TOP, Anywhere, Layout, MisuseError, Must, ParseError
+from mqproto.wire.schema.record import Bit, Bits, R, Record
+from mqproto.wire.schema.stream import NOBODY, Onlooker, PacketStream
 
 VERSION_NUMBER: Final = 0x10
 SIGNATURE: Final = 0x524F494C  # LIOR, as it lies on the wire
@@ -70,3 +72,82 @@ base_header = Record(
     ),
 )
 assert base_header.sizeof() == 16
+
+_head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
+_session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
+
+
+_RIDES: Final = BaseHeader.session_header.mask
+_RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
+
+
+def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
+    """What the first 16 bytes say: PacketSize, and how many bytes of a SessionHeader lie beyond it.  [MS-MQMQ] 2.2.19.1
+
+    Raises:
+        WireFormatError: what the layout of the BaseHeader has against them.
+    """
+    base = _head.parse_stream(PacketStream(head, onlooker=onlooker)).base
+    return base.packet_size, session_header.sizeof() if base.flags & _RIDES_OR_INTERNAL == _RIDES else 0
+
+
+def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
+    """How much of some bytes is the packet, which should be all of them but those behind it."""
+    if len(data) != size + behind:
+        error = ParseError(
+            "base.packet_size",
+            base_header.offset_of("packet_size"),
+            size,
+            f"{max(len(data) - behind, 0):#x}, as {len(data)} bytes are there"
+            + " with a SessionHeader" * bool(behind),
+            "[MS-MQMQ] 2.2.19.1",
+        )
+        error.path = f"{TOP} -> base -> packet_size"
+        if onlooker.faults is None:
+            raise error
+        onlooker.faults.append(error)
+        size = min(size, len(data))
+    # Whatever PacketSize says, its header is there, and an analyst is to be told what is wrong in it.
+    return max(size, base_header.sizeof())
+
+
+def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
+    """The next packet of a stream with its SessionHeader, and its PacketSize; if its end is missing, it is refused."""
+    head = stream.up_to(base_header.sizeof())
+    size, behind = announced(head)
+    data = head + stream.up_to(size + behind - len(head))
+    return data, size_within(data, size, behind)
+
+
+class PacketRecord(Anywhere, Record[R]):
+    """A whole packet. It begins with a BaseHeader, whose PacketSize says how much of a stream is read.
+
+    If `session` is among the fields apart, it is a SessionHeader beyond PacketSize, or None.
+    """
+
+    def fields(self, data: bytes, size: int, onlooker: Onlooker = NOBODY) -> Container[Any]:
+        """The fields of a packet of a size, and of the SessionHeader behind it."""
+        fields: Container[Any] = self.layout.parse_stream(PacketStream(data[:size], onlooker=onlooker))
+        if "session" in self.apart:
+            rides, behind = fields.base.flags & _RIDES, PacketStream(data[size:], size, onlooker)
+            fields["session"] = _session.parse_stream(behind).session if rides else None
+        return fields
+
+    def _read(self, stream: PacketStream, context: Any, path: str) -> Container[Any]:
+        return self.fields(*whole_packet(stream))
+
+    def _write(self, fields: Any, stream: PacketStream, context: Any, path: str) -> Any:
+        trial = PacketStream()
+        if "session" in self.apart:
+            # PacketSize stands first and is known last.
+            self.layout.build_stream(fields, trial, packet_size=MAXIMUM_PACKET_SIZE, measuring=True)
+        self.layout.build_stream(fields, stream, packet_size=trial.tell() or self.layout.sizeof())
+        if "session" in self.apart:
+            session = fields.get("session")
+            if bool(fields["base"]["flags"] & _RIDES) != (session is not None):
+                raise MisuseError(
+                    "base.flags and session disagree: SH says if there is one  [MS-MQMQ] 2.2.20"
+                )
+            if session is not None:
+                _session.build_stream({"session": session}, stream)
+        return fields

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from construct import Const, Int8ul, Int32ul, Rebuild, this
 
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets, PaddedRest, TerminatedText, wide_size
+from mqproto.wire.schema.parts import Octets, PaddedRest, TerminatedText, wide_size_
 from mqproto.wire.schema.record import Bit, Record
 
 
@@ -52,7 +52,7 @@ dead_letter_header = Record(
     DeadLetterHeader,
     Layout(
         "[MS-MQRR] 2.2.5.4",
-        "header_size" / Rebuild(Int32ul, lambda context: 4 + (wide_size(context.path_name) + 3 & ~3)),
+        "header_size" / Rebuild(Int32ul, (wide_size_(this.path_name) + 3 & ~3) + 4),
         Must("header_size", this.header_size & 3 == 0, "a multiple of 4"),
         "path_name" / TerminatedText(),
         "padding" / PaddedRest(),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from construct import Int16ul, Int32ul, this
 
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layouts.base import BaseHeader, base_header
+from mqproto.wire.layouts.base import BaseHeader, PacketRecord, base_header
 from mqproto.wire.layouts.session import SessionHeader, session_header
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import GuidOctets, Octets
@@ -100,7 +100,7 @@ class EstablishConnection:
         return self.internal.refused
 
 
-establish_connection_packet = Record(
+establish_connection_packet = PacketRecord(
     EstablishConnection,
     Layout(
         "[MS-MQQB] 2.2.3",
@@ -139,7 +139,7 @@ class ConnectionParameters:
 _recoverable_ack_timeout = this.recoverable_ack_timeout_ms
 _ack_timeout = this.ack_timeout_ms
 
-connection_parameters_packet = Record(
+connection_parameters_packet = PacketRecord(
     ConnectionParameters,
     Layout(
         "[MS-MQQB] 2.2.2.1",
@@ -176,7 +176,7 @@ class SessionAck:
     session: SessionHeader = field(default_factory=SessionHeader)
 
 
-session_ack_packet = Record(
+session_ack_packet = PacketRecord(
     SessionAck,
     Layout(
         "[MS-MQQB] 2.2.6",

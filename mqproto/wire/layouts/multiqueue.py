@@ -72,6 +72,7 @@ mqf_format_name_element = Record(
                 PRIVATE_NAME: _padded,
                 DISTRIBUTION_LIST_NAME: _padded,
             },
+            if_missing=b"",
         ),
         "format_name"
         / OneOf(
@@ -152,6 +153,11 @@ def _mqf_address_header(header_id: int) -> Record[MqfAddressHeader]:
     )
 
 
+destination_mqf_address_header = _mqf_address_header(0x0064)
+administration_mqf_address_header = _mqf_address_header(0x00C8)
+response_mqf_address_header = _mqf_address_header(0x012C)
+
+
 @dataclass(slots=True)
 class MqfSignatureHeader:
     """A signature over the packet.  [MS-MQMQ] 2.2.20.3"""
@@ -191,9 +197,9 @@ multi_queue_format_header = Record(
     Layout(
         "[MS-MQMQ] 2.2.20.1",
         "leading_padding" / Pad4(),
-        "destination" / _mqf_address_header(0x0064),
-        "administration" / _mqf_address_header(0x00C8),
-        "response" / _mqf_address_header(0x012C),
+        "destination" / destination_mqf_address_header,
+        "administration" / administration_mqf_address_header,
+        "response" / response_mqf_address_header,
         "signature" / mqf_signature_header,
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from construct import Int16ul, Int32ul, Rebuild, this
+from construct import Int16ul, Int32ul, Rebuild, len_, this
 
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Fits, Octets, Pad4, Text, wide_size_
@@ -62,7 +62,7 @@ compound_message_header = Record(
         "[MS-MQRR] 2.2.5.1.2.2",
         "header_id" / Int16ul,
         "reserved" / Int16ul,
-        "http_body_size" / Rebuild(Int32ul, lambda context: len(context.data)),
+        "http_body_size" / Rebuild(Int32ul, len_(this.data)),
         "msg_body_size" / Int32ul,
         "msg_body_offset" / Int32ul,
         Fits("http_body_size", 1, QUEUE_JUMPER),

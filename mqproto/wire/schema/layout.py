@@ -4,60 +4,86 @@ A `Layout` is a construct Struct that knows its section of the specification and
 that a refusal names field, offset, value, limit and section. What stands in a layout serves three readers:
 construct itself (reference.py), the generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
 
-Each header starts on a 4-byte boundary of its packet, so padding follows from the position in the packet
-alone.
+A layout reads any stream, and counts from its own first byte there. Each header starts on a 4-byte boundary of its
+packet, so padding follows from the position in the packet alone.
 """
 
 from __future__ import annotations
 
-import io
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from construct import (
+    Const,
     ConstError,
     Construct,
     ConstructError,
     Container,
+    GreedyBytes,
+    Rebuild,
     Renamed,
     StreamError,
     Struct,
+    Subconstruct,
 )
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.base.foreign import shown
+from mqproto.wire.schema.stream import Fault, ForeignStream, PacketStream
+
+if TYPE_CHECKING:
+    Whole = Construct[Container[Any], Any]
+    Base = Subconstruct[Any, Any, Container[Any], Any]
+else:
+    Whole, Base = Construct, Subconstruct
+
+TOP: Final = "(layout)"
+"""The path of the outermost layout; `standing_at` puts the one of the construct around it there."""
 
 
-class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
-    """What a part of a layout has against a value; the layout around it adds field, offset and section.
+class ParseError(WireFormatError, ConstructError):
+    """Bytes that a layout refuses.
 
-    `reading` is what an analyst may go on with; None when nothing after this place can be read.
+    `path` is construct's name for the place, as in `(parsing) -> header -> flags`; `offset` counts from the first byte
+    of the outermost layout.
     """
 
-    def __init__(
-        self, value: object, limit: str, *, field: str = "", part: str = "", reading: Any = None
-    ) -> None:
-        super().__init__(value, limit)
-        self.value, self.limit, self.field, self.part, self.reading = value, limit, field, part, reading
+    path: str | None = None
 
 
-class PacketStream(io.BytesIO):
-    """Some bytes of a packet, which know where in the packet they stand."""
+class MisuseError(UsageError, ConstructError):
+    """A value that a layout does not write, or something that it has to be told; `path` as in a ParseError."""
 
-    def __init__(self, data: bytes = b"", start: int = 0) -> None:
-        super().__init__(data)
-        self.data = data
-        self.start = start
-        self.end = start + len(data)
+    path: str | None = None
 
-    def tell(self) -> int:
-        return self.start + super().tell()
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """The next `size` bytes, or a Fault before any of them is looked at; without a size, the rest."""
-        left = len(self.data) - super().tell()
-        if size is not None and size > left:
-            raise Fault(f"{left} bytes", f"{size} bytes")
-        return super().read(size)
+@contextmanager
+def standing_at(path: str) -> Iterator[None]:
+    """A layout within somebody else's construct: what it refuses has the path from there."""
+    try:
+        yield
+    except (ParseError, MisuseError) as error:
+        error.path = " -> ".join([path, *(error.path or "").split(" -> ")[1:]])
+        raise
+
+
+def plain(value: Any) -> Any:
+    """Records, dicts and lists as construct's containers, all the way down."""
+    if isinstance(value, dict):
+        return Container({name: plain(each) for name, each in value.items()})
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if names := getattr(value, "__dataclass_fields__", ()):
+        return Container({name: plain(getattr(value, name)) for name in names})
+    return value
+
+
+def found(fields: Any, *names: str) -> Any:
+    """What stands under names, each inside the one before; None where it does not."""
+    for name in names:
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields
 
 
 def dotted(path: str, name: str) -> str:
@@ -65,28 +91,58 @@ def dotted(path: str, name: str) -> str:
     return ".".join([*path.split(" -> ")[1:], name])
 
 
-class Layout(Struct):
+class Anywhere(Whole):
+    """A construct that stands in any stream and counts from its own first byte there.
+
+    `_read` and `_write` do it, with a PacketStream.
+    """
+
+    _read: Any
+    _write: Any
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        if isinstance(stream, PacketStream):
+            return self._read(stream, context, path)
+        with standing_at(path):
+            return self._read(ForeignStream(stream), context, TOP)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if isinstance(stream, PacketStream):
+            return self._write(obj, stream, context, path)
+        own = PacketStream()
+        with standing_at(path):
+            built = self._write(plain(obj), own, context, TOP)
+        GreedyBytes._build(own.getvalue(), stream, context, path)
+        return built
+
+    def _actualsize(self, stream: Any, context: Any, path: str) -> int:
+        start: int = stream.tell()
+        self._parse(stream, context, path)
+        size: int = stream.tell() - start
+        stream.seek(start)
+        return size
+
+    # construct would compile what a Struct does, and not what a layout does.
+    def _emitparse(self, code: Any) -> Any:
+        raise NotImplementedError
+
+    _emitbuild = _emitparse
+
+
+class Layout(Anywhere, Struct):
     """The fields of one header or packet, in order, and the section that lists them."""
 
     def __init__(self, section: str, *parts: Construct[Any, Any]) -> None:
         super().__init__(*parts)
         self.section = section
 
-    def _scope(self, stream: Any, context: Any, building: bool) -> Any:
-        return Container(
-            _=context,
-            _params=context._params,
-            _parsing=not building,
-            _building=building,
-            _sizing=False,
-            _io=stream,
-            _offsets={},
-        )
+    def _scope(self, stream: Any, context: Any) -> Any:
+        return Container(_=context, _params=context._params, _io=stream, _offsets={})
 
-    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+    def _read(self, stream: PacketStream, context: Any, path: str) -> Any:
         fields: Any = Container()
-        scope = self._scope(stream, context, building=False)
-        seen = context._params.get("seen")
+        scope = self._scope(stream, context)
+        seen = stream.onlooker.seen
         for part in self.subcons:
             name = part.name
             start = stream.tell()
@@ -98,32 +154,41 @@ class Layout(Struct):
             except Fault as fault:
                 value = self._tell(fault, scope, path, name)
             except ConstError:
-                size = stream.tell() - start
-                raw = stream.getvalue()[start - stream.start :][:size]
                 const: Any = bare(part)
-                value = const.subcon.parse(raw)
+                value = const.subcon.parse(stream.since(start))
                 self._tell(Fault(value, f"{const.value:#x}", reading=value), scope, path, name)
             except StreamError as error:
                 # construct's integers wrap the Fault that the stream raises.
                 wrapped: Any = error.__context__
+                if not isinstance(wrapped, Fault):
+                    raise
                 self._tell(wrapped, scope, path, name)
+            except KeyError as lacking:
+                what = f"needs {lacking.args[0]} of what stands around it: parse that, or pass {lacking.args[0]}="
+                raise self._misuse(path, name, what) from None
             if not name:
                 continue
             fields[name] = scope[name] = value
             if seen is not None and len(seen) == seen_before and stream.tell() > start:
-                raw = stream.getvalue()[start - stream.start : stream.tell() - stream.start]
-                seen.append((dotted(path, name), start, value, raw, self.section))
+                seen.append((dotted(path, name), start, value, stream.since(start), self.section))
         return fields
 
     def _tell(self, fault: Fault, scope: Any, path: str, name: str | None) -> Any:
         field = fault.field or name or ""
         words = dotted(path, fault.part or field)
-        error = WireFormatError(words, self._offset(field, scope), fault.value, fault.limit, self.section)
-        faults = scope._params.get("faults")
+        error = ParseError(words, self._offset(field, scope), fault.value, fault.limit, self.section)
+        error.path = f"{path} -> {field}"
+        faults = scope._io.onlooker.faults
         if faults is None or fault.reading is None:
             raise error from None
         faults.append(error)
         return fault.reading
+
+    def _misuse(self, path: str, name: str | None, what: str) -> MisuseError:
+        words = dotted(path, name) if name else dotted(path, "")[:-1] or "the record"
+        error = MisuseError(f"{words} {what}  {self.section}")
+        error.path = f"{path} -> {name}" if name else path
+        return error
 
     def _offset(self, field: str, scope: Any) -> int:
         """Where a field of this layout began, or one of a header inside it: `base.flags`."""
@@ -131,34 +196,49 @@ class Layout(Struct):
         start: int = scope._offsets[name]
         return start + bare(self._subcons[name]).offset_of(inner) if inner else start
 
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+    def _write(self, obj: Any, stream: PacketStream, context: Any, path: str) -> Any:
         if not isinstance(obj, dict):
-            words = dotted(path, "")[:-1] or "the record"
-            raise UsageError(
-                f"{words} is {shown(repr(obj))}, which is no record for this place  {self.section}"
-            )
-        scope = self._scope(stream, context, building=True)
+            raise self._misuse(path, None, f"is {shown(repr(obj))}, which is no record for this place")
+        scope = self._scope(stream, context)
         scope.update(obj)
         for part in self.subcons:
-            name = part.name
-            value = obj.get(name) if name else None
+            name, inner = part.name, bare(part)
+            value = obj.get(name, getattr(inner, "if_missing", None)) if name else None
+            if name and name not in obj and not part.flagbuildnone and not hasattr(inner, "if_missing"):
+                raise self._misuse(path, name, "is missing")
             try:
-                built = part._build(value, stream, scope, path)
+                if isinstance(inner, Const | Rebuild):
+                    built = self._follows(part, value, stream, scope, path)
+                else:
+                    built = part._build(value, stream, scope, path)
             except Fault as fault:
-                words = dotted(path, fault.part or fault.field or name or "")
-                raise UsageError(
-                    f"{words} is {shown(str(fault.value))}, must be {fault.limit}  {self.section}"
-                ) from None
+                words = fault.part or fault.field or name
+                what = f"is {shown(str(fault.value))}, must be {fault.limit}"
+                raise self._misuse(path, words, what) from None
             except UsageError:
                 raise
             except (ConstructError, TypeError, AttributeError, LookupError, ValueError) as error:
-                words = dotted(path, name or "")
-                raise UsageError(
-                    f"{words} is {shown(repr(value))}, which does not fit its field  {self.section}"
-                ) from error
+                what = f"is {shown(repr(value))}, which does not fit its field"
+                raise self._misuse(path, name, what) from error
             if name:
                 scope[name] = built
         return scope
+
+    def _follows(self, part: Any, given: Any, stream: PacketStream, scope: Any, path: str) -> Any:
+        """Write a constant, or what follows from other fields. It may be given, and then has to agree."""
+        name, inner = part.name, bare(part)
+        try:
+            built = inner._build(None, stream, scope, path)
+        except KeyError as lacking:
+            if lacking.args[0] != name:
+                raise self._misuse(path, lacking.args[0], "is missing") from None
+            if given is None:
+                what = f"follows from what stands around it: build that, or pass {name}="
+                raise self._misuse(path, name, what) from None
+            return inner.subcon._build(given, stream, scope, path)
+        if given not in (None, built) and not scope._params.get("measuring"):
+            raise Fault(given, f"{built}" + ", as it follows from the rest" * isinstance(inner, Rebuild))
+        return built
 
     def offset_of(self, name: str) -> int:
         """Where a field begins, counted from the layout's first byte: the size of all before it."""

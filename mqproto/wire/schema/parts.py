@@ -6,17 +6,16 @@ None of them reads beyond the bytes that are there; what they have against a val
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from construct import Bytes, Construct, Container, Subconstruct
+from construct import Bytes, Construct, Container, SizeofError, Subconstruct
 from construct.expr import FuncPath
 
 from mqproto.base.errors import WireFormatError
 from mqproto.base.foreign import quoted
-from mqproto.wire.schema.layout import Fault, Layout, PacketStream
+from mqproto.wire.schema.layout import Layout
 from mqproto.wire.schema.record import Record
-
-NUL: Final = b"\0\0"
+from mqproto.wire.schema.stream import NUL, Fault, Onlooker, PacketStream
 
 
 class Octets(Bytes):
@@ -55,12 +54,12 @@ class Holding(Octets):
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         start = stream.tell()
         data = super()._parse(stream, context, path)
-        seen = context._params.get("seen")
+        seen = stream.onlooker.seen
         if seen is not None and data:
             inner: list[Any] = []
-            part = PacketStream(data, start)
+            part = PacketStream(data, start, Onlooker(seen=inner))
             try:
-                self.held.layout._parse(part, Container(_params=Container(seen=inner)), path)
+                self.held.layout._parse(part, context, path)
             except WireFormatError:
                 return data
             if part.tell() == part.end:
@@ -97,11 +96,7 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
     """UTF-16 up to the first NUL; the window around it says how far that may be."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
-        at = stream.tell() - stream.start
-        end = nul_at(stream.data, at, len(stream.data))
-        if end < 0:
-            raise Fault(f"{len(stream.data) - at} bytes", "text that ends with a NUL")
-        text: str = stream.read(end - at + len(NUL))[: -len(NUL)].decode("utf-16-le", "surrogatepass")
+        text: str = stream.until_nul()[: -len(NUL)].decode("utf-16-le", "surrogatepass")
         return text
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -130,7 +125,7 @@ class Fits(Construct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> bool:
         count = context[self.counted]
-        left = max(stream.end, context._.base.packet_size) - stream.tell()
+        left = max(stream.end, context._["base"].packet_size) - stream.tell()
         if (size := count * self.unit) > left:
             wraps = f"in 32 bits {size:#x} is {size % 2**32}" if size >= 2**32 else "it lies"
             limit = (
@@ -148,6 +143,8 @@ class Pad4(Construct):  # type: ignore[type-arg]
 
     When building, what the record has is used where its size is right; zeros otherwise.
     """
+
+    if_missing = b""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,6 +196,8 @@ class Absent(Construct):  # type: ignore[type-arg]
 class When(Construct):  # type: ignore[type-arg]
     """A part that is there if and only if a flag says so; None in the record if not."""
 
+    if_missing = None
+
     def __init__(self, condition: Any, part: Any) -> None:
         super().__init__()
         self.condition, self.part = condition, part
@@ -219,9 +218,9 @@ class When(Construct):  # type: ignore[type-arg]
 class OneOf(Construct):  # type: ignore[type-arg]
     """The one of several parts that a few bits choose."""
 
-    def __init__(self, choice: Any, cases: dict[int, Any]) -> None:
+    def __init__(self, choice: Any, cases: dict[int, Any], if_missing: Any = None) -> None:
         super().__init__()
-        self.choice, self.cases = choice, cases
+        self.choice, self.cases, self.if_missing = choice, cases, if_missing
 
     def _case(self, context: Any) -> Any:
         if (choice := self.choice(context)) not in self.cases:
@@ -255,6 +254,9 @@ class Single(Subconstruct):  # type: ignore[type-arg]
         self.subcon._build(Container({self.field: obj}), stream, context, path)
         return obj
 
+    def _actualsize(self, stream: Any, context: Any, path: str) -> int:
+        return self.layout._actualsize(stream, context, path)
+
 
 class Window(Subconstruct):  # type: ignore[type-arg]
     """A part that may not look beyond `size` bytes."""
@@ -265,8 +267,11 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         start = stream.tell()
-        inside = PacketStream(stream.read(self.size(context)), start)
+        inside = PacketStream(stream.read(self.size(context)), start, stream.onlooker)
         return self.subcon._parsereport(inside, context, path)
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        raise SizeofError(path=path)
 
 
 class Repeated(Subconstruct):  # type: ignore[type-arg]
@@ -283,7 +288,7 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[Any]:
         read: Callable[..., Any] = self.subcon._parsereport
-        skip = context._params.get("skip")
+        skip = stream.onlooker.skip
         items = []
         for index in range(self.count(context)):
             if skip is not None:
@@ -300,6 +305,9 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
             self.subcon._build(item, stream, context, f"{path}[{index}]")
         return obj
 
+    def _sizeof(self, context: Any, path: str) -> int:
+        raise SizeofError(path=path)
+
 
 class EncodedSize:
     """How many bytes a value takes where its part begins on a 4-byte boundary, for `this` expressions."""
@@ -308,17 +316,7 @@ class EncodedSize:
         self.part = part
 
     def __call__(self, value: Any) -> int:
-        stream = PacketStream()
-        self.part.build_stream(value, stream)
-        return stream.tell()
-
-
-def nul_at(data: bytes, at: int, end: int) -> int:
-    """Where the first NUL begins in UTF-16 that begins at `at`; -1 if none is whole before `end`."""
-    found = data.find(NUL, at, end)
-    while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
-        found = data.find(NUL, found + 1, end)
-    return found
+        return len(self.part.build(value))
 
 
 def fitted(padding: bytes, size: int) -> bytes:

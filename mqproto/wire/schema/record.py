@@ -7,22 +7,26 @@ everything is typed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
-from construct import Const, Container, Rebuild, Subconstruct
+from construct import Const, Rebuild, Subconstruct
 
-from mqproto.base.errors import UsageError, WireFormatError
-from mqproto.wire.schema.layout import Layout, PacketStream, bare
+from mqproto.base.errors import UsageError
+from mqproto.wire.schema.layout import Base, Layout, ParseError, bare
+from mqproto.wire.schema.stream import PacketStream
 
 R = TypeVar("R")
 
 
-class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
-    """A layout together with the dataclass of its fields; usable as a part of other layouts.
+class Record(Base, Generic[R]):
+    """A layout together with the dataclass of its fields: a construct, to use alone or as a part of others.
 
+    `parse` and its kin give a Container with all fields of the layout, `build` takes records, dicts and Containers.
     Fields that follow from others (constants, sizes, counts) stand in the layout alone: they are checked when
-    read and computed when written.
+    read and computed when written; if they are given, they have to agree.
 
     Args:
         kind: a dataclass; its fields are those of the layout.
@@ -30,7 +34,9 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         apart: fields of the dataclass that some other layout holds.
     """
 
-    def __init__(self, kind: type[R], layout: Layout, apart: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kind: type[R], layout: Layout, apart: Mapping[str, Record[Any]] = MappingProxyType({})
+    ) -> None:
         super().__init__(layout)
         self.kind = kind
         self.layout = layout
@@ -39,10 +45,11 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         declared = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
         assert {*carried} == {*declared} - {*apart}, (kind, carried, declared)
 
-    def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        fields = self.layout._parse(stream, context, path)
-        fields._record = self
-        return fields
+    @cached_property
+    def _inner(self) -> dict[str, Record[Any] | None]:
+        """The fields of the dataclass, each with the record that it holds."""
+        parts = {part.name: record_in(bare(part)) for part in self.layout.subcons if not derived(part)}
+        return {name: record for name, record in parts.items() if name} | {**self.apart}
 
     def decode(self, data: bytes) -> R:
         """The record that lies in exactly these bytes.
@@ -50,24 +57,31 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         Raises:
             WireFormatError: they do not form one, or some are left over.
         """
-        stream = PacketStream(data)
-        typed: R = to_records(self.parse_stream(stream))
-        if left := len(data) - stream.tell():
+        stream = PacketStream(bytes(data))
+        typed = self.typed(self.parse_stream(stream))
+        if left := stream.end - stream.tell():
             section = self.layout.section
-            raise WireFormatError("after the last field", stream.tell(), f"{left} bytes", "the end", section)
+            raise ParseError("after the last field", stream.tell(), f"{left} bytes", "the end", section)
         return typed
 
-    def encode(self, value: R, *, packet_size: int = 0) -> bytes:
+    def encode(self, value: R, **context: Any) -> bytes:
         """The bytes of a record; one that stands alone begins on a 4-byte boundary.
 
         Args:
             value: the record.
-            packet_size: of the whole packet, where the layout has a field for it.
+            context: what follows from the packet around it: `packet_size` of a BaseHeader.
 
         Raises:
             UsageError: a value breaks a rule of the layout.
         """
-        return self.build(to_containers(value), packet_size=packet_size)
+        return self.build(value, **context)
+
+    def typed(self, fields: Mapping[str, Any]) -> R:
+        """The record of what `parse` gives."""
+        return self.kind(**{name: _typed(inner, fields[name]) for name, inner in self._inner.items()})
+
+    def _actualsize(self, stream: Any, context: Any, path: str) -> int:
+        return self.layout._actualsize(stream, context, path)
 
     def offset_of(self, name: str) -> int:
         """Where a field begins, counted from the record's first byte; those before have fixed sizes."""
@@ -90,26 +104,20 @@ def derived(part: Any) -> bool:
     return isinstance(bare(part), Const | Rebuild)
 
 
-def to_records(value: Any) -> Any:
-    """construct's containers as records, all the way down."""
-    if isinstance(value, list):
-        return [to_records(each) for each in value]
-    if not isinstance(value, Container):
-        return value
-    record: Record[Any] = value._record
-    names = (field.name for field in dataclasses.fields(record.kind) if field.name not in record.apart)
-    return record.kind(**{name: to_records(value[name]) for name in names})
+def record_in(part: Any) -> Record[Any] | None:
+    """The record that a part's value may be, or that the items of a list are."""
+    if part is None or isinstance(part, Record):
+        return part
+    inner = getattr(part, "cases", {}).values() or [
+        getattr(part, "part", None) or getattr(part, "subcon", None)
+    ]
+    return next(filter(None, map(record_in, inner)), None)
 
 
-def to_containers(value: Any) -> Any:
-    """Records as construct's containers, all the way down."""
+def _typed(record: Record[Any] | None, value: Any) -> Any:
     if isinstance(value, list):
-        return [to_containers(each) for each in value]
-    if dataclasses.is_dataclass(value):
-        return Container(
-            {field.name: to_containers(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        )
-    return value
+        return [_typed(record, each) for each in value]
+    return record.typed(value) if record is not None and isinstance(value, dict) else value
 
 
 class Bits:

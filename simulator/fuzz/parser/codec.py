@@ -137,7 +137,7 @@ class OwnCodec:
         """What the reference refuses these bytes with, or None, if it agrees with the generated code."""
         self.counts[_AGREES] += 1
         try:
-            interpreted = reference.decode_packet(data)
+            interpreted = reference.read(data)
         except WireFormatError as error:
             if packet is not None:
                 raise Broken("agreement", f"construct alone refuses: {error}", error.field) from None
@@ -149,7 +149,7 @@ class OwnCodec:
             raise Broken("agreement", f"construct alone reads {interpreted}", type(interpreted).__name__)
         if everything(packet) != everything(interpreted):
             raise Broken("agreement", f"{packet} or, by construct, {interpreted}", type(packet).__name__)
-        if reference.encode_packet(packet) != data:
+        if reference.packet.build(packet) != data:
             raise Broken("round trip", "construct writes other bytes", type(packet).__name__)
         return None
 

@@ -19,6 +19,7 @@ from mqproto.simulator.fuzz.parser.judges import place
 from mqproto.wire import (
     ConnectionParameters,
     DebugHeader,
+    FinalAck,
     FinalAckBody,
     FormatNameList,
     Guid,
@@ -27,6 +28,7 @@ from mqproto.wire import (
     MqfFormatNameElement,
     MqfSignatureHeader,
     MultiQueueFormatHeader,
+    OrderAck,
     OrderAckBody,
     Packet,
     Ping,
@@ -39,12 +41,10 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    encode_key_blob,
     encode_packet,
     establish_connection,
-    final_ack,
-    order_ack,
     ping_packet,
+    simple_blob,
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
@@ -81,8 +81,8 @@ def examples() -> list[bytes]:
         _with_headers(_message(17, label="label", response_queue="TCP:10.0.0.1\\q"), "debug", "soap"),
         _with_headers(_message(17), LISTS),
         _with_headers(_message("OS:a\\q", admin_queue=9, response_queue=THERE), *HEADERS, LISTS),
-        order_ack(**ACKNOWLEDGED, body=order),
-        final_ack(**ACKNOWLEDGED, body=final, message_class=MessageClass.ACK_RECEIVE),
+        OrderAck(**ACKNOWLEDGED, body=order).message(),
+        FinalAck(**ACKNOWLEDGED, body=final, message_class=MessageClass.ACK_RECEIVE).message(),
     ]
     return [encode_packet(packet) for packet in packets]
 
@@ -195,7 +195,7 @@ def _with_headers(message: UserMessage, *names: str) -> UserMessage:
         message.user.has_security = True
         message.security = SecurityHeader(
             sender_id=HERE,
-            encryption_key=encode_key_blob(SimpleBlob(encrypted_key=bytes(range(64)))),
+            encryption_key=simple_blob.encode(SimpleBlob(encrypted_key=bytes(range(64)))),
             signature=b"signed",
             sender_cert=b"certificate",
             provider_info=b"\1\0\0\0p\0\0\0",

@@ -15,6 +15,7 @@ from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
+    FinalAck,
     FinalAckBody,
     FormatNameList,
     Guid,
@@ -22,6 +23,7 @@ from mqproto.wire import (
     MqfAddressHeader,
     MqfFormatNameElement,
     MultiQueueFormatHeader,
+    OrderAck,
     OrderAckBody,
     PrivateQueueFormatName,
     SecurityHeader,
@@ -30,12 +32,10 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserMessage,
-    encode_key_blob,
     encode_packet,
     establish_connection,
-    final_ack,
     inspect_packet,
-    order_ack,
+    simple_blob,
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
@@ -140,9 +140,9 @@ def acknowledgment(
     }
     place = sent.identifier, sent.number, sent.previous
     if message_class is None:
-        return order_ack(body=OrderAckBody(*place), **common)
+        return OrderAck(body=OrderAckBody(*place), **common).message()
     body = FinalAckBody(*place, target, sent.message_id)
-    return final_ack(message_class=message_class, body=body, **common)
+    return FinalAck(message_class=message_class, body=body, **common).message()
 
 
 def secured(message: UserMessage, security: SecurityHeader) -> UserMessage:
@@ -200,7 +200,7 @@ def _encrypted(queue: str) -> UserMessage:
     """What looks like AES-256 to whoever has keys; nobody has the one that its key is encrypted with."""
     message = a_message(queue, recoverable=True, body=bytes(range(64)))
     message.properties.privacy_level, message.properties.encryption_algorithm = CIPHERS["AES-256"]
-    key = encode_key_blob(SimpleBlob(encrypted_key=bytes(range(256))))
+    key = simple_blob.encode(SimpleBlob(encrypted_key=bytes(range(256))))
     security = SecurityHeader(encryption_key=key)
     security.body_encrypted = True
     return secured(message, security)

@@ -18,7 +18,7 @@ from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.scenarios.scenario import Fault
 from mqproto.simulator.world.world import World
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, order_ack
+from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
 """After what time an OrderAck is said again; 0 is never."""
@@ -81,14 +81,14 @@ def _misread(
     def say(message_id: int, message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
         destination = message.user.destination_queue
         assert isinstance(destination, (int, str))
-        said = order_ack(
+        said = OrderAck(
             source=machine.guid,
             destination_manager=message.user.queue_manager_address,
             destination=destination,
             message_id=message_id,
             sent_time_s=message.user.sent_time_s,
             body=body,
-        )
+        ).message()
         sound(said, reply_to)
 
     outbound.acknowledge = acknowledge

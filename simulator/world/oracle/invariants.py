@@ -44,14 +44,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.turn.guard import SIGNED_20, SIGNED_30
-from mqproto.wire import (
-    Guid,
-    MessageClass,
-    OrderAckBody,
-    decode_message,
-    decode_simple_blob,
-    guid_text,
-)
+from mqproto.wire import Guid, MessageClass, OrderAckBody, decode_message, guid_text, simple_blob
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 
 ALL: Final = 2**40
@@ -431,7 +424,7 @@ def encrypted_with_the_latest_key(
     security = decode_message(packet).security
     assert security is not None, "it is to be encrypted"
     target, known = message.burst.target, ledger.keys_known[node.name]
-    blob = decode_simple_blob(security.encryption_key)
+    blob = simple_blob.decode(security.encryption_key)
     found = ledger.session_keys.get(blob.encrypted_key[::-1])
     if found is None or found != (target, known.get(target)):
         return f"{node.name} sends {message} with a key for {found}, and knows key {known.get(target)} of {target}"

@@ -15,9 +15,11 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import (
     ConnectionParameters,
+    FinalAck,
     FinalAckBody,
     Guid,
     MessageClass,
+    OrderAck,
     OrderAckBody,
     Packet,
     SessionAck,
@@ -27,8 +29,6 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
     establish_connection,
-    final_ack,
-    order_ack,
     user_message,
     with_hop_counted,
     with_session_header,
@@ -83,7 +83,7 @@ def ordered(number: int, own_id: int = 100, source: str = "c", **changes: Any) -
     """c's OrderAck for all up to `number`."""
     body = replace(OrderAckBody(SEQUENCE, number, max(0, number - 1)), **changes)
     arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
-    return encode_packet(order_ack(source=guid(source), message_id=own_id, body=body, **arguments))
+    return encode_packet(OrderAck(source=guid(source), message_id=own_id, body=body, **arguments).message())
 
 
 def final(
@@ -97,13 +97,13 @@ def final(
     body = replace(FinalAckBody(SEQUENCE, number, number - 1, guid("a"), number), **changes)
     arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
     return encode_packet(
-        final_ack(
+        FinalAck(
             source=guid(source),
             message_id=own_id,
             message_class=message_class,
             body=body,
             **arguments,
-        )
+        ).message()
     )
 
 

@@ -9,7 +9,7 @@ from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_
 from mqproto.captures.decode.ways import SPAN_LIMIT
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.tcp import Endpoint
-from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
+from mqproto.wire import FinalAck, FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet
 from tests.captures.decode.scene import (
     BEGAN_NS,
     MILLISECOND,
@@ -303,7 +303,7 @@ def test_a_final_ack_by_an_intermediate_is_a_fault_unless_it_says_that_the_messa
     answer = {"source": guid("b"), "destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
     for message_id, verdict in ((1, MessageClass.NACK_HOP_COUNT_EXCEEDED), (2, MessageClass.ACK_RECEIVE)):
         body = FinalAckBody(SEQUENCE, message_id, message_id - 1, guid("a"), message_id)
-        packet = final_ack(message_id=200 + message_id, message_class=verdict, body=body, **answer)  # type: ignore[arg-type]
+        packet = FinalAck(message_id=200 + message_id, message_class=verdict, body=body, **answer).message()  # type: ignore[arg-type]
         wrong = first.send("b", encode_packet(packet))
     assert scene.faults() == [("foreign-ack", wrong.number)]
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.queues.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
+from mqproto.queues.rules.consequences import CONSEQUENCES, End, FinalAckRule, end_of
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 
@@ -45,7 +45,7 @@ def test_final_acks_are_for_transactional_messages_of_others_and_kept_is_one_s_o
 ) -> None:
     end, ours, transactional = case
     told, kept = CONSEQUENCES[case]
-    assert (told is not FinalAck.NEVER) == (transactional and not ours and end is not End.REACHED)
+    assert (told is not FinalAckRule.NEVER) == (transactional and not ours and end is not End.REACHED)
     if kept is SystemQueue.JOURNAL:
         assert (ours, end) == (True, End.RECEIVED if transactional else End.REACHED)
     elif kept is not None:

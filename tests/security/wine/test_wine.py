@@ -33,7 +33,7 @@ from mqproto.security import (
     sign,
     verify,
 )
-from mqproto.wire import decode_simple_blob, encode_key_blob
+from mqproto.wire import public_key_blob, simple_blob
 from mqproto.wire.layouts.keyblobs import RC2, RSA_SIGN
 from tests.security.keys import CIPHERS, own_key
 from tests.security.wine.oracle import Oracle, OracleError, needs_wine, running
@@ -59,7 +59,7 @@ def theirs(wine: Oracle) -> dict[str, PublicKey]:
     for provider, bits in EXCHANGE_BITS.items():
         [blob] = wine.ask("make", provider, "exchange", bits)
         made[provider] = PublicKey.from_bytes(blob)
-        assert encode_key_blob(made[provider].blob()) == blob
+        assert public_key_blob.encode(made[provider].blob()) == blob
         assert made[provider].bits == bits
     return made
 
@@ -83,7 +83,7 @@ def test_wine_opens_what_we_seal(
 ) -> None:
     for turn in range(ROUNDS):
         key = new_session_key(provider, number)
-        blob = encode_key_blob(seal_session_key(key, theirs[provider.word]))
+        blob = simple_blob.encode(seal_session_key(key, theirs[provider.word]))
         for body in bodies(f"seal {turn}"):
             sealed = encrypt(key, body)
             effective = effective_bits(provider, number)
@@ -96,14 +96,14 @@ def test_wine_opens_what_we_seal(
 def test_we_open_what_wine_seals(wine: Oracle, provider: Provider, number: int) -> None:
     for turn, bits in product(range(ROUNDS), (512, 1_024)):
         own = own_key(bits)
-        public = encode_key_blob(own.public.blob())
+        public = public_key_blob.encode(own.public.blob())
         for body in bodies(f"open {turn}"):
             size = provider.key_bytes(number) * 8
             effective = effective_bits(provider, number)
             blob, sealed = wine.ask(
                 "seal", provider.word, f"{number:x}", size, effective, "none", public, body
             )
-            key = open_session_key(decode_simple_blob(blob), own, provider)
+            key = open_session_key(simple_blob.decode(blob), own, provider)
             assert key.algorithm == number
             assert decrypt(key, sealed) == body
 
@@ -123,9 +123,9 @@ def test_each_verifies_the_signatures_of_the_other(wine: Oracle, provider: str, 
         own = own_key(1_024)
         ours = sign(algorithm, own, data)
         for use in (own.public.blob(), own.public.blob(RSA_SIGN)):
-            assert wine.verifies(provider, algorithm, encode_key_blob(use), data, ours)
-        assert not wine.verifies(provider, algorithm, encode_key_blob(use), data[1:], ours)
-        assert not wine.verifies(provider, algorithm, encode_key_blob(use), data, ours[::-1])
+            assert wine.verifies(provider, algorithm, public_key_blob.encode(use), data, ours)
+        assert not wine.verifies(provider, algorithm, public_key_blob.encode(use), data[1:], ours)
+        assert not wine.verifies(provider, algorithm, public_key_blob.encode(use), data, ours[::-1])
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
@@ -141,7 +141,7 @@ def test_wine_refuses_a_key_blob_of_which_a_byte_is_wrong(wine: Oracle, theirs: 
     """It tells a stranger so; we give him another key, and do not."""
     aes = provider_by_word("aes")
     key = new_session_key(aes, aes.algorithms[0])
-    blob = bytearray(encode_key_blob(seal_session_key(key, theirs["aes"])))
+    blob = bytearray(simple_blob.encode(seal_session_key(key, theirs["aes"])))
     blob[-9] ^= 1
     with pytest.raises(OracleError):
         wine.ask("open", "aes", 0, "none", bytes(blob), encrypt(key, b"body"))
@@ -153,7 +153,7 @@ def test_a_salt_of_zeros_is_another_key_and_wine_is_no_witness_of_the_default(
     """Microsoft's pages have 11 zero bytes behind a key of 40 bits, unless CRYPT_NO_SALT is asked for."""
     base = provider_by_word("base")
     key = new_session_key(base, RC2)
-    blob = encode_key_blob(seal_session_key(key, theirs["base"]))
+    blob = simple_blob.encode(seal_session_key(key, theirs["base"]))
     sealed = encrypt(key, b"body")
     assert wine.ask("open", "base", 40, "none", blob, sealed) == [b"body"]
     with suppress(OracleError):
@@ -172,4 +172,6 @@ def test_a_key_of_ours_is_one_to_wine_whatever_its_length(wine: Oracle) -> None:
     for bits in (512, 768, 1_024, 2_048):
         pair: KeyPair = own_key(bits)
         signature = sign(0x8004, pair, b"data")
-        assert wine.verifies("enhanced", 0x8004, encode_key_blob(pair.public.blob()), b"data", signature)
+        assert wine.verifies(
+            "enhanced", 0x8004, public_key_blob.encode(pair.public.blob()), b"data", signature
+        )

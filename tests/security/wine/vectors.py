@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqproto.security import HASHES, PROVIDERS, new_key_pair
-from mqproto.wire import encode_key_blob
+from mqproto.wire import public_key_blob
 from mqproto.wire.layouts.keyblobs import RC2
 
 FILE: Final = Path(__file__).with_name("vectors.json")
@@ -32,7 +32,7 @@ def _write() -> None:
     from tests.security.wine.oracle import running
 
     own = new_key_pair(BITS)
-    public = encode_key_blob(own.public.blob())
+    public = public_key_blob.encode(own.public.blob())
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as wine:
         sealed: list[dict[str, Any]] = []
         for provider in PROVIDERS:

@@ -13,12 +13,12 @@ from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.faults.proof import Received, Sent, compare, delays_ms, examine, percentile
 from mqproto.wire import (
     Guid,
+    OrderAck,
     OrderAckBody,
     SessionAck,
     SessionHeader,
     UserMessage,
     encode_packet,
-    order_ack,
     user_message,
     with_hop_counted,
     with_session_header,
@@ -169,14 +169,14 @@ def test_a_packet_that_did_not_count_its_hop_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_acknowledgments_are_counted_where_they_arrive(tmp_path: Path) -> None:
-    ack = order_ack(
+    ack = OrderAck(
         source=DESTINATION,
         destination_manager=SENDER,
         destination=ORDER_QUEUE,
         message_id=1,
         sent_time_s=1,
         body=OrderAckBody(tx_sequence_number=3),
-    )
+    ).message()
     packet = encode_packet(ack)
     path = capture(
         tmp_path / "x",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from mqproto.wire import MessageClass, encode_packet
-from mqproto.wire.acknowledgment import ORDER_QUEUE, final_ack
+from mqproto.wire.acknowledgment import ORDER_QUEUE, FinalAck
 from mqproto.wire.layouts.acknowledgment import FinalAckBody
 from tests.simulator.hurt.ledger import Account, Line, Trace, body_of, digest
 from tests.simulator.hurt.named import Known, final_ack_of, label_of, named
@@ -180,7 +180,7 @@ def test_to_name_a_final_ack_that_is_lost_is_to_name_the_message_that_waits_for_
 
 def test_a_final_ack_is_known_by_the_message_that_it_is_about() -> None:
     body = FinalAckBody(message_id=9)
-    ack = final_ack(
+    ack = FinalAck(
         source=NODE,
         destination_manager=NODE,
         destination=ORDER_QUEUE,
@@ -188,7 +188,7 @@ def test_a_final_ack_is_known_by_the_message_that_it_is_about() -> None:
         sent_time_s=1,
         message_class=MessageClass.ACK_RECEIVE,
         body=body,
-    )
+    ).message()
     assert label_of(encode_packet(ack)) == final_ack_of(9)
 
 

@@ -24,6 +24,7 @@ from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Window
 from mqproto.wire.schema.record import Record
 from mqproto.wire.schema.refused import REFUSALS, Refused
+from mqproto.wire.schema.stream import Onlooker
 from tests.examples import a_transactional_message, a_user_message
 
 
@@ -169,7 +170,7 @@ def test_the_place_of_a_header_is_found_without_reading_the_rest(message: UserMe
         assert offset == -1
     else:
         seen: list[Any] = []
-        reference.read(encode_packet(message), seen)
+        reference.read(encode_packet(message), Onlooker(seen))
         assert offset == next(start for name, start, *_ in seen if name == "transaction.flags")
 
 

@@ -31,7 +31,7 @@ ZEROS: Final = (b"", b"\\0", b"\\0\\0", b"\\0\\0\\0")
 def module(functions: Iterable[Function]) -> str:
     """The source of a module with these functions, and with those that they call; as yet unformatted."""
     each = {one.name: one for function in functions for one in function.each()}
-    imports = {"mqproto.wire.schema.refused": {"Refused"}, "mqproto.wire.schema.parts": {"NUL", "nul_at"}}
+    imports = {"mqproto.wire.schema.refused": {"Refused"}, "mqproto.wire.schema.stream": {"NUL", "nul_at"}}
     constants: dict[str, str] = {}
     for one in each.values():
         constants |= one.constants

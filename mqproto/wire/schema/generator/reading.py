@@ -25,7 +25,6 @@ from mqproto.wire.schema.generator.source import (
 )
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
-    NUL,
     Absent,
     Octets,
     OneOf,
@@ -39,6 +38,7 @@ from mqproto.wire.schema.parts import (
     Window,
 )
 from mqproto.wire.schema.record import Record
+from mqproto.wire.schema.stream import NUL
 
 OF_ITEMS: Final = "data: bytes, at: int, end: int, count: int"
 

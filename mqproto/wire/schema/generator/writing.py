@@ -135,10 +135,6 @@ class Builder(Writer):
                 self.arrive()
                 self.emit(f"{target}__wire = {self.calling(items_builder(part.subcon))}({target}, at)")
                 self.piece(f"{target}__wire", f"len({target}__wire)")
-            case Octets():
-                size = self.words(part.length, scope)
-                self.refuse_if(f"len({target}) != {size}")
-                self.piece(target, size)
             case Pad4():
                 self.pad(target)
             case PaddedRest():

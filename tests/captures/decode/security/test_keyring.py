@@ -16,10 +16,10 @@ from mqproto.security import Certificate, KeyPair, Provider, SignatureKind, self
 from mqproto.wire import (
     UserMessage,
     decode_message,
-    decode_simple_blob,
-    encode_key_blob,
     encode_packet,
     inspect_packet,
+    public_key_blob,
+    simple_blob,
 )
 from mqproto.wire.layouts.keyblobs import RC4, RSA_SIGN
 from tests.captures.decode.security.protections import with_security
@@ -169,7 +169,7 @@ def test_of_two_keys_that_may_have_opened_it_the_signature_tells() -> None:
     for _ in range(5_000):
         message = over(sealed_for(plain(), ENHANCED, RC4))
         assert message.security is not None
-        blob = decode_simple_blob(message.security.encryption_key)
+        blob = simple_blob.decode(message.security.encryption_key)
         if len(session_keys_in(blob, [wrong, right], ENHANCED)) == 2:
             break
     else:
@@ -230,7 +230,7 @@ def test_keys_are_read_from_what_mqproto_keys_and_windows_write(tmp_path: Path) 
         "blob": own_key(512).blob(),
         "bundle.pem": self_signed(other_key(), "authority", SENT_S, 10).pem() + alice().pem(),
         "alice.cer": der.public_bytes(serialization.Encoding.DER),
-        "public.hex": encode_key_blob(own_key().public.blob(RSA_SIGN)).hex().encode() + b"\n",
+        "public.hex": public_key_blob.encode(own_key().public.blob(RSA_SIGN)).hex().encode() + b"\n",
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)

@@ -17,8 +17,8 @@ from mqproto.wire import (
     UserMessage,
     decode_message,
     decode_packet,
-    decode_simple_blob,
     encode_packet,
+    simple_blob,
 )
 
 TARGET = Target((r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), sent_s=1_700_000_000)
@@ -45,7 +45,7 @@ def test_one_kind_has_a_key_within_it_that_is_mutated_by_its_own_layout() -> Non
     message = decode_message(message_of(TARGET.queues[0], "encrypted"))
     assert message.security is not None
     assert is_encrypted(message)
-    assert len(decode_simple_blob(message.security.encryption_key).encrypted_key) == 256
+    assert len(simple_blob.decode(message.security.encryption_key).encrypted_key) == 256
     names = {edit.name for edit in plan_of(encode_packet(message)).edits}
     assert any("key_algorithm" in name for name in names)
 

@@ -1,0 +1,122 @@
+"""What layouts read from: some bytes of a packet, or a stream of the caller's. Both know where they stand in it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from construct import StreamError
+
+from mqproto.base.errors import WireFormatError
+
+NUL: Final = b"\0\0"
+PIECE_BYTES: Final = 1 << 16
+"""How much is asked of a stream at once: a length that lies costs no memory."""
+
+
+class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
+    """What a part of a layout has against a value; the layout around it adds field, offset and section.
+
+    `reading` is what an analyst may go on with; None when nothing after this place can be read.
+    """
+
+    def __init__(
+        self, value: object, limit: str, *, field: str = "", part: str = "", reading: Any = None
+    ) -> None:
+        super().__init__(value, limit)
+        self.value, self.limit, self.field, self.part, self.reading = value, limit, field, part, reading
+
+
+@dataclass(slots=True)
+class Onlooker:
+    """Who looks on while a packet is read.
+
+    seen: takes (name, offset, value, bytes, section) of each field.
+    faults: takes the broken rules that leave the rest readable; without it the first one is raised.
+    skip: passes over items of lists that are good, for those who look for a fault; see `Repeated`.
+    """
+
+    seen: list[Any] | None = None
+    faults: list[WireFormatError] | None = None
+    skip: Callable[[Any, int, int], int] | None = None
+
+
+NOBODY: Final = Onlooker()
+
+
+class PacketStream(io.BytesIO):
+    """Some bytes of a packet, which know where in the packet they stand."""
+
+    def __init__(self, data: bytes = b"", start: int = 0, onlooker: Onlooker = NOBODY) -> None:
+        super().__init__(data)
+        self.data = data
+        self.start = start
+        self.end = start + len(data)
+        self.onlooker = onlooker
+
+    def tell(self) -> int:
+        return self.start + super().tell()
+
+    def up_to(self, size: int) -> bytes:
+        """The next `size` bytes, or as many as there are; below 0, all."""
+        return super().read(size)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next `size` bytes, or a Fault; without a size, the rest."""
+        piece = self.up_to(-1 if size is None else size)
+        if size is not None and len(piece) < size:
+            raise Fault(f"{len(piece)} bytes", f"{size} bytes")
+        return piece
+
+    def until_nul(self) -> bytes:
+        """UTF-16 from here up to its NUL, or a Fault if there is none."""
+        at = self.tell() - self.start
+        if (end := nul_at(self.data, at, len(self.data))) < 0:
+            raise Fault(f"{len(self.data) - at} bytes", "text that ends with a NUL")
+        return self.read(end - at + len(NUL))
+
+    def since(self, start: int) -> bytes:
+        """The bytes that were read from a place of the packet on."""
+        return self.data[start - self.start : self.tell() - self.start]
+
+
+class ForeignStream(PacketStream):
+    """What a caller's stream has from where it stands. No more of it is read than the layout asks for."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self.source = source
+
+    def tell(self) -> int:
+        return self.end
+
+    def up_to(self, size: int) -> bytes:
+        pieces = []
+        left = size if size >= 0 else 1 << 62
+        try:
+            while left and (piece := self.source.read(min(left, PIECE_BYTES))):
+                pieces.append(piece)
+                left -= len(piece)
+            read = b"".join(pieces)
+        except Exception as error:
+            raise StreamError(f"stream.read() failed: {error}") from error
+        self.data += read
+        self.end = len(self.data)
+        return read
+
+    def until_nul(self) -> bytes:
+        start = self.tell()
+        while (pair := self.up_to(len(NUL))) != NUL:
+            if len(pair) < len(NUL):
+                raise Fault(f"{self.tell() - start} bytes", "text that ends with a NUL")
+        return self.since(start)
+
+
+def nul_at(data: bytes, at: int, end: int) -> int:
+    """Where the first NUL begins in UTF-16 that begins at `at`; -1 if none is whole before `end`."""
+    found = data.find(NUL, at, end)
+    while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
+        found = data.find(NUL, found + 1, end)
+    return found
