@@ -215,6 +215,7 @@ def test_a_duplicate_gets_the_time_at_which_it_came_again() -> None:
     table = Table()
     table.is_duplicate(1, 0)
     table.is_duplicate(1, 9)
+    assert len(table.history) == 1, "one message, however often it came"
     taken = table.writes.take(at(9))
     assert taken is not None
     assert [row.time_stamp_s for row in taken.identifiers] == [at(0).utc_s, at(9).utc_s]
