@@ -37,7 +37,7 @@ _OVER_HTTP: Final = UserHeader.over_http.mask >> 24
 
 
 def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
-    """One whole packet as its record, with its SessionHeader; who looks on is told what is seen on the way.
+    """One whole packet as its record, with its SessionHeader. The onlooker is told what is seen on the way.
 
     Raises:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
@@ -47,8 +47,8 @@ def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
     head = Onlooker(faults=None if onlooker.faults is None else [])
     size = size_within(data, *announced(data[: base_header.sizeof()], head), onlooker)
     record = _kind_of(data[:size], onlooker)
-    found: Packet = record.typed(record.fields(data, size, onlooker))
-    return found
+    whole: Packet = record.typed(record.fields(data, size, onlooker))
+    return whole
 
 
 def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
@@ -69,7 +69,7 @@ def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
 
 
 class AnyPacket(Anywhere):
-    """Any packet of a session, with its SessionHeader. What it is, its BaseHeader and InternalHeader say."""
+    """Any packet of a session, with its SessionHeader. Its BaseHeader and InternalHeader say which it is."""
 
     def _read(self, stream: PacketStream, context: Any, path: str) -> Container[Any]:
         data, size = whole_packet(stream)

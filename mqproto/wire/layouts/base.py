@@ -75,24 +75,25 @@ assert base_header.sizeof() == 16
 
 _head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
 _session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
-
-
 _RIDES: Final = BaseHeader.session_header.mask
 _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 
 
 def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
-    """What the first 16 bytes say: PacketSize, and how many bytes of a SessionHeader lie beyond it.  [MS-MQMQ] 2.2.19.1
+    """PacketSize, and the bytes of a SessionHeader beyond it, by the first 16 bytes of a packet.  [MS-MQMQ] 2.2.19.1
 
     Raises:
-        WireFormatError: what the layout of the BaseHeader has against them.
+        WireFormatError: they are no BaseHeader.
     """
     base = _head.parse_stream(PacketStream(head, onlooker=onlooker)).base
     return base.packet_size, session_header.sizeof() if base.flags & _RIDES_OR_INTERNAL == _RIDES else 0
 
 
 def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
-    """How much of some bytes is the packet, which should be all of them but those behind it."""
+    """PacketSize, if all bytes but those behind the packet are there and no others; else this is refused.
+
+    An analyst is told so, and reads on in as many as there are.
+    """
     if len(data) != size + behind:
         error = ParseError(
             "base.packet_size",
@@ -112,7 +113,7 @@ def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY
 
 
 def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
-    """The next packet of a stream with its SessionHeader, and its PacketSize; if its end is missing, it is refused."""
+    """The next packet of a stream with its SessionHeader, and its PacketSize. A packet that is cut off is refused."""
     head = stream.up_to(base_header.sizeof())
     size, behind = announced(head)
     data = head + stream.up_to(size + behind - len(head))

@@ -53,14 +53,14 @@ class ParseError(WireFormatError, ConstructError):
 
 
 class MisuseError(UsageError, ConstructError):
-    """A value that a layout does not write, or something that it has to be told; `path` as in a ParseError."""
+    """A value that a layout cannot write, or one that is missing; `path` as in a ParseError."""
 
     path: str | None = None
 
 
 @contextmanager
 def standing_at(path: str) -> Iterator[None]:
-    """A layout within somebody else's construct: what it refuses has the path from there."""
+    """Give what a layout refuses the path from the caller's construct on."""
     try:
         yield
     except (ParseError, MisuseError) as error:
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def found(fields: Any, *names: str) -> Any:
-    """What stands under names, each inside the one before; None where it does not."""
+    """The value under these names, each inside the one before; None if there is none."""
     for name in names:
         fields = fields.get(name) if isinstance(fields, dict) else None
     return fields

@@ -1,4 +1,4 @@
-"""What layouts read from: some bytes of a packet, or a stream of the caller's. Both know where they stand in it."""
+"""The streams that layouts read: some bytes of a packet, or a caller's stream. Both know their place in the packet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 
 @dataclass(slots=True)
 class Onlooker:
-    """Who looks on while a packet is read.
+    """Hears what is read of a packet, for analysts, and for the codec when it needs the words of a refusal.
 
     seen: takes (name, offset, value, bytes, section) of each field.
     faults: takes the broken rules that leave the rest readable; without it the first one is raised.
@@ -83,7 +83,7 @@ class PacketStream(io.BytesIO):
 
 
 class ForeignStream(PacketStream):
-    """What a caller's stream has from where it stands. No more of it is read than the layout asks for."""
+    """The rest of a caller's stream. No more of it is read than the layout asks for."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()
