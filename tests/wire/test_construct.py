@@ -311,7 +311,8 @@ def test_a_part_may_be_missing_looked_at_twice_or_read_later() -> None:
     assert c.Optional(transaction_header).parse(data[:-1]) is None
     assert c.Select(transaction_header, c.Bytes(3)).parse(b"abcd") == b"abc"
     assert c.Struct("seen" / c.Peek(transaction_header), "it" / transaction_header).parse(data).seen == FIELDS
-    assert c.Lazy(packet).parse(FULL + data)() == packet.parse(FULL)
+    later = c.Struct("packet" / c.Lazy(packet), "it" / transaction_header).parse(FULL + data)
+    assert (later.it, later.packet()) == (FIELDS, packet.parse(FULL))
     lazy = c.LazyStruct("packet" / packet, "it" / transaction_header).parse(FULL + data)
     assert (lazy.it, lazy.packet) == (FIELDS, packet.parse(FULL))
 
