@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
     """Records, dicts and lists as construct's containers, all the way down."""
     if isinstance(value, dict):
         return Container({name: plain(each) for name, each in value.items()})
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if names := getattr(value, "__dataclass_fields__", ()):
         return Container({name: plain(getattr(value, name)) for name in names})
@@ -207,7 +207,7 @@ class Layout(Anywhere, Struct):
             if name and name not in obj and not part.flagbuildnone and not hasattr(inner, "if_missing"):
                 raise self._misuse(path, name, "is missing")
             try:
-                if isinstance(inner, Const | Rebuild):
+                if isinstance(inner, (Const, Rebuild)):
                     built = self._follows(part, value, stream, scope, path)
                 else:
                     built = part._build(value, stream, scope, path)
