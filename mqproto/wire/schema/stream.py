@@ -51,7 +51,7 @@ class PacketStream(io.BytesIO):
 
     def __init__(self, data: bytes = b"", start: int = 0, onlooker: Onlooker = NOBODY) -> None:
         super().__init__(data)
-        self.data = data
+        self.data: bytes | bytearray = data
         self.start = start
         self.end = start + len(data)
         self.onlooker = onlooker
@@ -79,7 +79,7 @@ class PacketStream(io.BytesIO):
 
     def since(self, start: int) -> bytes:
         """The bytes that were read from a place of the packet on."""
-        return self.data[start - self.start : self.tell() - self.start]
+        return bytes(self.data[start - self.start : self.tell() - self.start])
 
 
 class ForeignStream(PacketStream):
@@ -87,7 +87,7 @@ class ForeignStream(PacketStream):
 
     def __init__(self, source: Any) -> None:
         super().__init__()
-        self.source = source
+        self.source, self.data = source, bytearray()
 
     def tell(self) -> int:
         return self.end
@@ -114,7 +114,7 @@ class ForeignStream(PacketStream):
         return self.since(start)
 
 
-def nul_at(data: bytes, at: int, end: int) -> int:
+def nul_at(data: bytes | bytearray, at: int, end: int) -> int:
     """Where the first NUL begins in UTF-16 that begins at `at`; -1 if none is whole before `end`."""
     found = data.find(NUL, at, end)
     while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
