@@ -9,7 +9,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.testing import mutated, public_key_blobs, simple_blobs
@@ -22,6 +22,7 @@ from mqproto.wire import (
     simple_blob,
 )
 from mqproto.wire.layouts.keyblobs import RSA_SIGN, KeyBlob
+from mqproto.wire.layouts.ping import begins_ping
 from mqproto.wire.schema.record import Record
 from tests.examples import a_security_header, a_user_message
 
@@ -76,6 +77,7 @@ def test_what_is_encoded_decodes_to_itself(blob: KeyBlob) -> None:
     record = definition_of(blob)
     data = record.encode(blob)
     assert record.decode(data) == blob
+    assume(not begins_ping(data))  # By the bytes of Reserved it may as well be one.
     [(at, inspection)] = inspect_stream(data)
     assert (at, inspection.packet, inspection.findings) == (0, blob, [])
     assert b"".join(field.raw for field in inspection.fields) == data
@@ -87,7 +89,7 @@ def test_what_an_analyst_is_shown_is_every_byte_and_the_same_verdict(data: st.Da
     record = definition_of(blob)
     valid = record.encode(blob)
     hurt = data.draw(mutated(valid) | st.binary(max_size=100).map(valid[:4].__add__))
-    if hurt[:2] == valid[:2]:
+    if hurt[:2] == valid[:2] and not begins_ping(hurt):
         [(_, inspection)] = inspect_stream(hurt)
         assert b"".join(field.raw for field in inspection.fields) == hurt
         try:
