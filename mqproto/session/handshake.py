@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mqproto.base.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
@@ -13,6 +15,10 @@ from mqproto.wire import (
     establish_connection,
     guid_text,
 )
+
+ANSWERED: Final = 0x5A
+"""BaseHeader.Reserved of an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but it is so in the specification's frame
+of an answer and in what Windows sends, and scanners know queue managers by it.  4.1.4"""
 
 
 def request_connection(data: SessionData, now: Moment) -> None:
@@ -47,15 +53,15 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
         refusal = "it presents the null GUID"
     else:
         refusal = data.admit(data, packet.client_guid, now)
-    data.send(
-        establish_connection(
-            client=packet.client_guid,
-            server=data.local_qm,
-            time_stamp_ms=packet.time_stamp_ms,
-            refused=refusal is not None,
-            ping=not packet.no_ping,
-        )
+    answer = establish_connection(
+        client=packet.client_guid,
+        server=data.local_qm,
+        time_stamp_ms=packet.time_stamp_ms,
+        refused=refusal is not None,
+        ping=not packet.no_ping,
     )
+    answer.base.reserved = ANSWERED
+    data.send(answer)
     if refusal is not None:
         data.close("3.1.5.3.1", refusal)
         return

@@ -11,8 +11,9 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.session import ConnectionStatus, Session, SessionState
-from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, Guid
+from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, Guid, encode_packet
 from mqproto.wire.layouts.internal import establish_connection
+from tests.frames import FRAME_4
 from tests.sessions import NOW, OTHER, SETTINGS, THEM, US, a_session, later, receive, sent
 
 INITIALIZATION_MS = SETTINGS.session_initialization_timeout_ms
@@ -82,6 +83,7 @@ def test_a_request_for_us_or_for_nobody_by_name_is_granted_and_repeated(server: 
     receive(session, request)
     (answer,) = sent(session)
     assert isinstance(answer, EstablishConnection)
+    assert encode_packet(answer)[:16] == FRAME_4[:16], "by its Reserved scanners know a queue manager"
     assert (answer.client_guid, answer.server_guid, answer.refused) == (THEM, US, False)
     assert (answer.time_stamp_ms, answer.no_ping) == (123, no_ping)
     assert session.remote_qm == THEM
