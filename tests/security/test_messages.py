@@ -65,6 +65,7 @@ def test_a_sealed_message_says_how_and_nothing_else_has_changed(
     sent = on_the_wire(message, provider, algorithm)
     assert sent.security is not None
     assert sent.security.body_encrypted
+    assert (sent.security.default_provider, sent.security.provider_info) == (True, b"")
     assert sent.properties.privacy_level == provider.privacy_level
     assert sent.properties.encryption_algorithm == algorithm
     assert sent.properties.message_body != message.properties.message_body
