@@ -30,7 +30,7 @@ LINES: Final = {
     "mqproto/bodies": 1_550,
     "mqproto/edge": 250,
     "mqproto/formatname": 700,
-    "mqproto/manager": 3_900,
+    "mqproto/manager": 3_950,
     "mqproto/messages": 300,
     "mqproto/neighbours": 1_900,
     "mqproto/queues": 1_100,
@@ -66,7 +66,7 @@ LINES: Final = {
     "tests/edge": 400,
     "tests/formatname": 500,
     "tests/letter": 4_400,
-    "tests/manager": 6_350,
+    "tests/manager": 6_400,
     "tests/messages": 750,
     "tests/neighbours": 2_250,
     "tests/plants": 1_400,
@@ -84,10 +84,10 @@ LINES: Final = {
 TOTALS: Final = {
     "product": 95_000,
     "tests": 99_500,
-    "both": 194_000,
+    "both": 194_500,
 }
 CLASSES: Final = {
-    "mqproto/manager/arrivals.py:Arrivals": 667,
+    "mqproto/manager/arrivals.py:Arrivals": 714,
     "mqproto/manager/outbound.py:Outbound": 478,
     "mqproto/manager/queuemanager.py:QueueManager": 664,
     "mqproto/neighbours/neighbours.py:Neighbours": 585,
@@ -113,7 +113,7 @@ COUNTS: Final = {
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 600,
     ".github/SECURITY.md": 700,
-    "CHANGELOG.md": 14_300,
+    "CHANGELOG.md": 14_400,
     "README.md": 1_800,
     "captures/README.md": 4_400,
     "captures/pipeline/README.md": 4_700,
@@ -127,7 +127,7 @@ WORDS: Final = {
     "mqproto/transfer/README.md": 800,
     "mqproto/wire/README.md": 1_300,
     "simulator/COMING.md": 600,
-    "simulator/README.md": 23_700,
+    "simulator/README.md": 23_800,
     "simulator/base/traces/README.md": 800,
     "simulator/cli/service/README.md": 600,
     "simulator/client/README.md": 1_300,

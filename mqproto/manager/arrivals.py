@@ -28,8 +28,10 @@ from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import make_order_ack
 from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
+    NO_SEQUENCE,
     IncomingSequence,
     Verdict,
+    comes_next,
     held_name,
     key_of_held,
 )
@@ -68,6 +70,8 @@ from mqproto.wire.guid import Guid, guid_text
 
 STRANGER_IDLE_S: Final = 3_600
 """After this time without a message a stranger's sequence may be forgotten."""
+NEARLY_FULL: Final = 8
+"""Nothing is held in a store that would have less room than this part of what it has."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
@@ -76,6 +80,7 @@ SECURED: Final = UserHeader.has_security.mask
 
 
 LAST_ACCESS: Final = attrgetter("last_access_s")
+HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
 def is_acknowledgment(run: Run) -> bool:
@@ -305,9 +310,54 @@ class Arrivals:
             return
         if disk_is_full:
             raise NoRoomError("the disk is full: make room, or receive or purge")
+        if remote.is_proven and is_ours and head.flags & TRANSACTIONAL and self._gives_way(run, head):
+            return
         raise NoRoomError(
             f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
         )
+
+    def _gives_way(self, run: Run, head: Head) -> bool:
+        """Whether there is room for a transactional message for us once what is held gives way.
+
+        To the one that its sequence awaits it does, as that alone may be what keeps the others from being received: of
+        all sequences the highest numbers first. One that came before needs no room, and one that is early is turned
+        away; but where the awaited one would find none either, all are refused alike: its sender finds a message that
+        is refused by the others that are taken.
+        """
+        [packet] = run.packets
+        queue = self._addressed(run)
+        if queue is None or not queue.declaration.transactional:
+            return False
+        if self._room_bytes() + self._held_bytes < len(packet):
+            return False
+        source, name, header = (
+            head.source_queue_manager,
+            run.facts.destination_queue,
+            run.shape.header_of(packet),
+        )
+        own = self._sequences.find(source, queue.queue, name, header)
+        last_id, last_number = (own.identifier, own.number) if own is not None else (NO_SEQUENCE, 0)
+        if not comes_next(header, last_id, last_number):
+            return True
+        while self._room_bytes() < len(packet):
+            sequence = max(self._sequences, key=HIGHEST_HELD)
+            held = sequence.let_go()
+            self.stored_bytes -= len(held.packet)
+            self._writes.later.remove(sequence.held_queue, held.position, held.position)
+            self._waypoints.dropped(held.packet, self._queues.numbered(sequence.queue).name)
+        return True
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(sequence.held_bytes for sequence in self._sequences)
+
+    def _may_hold(self, size_bytes: int) -> bool:
+        """Whether there is room to hold one more message: nothing is held where little room is left, and all that is
+        held takes half of what may be stored at most, so that the awaited ones have a place."""
+        stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._settings.quota_bytes // 2
+        if self._room_bytes() - size_bytes < stored_bytes // NEARLY_FULL:
+            return False
+        return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
 
     def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
         """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
@@ -579,6 +629,8 @@ class Arrivals:
                     sequence.reply_to = self._outbound.reply_to(run.message, remote)
                 sequence.schedule_order_ack(now)
             verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
+            if verdict is Verdict.HOLD and not self._may_hold(len(packet)):
+                verdict = sequence.turn_away(header)
             self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
             if verdict is Verdict.ACCEPT:
                 following.append(packet)

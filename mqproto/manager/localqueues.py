@@ -287,6 +287,10 @@ class LocalQueues:
                     return queue, lane
         return None
 
+    def numbered(self, number: int) -> LocalQueue:
+        """The queue with this number in the store, that of its first lane."""
+        return next(queue for queue in self if queue.queue == number)
+
     def stir(self, queue: LocalQueue) -> None:
         """Something happened to a queue: it is looked at in this turn."""
         self._stirred[queue] = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -14,6 +14,9 @@ from mqproto.turn.effects import IncomingRow
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import QueueName, TransactionHeader, TxSequenceId
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
+
+NO_SEQUENCE: Final = TxSequenceId(ordinal=0, time_stamp=0)
+"""What is known of a sequence before its first message."""
 
 
 def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: int) -> bool:
@@ -82,7 +85,7 @@ class IncomingSequence:
     ) -> None:
         self.source, self.queue, self.name = key
         self.held_queue = held_queue
-        self.identifier = TxSequenceId(ordinal=0, time_stamp=0)
+        self.identifier = NO_SEQUENCE
         self.number = 0
         self._turned_away = self.identifier
         """The sequence of the last message that came early and was not held."""
@@ -97,6 +100,7 @@ class IncomingSequence:
         self.overflow_count = 0
         self._held: dict[tuple[TxSequenceId, int], Held] = {}
         self._order: list[tuple[TxSequenceId, int]] = []
+        """What of `_held` comes first, and so on."""
         self._last_held_position = 0
         self._settings = settings
         self._timers = timers
@@ -161,10 +165,14 @@ class IncomingSequence:
             or len(self._held) >= self._settings.held_messages_limit
             or self.held_bytes + size_bytes > self._settings.held_bytes_limit
         ):
-            self.overflow_count += 1
-            self._turned_away = header.tx_sequence_id
-            return Verdict.OVERFLOW
+            return self.turn_away(header)
         return Verdict.HOLD
+
+    def turn_away(self, header: TransactionHeader) -> Verdict:
+        """A message that came early is not held, or no longer."""
+        self.overflow_count += 1
+        self._turned_away = header.tx_sequence_id
+        return Verdict.OVERFLOW
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
         """Keep a message that `take` said to hold; the caller stores it at the position given back."""
@@ -182,7 +190,7 @@ class IncomingSequence:
         key = (held.header.tx_sequence_id, held.header.tx_sequence_number)
         self._held[key] = held
         self.held_bytes += len(held.packet)
-        heapq.heappush(self._order, key)
+        insort(self._order, key)
 
     def drop_held(self, header: TransactionHeader) -> int | None:
         """A message is another sequence's, and is not held here any more; its position if it was."""
@@ -191,9 +199,20 @@ class IncomingSequence:
         if held is None:
             return None
         self.held_bytes -= len(held.packet)
-        self._order.remove(key)
-        heapq.heapify(self._order)
+        del self._order[bisect_left(self._order, key)]
         return held.position
+
+    @property
+    def highest_held(self) -> int:
+        """The number of the last message that is held, 0 if none is."""
+        return self._order[-1][1] if self._order else 0
+
+    def let_go(self) -> Held:
+        """Hold the last of them no longer. No OrderAck covered it, so its sender still has it.  3.1.5.6"""
+        held = self._held[self._order[-1]]
+        self.drop_held(held.header)
+        self.turn_away(held.header)
+        return held
 
     def forget_held(self) -> int:
         """Nothing is held any more; the last position that ever was."""
@@ -206,8 +225,7 @@ class IncomingSequence:
         """After an acceptance: the held messages that come next now, in order, and those that nobody needs."""
         accepted: list[Held] = []
         stale: list[Held] = []
-        while self._order:
-            key = self._order[0]
+        for key in self._order:
             held = self._held[key]
             if comes_next(held.header, self.identifier, self.number):
                 self.identifier, self.number = key
@@ -216,9 +234,9 @@ class IncomingSequence:
                 stale.append(held)
             else:
                 break
-            heapq.heappop(self._order)
             del self._held[key]
             self.held_bytes -= len(held.packet)
+        del self._order[: len(accepted) + len(stale)]
         return accepted, stale
 
     def schedule_order_ack(self, now: Moment) -> None:

@@ -65,6 +65,8 @@ BARRED_MS: Final = 2_000
 """How long a way is barred at least, so that it is tried in vain."""
 MESSAGES: Final = 100
 """About how many messages a world has."""
+HEADERS_BYTES: Final = 2_000
+"""What a packet has beside its body, at most."""
 LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
 LARGEST_PROTECTED_BYTES: Final = LARGEST_BODY_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
@@ -117,7 +119,9 @@ def draw(seed: int) -> Scenario:
         settings["session_cleanup_timeout_ms"] = cleanup_ms
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
-        settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
+        largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in bursts)
+        small_bytes = 3 * (largest_bytes + HEADERS_BYTES)
+        settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000, small_bytes))
     if has_keys:
         settings |= _key_settings(chance(seed, "key settings"))
     attacks = () if unmet else tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import QuotaExceeded
@@ -195,6 +197,82 @@ def test_a_full_queue_manager_takes_acknowledgments_since_they_make_room() -> No
     assert [node.store.messages for node in net.nodes.values()] == [{}, {}]
 
 
+def an_order(number: int, source: str = "a", size_bytes: int = 2_500) -> UserMessage:
+    """The order of a source for `c`, behind the one with the number before."""
+    return a_user_message(
+        source=guid_of(source),
+        destination_manager=guid_of("c"),
+        destination=16,
+        message_id=number,
+        recoverable=True,
+        body=f"{source}{number}.".encode() + bytes(size_bytes),
+        transaction=a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1),
+    )
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@given(
+    orders=st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 8)), min_size=16, max_size=16, unique=True
+    ).flatmap(st.permutations),
+    sizes=st.lists(st.sampled_from((100, 2_500, 6_000, 9_000)), min_size=8, max_size=8),
+    restarts=st.sets(st.integers(0, 40)),
+)
+def test_what_is_held_leaves_room_for_the_message_that_is_awaited_in_whatever_order_they_come(
+    orders: list[tuple[str, int]], sizes: list[int], restarts: set[int]
+) -> None:
+    """Senders repeat what was not accepted, and whoever consumes takes what is there: all arrive, within the quota."""
+    net = full("b", "a", "c")
+    received: list[str] = []
+    for tried in range(len(orders) ** 2):
+        source, number = orders[tried % len(orders)]
+        with contextlib.suppress(NoRoomError):
+            arrive(net, "c", an_order(number, source, sizes[number - 1]))
+        c = net.nodes["c"]
+        assert c.store.size_bytes <= 20_000
+        if tried in restarts:
+            net.kill("c")
+            net.start("c")
+        received += [found.partition(b".")[0].decode() for found in net.receive("c", "orders")]
+        if len(received) == len(orders):
+            break
+    for source in "ab":
+        assert [each for each in received if source in each] == [
+            f"{source}{number}" for number in range(1, 9)
+        ]
+
+
+def test_held_messages_give_way_by_the_highest_number_first_and_are_told_as_dropped() -> None:
+    net = full("a", "c")
+    for number in (5, 3):
+        arrive(net, "c", an_order(number, size_bytes=4_000))
+    arrive(net, "c", an_order(4, size_bytes=4_000))
+    c = net.nodes["c"]
+    assert (c.up.status().held_ever, c.up.status().overflowed) == (2, 1), "more than half is not held"
+    c.up.enqueue([(at("c", 17), Draft(body=bytes(8_000), recoverable=True))], net.now)
+    net.run()
+    arrive(net, "c", an_order(1, size_bytes=4_000))
+    assert c.up.status().overflowed == 2
+    assert c.store.waiting(QueueKind.HELD) == 1
+    assert len(net.receive("c", "notes")) == 1
+    arrive(net, "c", an_order(2, size_bytes=4_000))
+    assert [found[:2] for found in net.receive("c", "orders")] == [b"a1", b"a2", b"a3"]
+
+
+def test_nothing_gives_way_to_what_finds_no_room_even_so_nor_to_what_is_not_awaited() -> None:
+    net = full("a", "c")
+    arrive(net, "c", an_order(3, size_bytes=4_000))
+    net.nodes["c"].up.enqueue([(at("c", 17), Draft(body=bytes(14_000), recoverable=True))], net.now)
+    net.run()
+    with pytest.raises(NoRoomError, match="quota_bytes = 20,000 allows"):
+        arrive(net, "c", an_order(1, size_bytes=6_000))
+    arrive(net, "c", an_order(3, size_bytes=4_000), an_order(2, size_bytes=100))
+    status = net.nodes["c"].up.status()
+    assert (net.nodes["c"].store.waiting(QueueKind.HELD), status.held_ever, status.overflowed) == (1, 1, 1)
+    arrive(net, "c", an_order(1, "b", 4_000))
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 0, "the first of a sender is awaited as well"
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
 def test_a_class_alone_opens_no_door_into_a_full_store() -> None:
     net = full("a", "c")
@@ -307,7 +385,7 @@ def test_what_was_held_behind_a_gap_and_joins_its_queue_is_not_taken_for_what_is
     core = net.nodes["c"].up
     core.has_room(5_000)
 
-    def an_order(number: int) -> UserMessage:
+    def signed(number: int) -> UserMessage:
         place = a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1)
         whose = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 16}
         message = a_user_message(**whose, message_id=number, body=body(number), transaction=place)
@@ -317,7 +395,7 @@ def test_what_was_held_behind_a_gap_and_joins_its_queue_is_not_taken_for_what_is
         return message
 
     for number in range(2, 12):
-        arrive(net, "c", an_order(number))
-    arrive(net, "c", an_order(1), an_order(12))
+        arrive(net, "c", signed(number))
+    arrive(net, "c", signed(1), signed(12))
     assert numbers(bodies(net, "c", "orders")) == list(range(1, 13))
     assert net.nodes["c"].store.size_bytes == core.status().stored_bytes
