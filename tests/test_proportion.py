@@ -66,7 +66,7 @@ LINES: Final = {
     "tests/edge": 400,
     "tests/formatname": 500,
     "tests/letter": 4_400,
-    "tests/manager": 6_400,
+    "tests/manager": 6_450,
     "tests/messages": 750,
     "tests/neighbours": 2_250,
     "tests/plants": 1_400,
@@ -87,7 +87,7 @@ TOTALS: Final = {
     "both": 194_500,
 }
 CLASSES: Final = {
-    "mqproto/manager/arrivals.py:Arrivals": 714,
+    "mqproto/manager/arrivals.py:Arrivals": 732,
     "mqproto/manager/outbound.py:Outbound": 478,
     "mqproto/manager/queuemanager.py:QueueManager": 664,
     "mqproto/neighbours/neighbours.py:Neighbours": 585,

@@ -24,6 +24,7 @@ from mqproto.queues.protection import OPEN
 from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.queues.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.routing import Routes
+from mqproto.routing.peers import host_group
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import make_order_ack
 from mqproto.transfer.copies import AS_IT_IS
@@ -72,6 +73,10 @@ STRANGER_IDLE_S: Final = 3_600
 """After this time without a message a stranger's sequence may be forgotten."""
 NEARLY_FULL: Final = 8
 """Nothing is held in a store that would have less room than this part of what it has."""
+TOLD_OF_HOST: Final = 8
+"""So many strangers of one host hear in a second that a message of theirs has ended,"""
+TOLD: Final = 64
+"""and so many of all. The others send it again, and may hear then."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
@@ -140,6 +145,9 @@ class Arrivals:
         self._waypoints = desk.waypoints
         self._ends_late = desk.settings.follows_figures
         """Whether transactional messages of others end here when their time is over.  3.1.1.1.1.8"""
+        self._told = Counter[str]()
+        """By host, how many strangers' messages were answered in the second `_told_in` that they ended."""
+        self._told_in = 0
         self.forwarded_count = 0
         self.refused_count = 0
         self.refusals = Counter[str]()
@@ -378,7 +386,9 @@ class Arrivals:
     def _is_strangers(self, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool) -> bool:
         """A stranger sends something; whether that was all.
 
-        What acknowledges is judged by its own rule. Nothing is kept of what is refused, and nobody is told.
+        What acknowledges is judged by its own rule. Nothing is kept of what is refused. Who sends a transactional
+        message to no queue, or to one for others, hears so, as he would repeat it for ever; but not that a queue is
+        closed to him, as the operator may have forgotten to open it.
         """
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
@@ -395,13 +405,29 @@ class Arrivals:
             is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
         )
         if isinstance(admission, MessageClass):
-            self._note_refusal(run, admission, remote)
+            transactional = bool(head.flags & TRANSACTIONAL)
+            if transactional and self._came_before(run, now):
+                return True
+            is_told = transactional and admission is not MessageClass.NACK_ACCESS_DENIED
+            refuse = self._refuse if is_told and self._may_tell(remote, now) else self._note_refusal
+            refuse(run, remote, admission)
             return True
         assert queue is not None
         if queue.size_bytes + len(packet) > self._settings.strangers_queue_bytes:
-            self._note_refusal(run, MessageClass.NACK_Q_EXCEED_QUOTA, remote)
+            self._note_refusal(run, remote, MessageClass.NACK_Q_EXCEED_QUOTA)
             return True
         return False
+
+    def _may_tell(self, remote: Remote, now: Moment) -> bool:
+        """Whether one more stranger, or the same, is told in this second that his message ended."""
+        if (second := now.uptime_ms // 1_000) != self._told_in:
+            self._told_in = second
+            self._told.clear()
+        host = host_group(remote.address)
+        if self._told[host] >= TOLD_OF_HOST or self._told.total() >= TOLD:
+            return False
+        self._told[host] += 1
+        return True
 
     def _forward(self, run: Run, remote: Remote, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
@@ -494,21 +520,18 @@ class Arrivals:
         if expires_s[0] is not None:  # Of alike ones all have a time, or none.
             self._expiration.expect(min([each for each in expires_s if each is not None]), now)
 
-    def _refuse(
-        self, run: Run, remote: Remote, message_class: MessageClass, why: str = "", *, in_doubt: bool = False
-    ) -> None:
+    def _refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8
 
         why: more than its class says, for the operator.
         """
         [packet] = run.packets
-        self._note_refusal(run, message_class, remote, why)
+        self._note_refusal(run, remote, message_class, why)
         reply_to = self._outbound.reply_to(run.message, remote)
         packet = without_session_header(packet)
-        ending = Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to, in_doubt=in_doubt)
-        self._endings.append(ending)
+        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
 
-    def _note_refusal(self, run: Run, message_class: MessageClass, remote: Remote, why: str = "") -> None:
+    def _note_refusal(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
         user = run.message.user
         self.refused_count += 1
         self.refusals[message_class.name] += 1

@@ -25,6 +25,8 @@ NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""
 SOON_S: Final = 86_400
 """If the room of a store is used up within this time, it is worth a word as well."""
+RESENDS_BEFORE_DOUBT: Final = 2
+"""After so many resends without an OrderAck it is worth a word what that may mean."""
 RECEIVERS_SHOWN: Final = 5
 """How many are named who receive from a queue."""
 
@@ -197,6 +199,8 @@ class Explainer:
         return (
             f"{text}; sent again {_in(queue.resend_at_ms, status)} "
             f"(resend {queue.resend_attempt + 1}, interval {interval})"
+            + "; its queue may be missing, not transactional, full, or closed to strangers"
+            * (queue.resend_attempt >= RESENDS_BEFORE_DOUBT)
         )
 
     def _next_hop(self, queue: OutgoingStatus) -> str:

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from mqproto.base.configuration import Settings
+from mqproto.manager.arrivals import TOLD_OF_HOST
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.neighbours import door
 from mqproto.queues.joining import joining
 from mqproto.routing import Peer
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -30,7 +32,7 @@ from mqproto.wire import (
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
-from tests.observing import DEADLETTER, kept, messages
+from tests.observing import DEADLETTER, DEADXACT, final_acks, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 
 OPEN = replace(queue("open", 16, transactional=False), strangers=True)
@@ -89,7 +91,7 @@ def forged(
 ) -> UserMessage:
     """A message for a queue of `c` that names this source; transactional for queues with orders."""
     header = None
-    if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier):
+    if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier, 77):
         header = TransactionHeader(
             tx_sequence_id=TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=0x7FFFFFFF), tx_sequence_number=number
         )
@@ -131,6 +133,54 @@ def test_other_queues_refuse_him_and_nothing_of_it_is_kept() -> None:
     assert c.store.messages == {}
     assert c.store.incoming == {}
     assert len(c.up.inspect().histories.known) == 0
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("made", MessageClass.NACK_BAD_DST_Q),
+        ("open", MessageClass.NACK_NOT_TRANSACTIONAL_Q),
+        ("orders", None),
+    ],
+)
+def test_a_stranger_hears_why_his_transactional_message_is_refused_but_not_that_a_queue_is_closed(
+    name: str, told: MessageClass | None
+) -> None:
+    net = with_a_stranger("a", "c")
+    net.send("x", direct("c", name), "one", transactional=True, journal_negative=True)
+    net.pass_ms(2_000)
+    assert [message.properties.message_class for message in kept(net, "x", DEADXACT)] == [told] * bool(told)
+    assert net.nodes["x"].store.waiting(QueueKind.SEQUENCE) == (not told)
+    assert net.nodes["c"].store.incoming == {}
+    if name == "made":
+        net.nodes["c"].up.make(replace(queue(name), strangers=True))
+        net.send("x", direct("c", name), "two", transactional=True)
+        net.pass_ms(2_000)
+        assert net.receive("c", "made") == [b"two"]
+
+
+def test_a_copy_of_what_a_stranger_sent_before_its_queue_was_deleted_is_not_refused() -> None:
+    net = with_a_stranger("a", "c")
+    hand_in(net, "x", "c", forged(17))
+    net.receive("c", "open orders")
+    net.nodes["c"].up.delete("open orders")
+    hand_in(net, "x", "c", forged(17))
+    net.pass_ms(1_000)
+    assert (final_acks(net, "c", "x"), notes(net, "c", "message-refused")) == ([], [])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+def test_of_a_host_so_many_strangers_hear_in_a_second_and_the_others_when_they_send_again() -> None:
+    net = with_a_stranger("a", "c")
+    for number in range(1, TOLD_OF_HOST + 4):
+        hand_in(net, "x", "c", forged(77, number=number))
+    refused = notes(net, "c", "message-refused")
+    assert len(refused) == TOLD_OF_HOST + 3
+    assert len(final_acks(net, "c", "x")) == TOLD_OF_HOST
+    net.pass_ms(1_000)
+    hand_in(net, "x", "c", forged(77, number=TOLD_OF_HOST + 1))
+    assert len(final_acks(net, "c", "x")) == TOLD_OF_HOST + 1
 
 
 def test_what_waits_for_a_queue_manager_is_not_for_whoever_presents_its_guid_elsewhere() -> None:

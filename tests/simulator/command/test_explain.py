@@ -138,6 +138,11 @@ NO_ACK = "no OrderAck from destination"
             {"first_unacked": 3, "unacked": 1},
             f"number 3: {NO_ACK}; sent again in 18 s (resend 2, interval 30 s)",
         ),
+        (
+            {"resend_attempt": 2},
+            f"numbers 1 to 3: {NO_ACK}; sent again in 18 s (resend 3, interval 30 s); its queue may be missing, not "
+            "transactional, full, or closed to strangers",
+        ),
         ({"unread": 2}, "2 messages arrived and not received yet: the FinalAck is awaited"),
     ],
 )
