@@ -26,11 +26,13 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IncomingRow,
     NewLife,
     Note,
     OpenTransport,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     SendBytes,
     SendPing,
     Writes,
@@ -345,6 +347,9 @@ class _Hands:
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         return self._node.store.read(page)
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        return self._node.store.sequences(read)
 
     def ping(self, ping: SendPing) -> None:
         self._net.ping(self._node, ping)

@@ -90,7 +90,7 @@ class Settings:
     strangers_share_percent: int = 25
     """The share of a node's time that strangers get together; each host as much of it as any other."""
     strangers_sequences: int = 1_000
-    """Incoming sequences of strangers: one more takes the place of the one that was accessed longest ago."""
+    """Incoming sequences of strangers in memory; for one more the host that has the most has one on disk alone."""
     strangers_remembered: int = 8_192
     """How many of strangers' messages the MessageIDHistoryTable has."""
     strangers_queue_bytes: int = 16 * 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
@@ -31,15 +31,26 @@ from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
     NO_SEQUENCE,
     IncomingSequence,
+    SequenceKey,
     Verdict,
     comes_next,
     held_name,
     key_of_held,
 )
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.places import Places, lookup, returning
 from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
+from mqproto.turn.effects import (
+    IncomingRow,
+    MessageRow,
+    Note,
+    QueueKind,
+    QueueRow,
+    ReadSequences,
+    StoredState,
+    message_key,
+)
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import ProtectionError, is_encrypted
 from mqproto.wire import (
@@ -69,8 +80,8 @@ from mqproto.wire.glance import (
 )
 from mqproto.wire.guid import Guid, guid_text
 
-STRANGER_IDLE_S: Final = 3_600
-"""After this time without a message a stranger's sequence may be forgotten."""
+LOOKED_UP_BYTES: Final = 8 * 2**20
+"""What strangers' messages may take that wait for what the store has of their sequences; a single one may take more."""
 NEARLY_FULL: Final = 8
 """Nothing is held in a store that would have less room than this part of what it has."""
 TOLD_OF_HOST: Final = 8
@@ -138,8 +149,11 @@ class Arrivals:
         self._sequences = sequences
         self.forward = self._forward
         """A seam: see parts.py."""
-        self._strangers: OrderedDict[IncomingSequence, None] = OrderedDict()
-        """The sequences of strangers, that accessed longest ago first."""
+        self._places = Places()
+        self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
+        """What strangers brought of sequences that may be on disk, until the store has answered."""
+        self.looked_up_bytes = 0
+        self._reads: list[ReadSequences] = []
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
         """By source and what it called them at their host, the numbers of queues that were deleted since."""
         self._waypoints = desk.waypoints
@@ -287,7 +301,8 @@ class Arrivals:
             return
         assert queue is not None
         if admission is Admission.IN_SEQUENCE:
-            self._arrived_in_sequence(queue, run, remote, now)
+            if remote.is_proven or self._is_known(queue, run, remote):
+                self._arrived_in_sequence(queue, run, remote, now)
         else:
             self._let_in(queue, run, remote, now)
 
@@ -732,45 +747,80 @@ class Arrivals:
         if sequence is None:
             if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
                 raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
-            held_queue = 0 if remote.is_proven else self._place_of_stranger(now)
-            held_queue = held_queue or self._outbound.next_queue()
+            held_queue = 0 if remote.is_proven else self._place_given_up(source, remote)
             key = source, queue.queue, name
-            self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
-            sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
-            self._sequences.add(sequence)
+            sequence = self._begin(key, held_queue or self._outbound.next_queue(), now)
         if not remote.is_proven:
-            self._strangers[sequence] = None
-            self._strangers.move_to_end(sequence)
+            self._places.take(sequence, host_group(remote.address))
         return sequence
 
-    def _place_of_stranger(self, now: Moment) -> int:
-        """The number of the HELD queue that a stranger's new sequence takes over; 0 if there is room for one more.
+    def _begin(self, key: SequenceKey, held_queue: int, now: Moment) -> IncomingSequence:
+        self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
+        sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
+        self._sequences.add(sequence)
+        return sequence
 
-        The sequence that was accessed longest ago and never accepted anything goes first; then one that was not
-        accessed for STRANGER_IDLE_S.
-
-        Raises:
-            NoRoomError: all are in use.
-        """
-        if len(self._strangers) < self._settings.strangers_sequences:
+    def _place_given_up(self, source: Guid, remote: Remote) -> int:
+        """The number of the HELD queue that a stranger's sequence takes over; 0 if there is room for one more."""
+        if len(self._places) < self._settings.strangers_sequences:
             return 0
-        chosen = next((one for one in self._strangers if not one.number), next(iter(self._strangers)))
-        if chosen.number and now.utc_s - chosen.last_access_s < STRANGER_IDLE_S:
-            raise NoRoomError(f"{len(self._strangers):,} strangers are known, which is strangers_sequences")
-        self._timers.stop(Timer.ORDER_ACK_SEND, chosen)
-        self._sequences.remove(chosen)
-        del self._strangers[chosen]
-        return chosen.held_queue
+        sequence, stays = self._places.give_up(host_group(remote.address), source)
+        self._timers.stop(Timer.ORDER_ACK_SEND, sequence)
+        self._sequences.remove(sequence)
+        self._writes.give_up(sequence, stays)
+        return sequence.held_queue
+
+    # Strangers' sequences that gave up their places
+
+    def _is_known(self, queue: LocalQueue, run: Run, remote: Remote) -> bool:
+        """Whether the sequence of a stranger's message is in memory; else the store is asked, and the message waits."""
+        [packet] = run.packets
+        source, name = head_of(packet).source_queue_manager, run.facts.destination_queue
+        if self._sequences.find(source, queue.queue, name, run.shape.header_of(packet)) is not None:
+            return True
+        read = lookup(source, queue.queue)
+        waiting = self._looked_up.get(read)
+        if waiting is None:
+            waiting = self._looked_up[read] = []
+            self._reads.append(read)
+        if self.looked_up_bytes and self.looked_up_bytes + len(packet) > LOOKED_UP_BYTES:
+            self._waypoints.dropped(packet, queue.name)  # Its sender still has it.
+        else:
+            waiting.append((run, remote))
+            self.looked_up_bytes += len(packet)
+        return False
+
+    def reads(self) -> list[ReadSequences]:
+        """What to ask the store for; once."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
+        """What the store has of the sequences of a stranger: the messages that waited for it go on."""
+        for run, remote in self._looked_up.pop(read):
+            self.looked_up_bytes -= len(run.packets[0])
+            queue = self._addressed(run)
+            if queue is None or not queue.declaration.transactional:
+                continue
+            header, name = run.shape.header_of(run.packets[0]), run.facts.destination_queue
+            if self._sequences.find(read.source, queue.queue, name, header) is None:
+                row = returning(rows, queue.queue, name, header)
+                if row is not None:
+                    held_queue = self._place_given_up(read.source, remote) or self._outbound.next_queue()
+                    sequence = self._begin((read.source, queue.queue, name), held_queue, now)
+                    sequence.restore(row._replace(reply_host=""), 0)
+                    self._writes.later.incoming[row.source, row.queue] = None
+            self._arrived_in_sequence(queue, run, remote, now)
 
     @property
     def known_count(self) -> int:
         """How many sequences there are of senders that are no strangers."""
-        return len(self._sequences) - len(self._strangers)
+        return len(self._sequences) - len(self._places)
 
     @property
     def strangers_count(self) -> int:
         """How many there are of strangers."""
-        return len(self._strangers)
+        return len(self._places)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
         """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""
@@ -820,7 +870,7 @@ class Arrivals:
             sequence = IncomingSequence(key, row.queue, self._settings, self._timers, now)
             sequence.restore(row, held[row.queue].last_used)
             if row.source not in self._routes.peers and row.source != self._identity:
-                self._strangers[sequence] = None
+                self._places.take(sequence, host_group(row.reply_host))
             self._sequences.add(sequence)
             by_number[row.queue] = sequence
         for stored_key, packet in state.resident:

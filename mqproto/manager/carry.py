@@ -14,10 +14,12 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IncomingRow,
     Note,
     OpenTransport,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     SendBytes,
     SendPing,
     Writes,
@@ -37,6 +39,9 @@ class Hands(Protocol):
         """Write them into the log."""
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        """What the store answers."""
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
         """What the store answers."""
 
     def ping(self, ping: SendPing) -> None:
@@ -69,7 +74,10 @@ def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> No
     hands.note(batch.notes)
     # After the commit: a queue asks for what this batch has put on disk.
     for page in batch.reads:
-        core.loaded(page, hands.read(page), now)
+        if isinstance(page, ReadSequences):
+            core.found(page, hands.sequences(page), now)
+        else:
+            core.loaded(page, hands.read(page), now)
     for ping in batch.pings:
         hands.ping(ping)
     for connect in batch.connects:

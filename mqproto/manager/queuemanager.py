@@ -78,10 +78,12 @@ from mqproto.turn.effects import (
     CloseTransport,
     Delivery,
     IdentifierRow,
+    IncomingRow,
     OutcomeRow,
     ReadBy,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     Received,
     SendBytes,
     StoredState,
@@ -386,6 +388,10 @@ class QueueManager:
                 self._expiration.expect(lane.window.loaded(rows, local.deadline_s), now)
                 self._queues.stir(local)
 
+    def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
+        """The answer to one of a batch's reads of sequences."""
+        self._arrivals.found(read, rows, now)
+
     # Applications
 
     def enqueue(
@@ -678,7 +684,7 @@ class QueueManager:
     def take(self, now: Moment) -> Batch:
         """Everything decided since the last call."""
         deliveries: list[Delivery] = []
-        reads: list[ReadPage | ReadExpired] = []
+        reads: list[ReadPage | ReadExpired | ReadSequences] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
         self._outbound.learn()
@@ -701,6 +707,7 @@ class QueueManager:
             endings = self._endings.copy()
             self._endings.clear()
             self._outcomes.follow(endings, now)
+        reads += self._arrivals.reads()
         reads += self._confirmations.pages()
         # One after the other: of what both of them let go, neither would know that the other has.
         reads += self._purges.pages() or self._expiration.pages()

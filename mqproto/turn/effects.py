@@ -95,7 +95,10 @@ class OutgoingRow(NamedTuple):
 
 class IncomingRow(NamedTuple):
     """One incoming sequence: the last message accepted from `source`; `queue` is the number of its HELD queue.
-    [MS-MQDMPR] 3.1.1.5"""
+    [MS-MQDMPR] 3.1.1.5
+
+    Of a stranger's that gave up its place `queue` is negative and `reply_host` is where it came from.
+    """
 
     source: Guid
     queue: int
@@ -194,7 +197,8 @@ class Writes:
     lasting: list[int] = field(default_factory=list)
     """Keys of messages that have no `expires_s` any more; keys without a message are no error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
-    incoming: dict[tuple[Guid, int], IncomingRow] = field(default_factory=dict)
+    incoming: dict[tuple[Guid, int], IncomingRow | None] = field(default_factory=dict)
+    """By source and queue; None for one that is no longer kept."""
     forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
     """By source, ordinals from first to last, both included, that are forgotten; any of them may be unknown."""
     identifiers: list[IdentifierRow] = field(default_factory=list)
@@ -353,6 +357,17 @@ class ReadExpired(NamedTuple):
     limit_bytes: int
 
 
+class ReadSequences(NamedTuple):
+    """Asks for the incoming sequences of a source whose `queue` is from first to last, 1,024 at most.
+
+    The answer is `QueueManager.found(read, rows)`. They gave up their places: mqproto/transfer/places.py.
+    """
+
+    source: Guid
+    first: int
+    last: int
+
+
 class Waiting(NamedTuple):
     """A message of a queue, in memory because its turn comes soon."""
 
@@ -464,7 +479,7 @@ class Batch:
     """Everything decided since the last `take`; see the module for the order to carry it out."""
 
     writes: Writes | None = None
-    reads: list[ReadPage | ReadExpired] = field(default_factory=list)
+    reads: list[ReadPage | ReadExpired | ReadSequences] = field(default_factory=list)
     pings: list[SendPing] = field(default_factory=list)
     connects: list[OpenTransport] = field(default_factory=list)
     sends: list[SendBytes] = field(default_factory=list)

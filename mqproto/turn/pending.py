@@ -97,6 +97,15 @@ class PendingWrites:
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent
 
+    def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
+        """An incoming sequence is not kept any more, and this in its place, if anything."""
+        self._changed.pop(sequence, None)
+        gone = sequence.row()
+        assert isinstance(gone, IncomingRow), "only these have places"
+        self._writes.incoming[gone.source, gone.queue] = None
+        if stays is not None:
+            self._writes.incoming[stays.source, stays.queue] = stays
+
     def accompany(
         self,
         outcomes: dict[tuple[bytes, int], OutcomeRow | None],

@@ -61,10 +61,12 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IncomingRow,
     Note,
     OpenTransport,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     SendBytes,
     SendPing,
     Writes,
@@ -343,6 +345,10 @@ class Node:
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """Ask the store."""
         return self._store.read(page)
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """Ask the store."""
+        return self._store.sequences(read)
 
     def ping(self, ping: SendPing) -> None:
         """Send a datagram."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 
 LOOK_S: Final = 60.0
 """How often the file system is asked."""
@@ -54,6 +55,8 @@ class Fullness:
             StoreError: the disk fails.
         """
         store = self._store
+        if forgotten := store.take_forgotten():
+            return "strangers-forgotten", {"sequences": forgotten, "kept": SEQUENCES_KEPT}
         if store.lacks_room and now_s - self._tried_s >= TRY_S:
             self._tried_s = now_s
             store.make_room()

@@ -31,11 +31,13 @@ from mqproto.simulator.storage.recent import Recent, RecentStates, Size, runs
 from mqproto.simulator.storage.segments import explained_file
 from mqproto.simulator.storage.tables import (
     APPLICATION_ID,
+    FORGET_SEQUENCES,
     GIVE_UP_NAME,
     INSERT_MESSAGE,
     LAYOUT,
     REPLACE_IDENTIFIER,
     SCHEMA,
+    SEQUENCES_KEPT,
     UPSERT_COUNTER,
     UPSERT_INCOMING,
     UPSERT_OUTCOME,
@@ -55,9 +57,11 @@ from mqproto.simulator.storage.witnesses.witness import Said, said_by_witness, w
 from mqproto.turn.effects import (
     POSITION_BITS,
     IdentifierRow,
+    IncomingRow,
     MessageRow,
     QueueKind,
     QueueRow,
+    ReadSequences,
 )
 from mqproto.wire.guid import Guid, guid_text
 
@@ -149,6 +153,7 @@ class Tables:
         self.is_upgraded = False
         """Whether they were of version 0.5, and got their checksums now."""
         self._come_since: dict[int, int] = {}
+        self.forgotten_count = 0
         """Of a queue that was read to its end and found whole, how many messages it has got since."""
         self._may_grow = True
         witness = self._found_witness()
@@ -355,7 +360,10 @@ class Tables:
         if states.outgoing:
             run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
         if states.incoming:
-            run_many(UPSERT_INCOMING, _with_checksums(states.incoming.values()))
+            absent = [name for name, row in states.incoming.items() if row is None]
+            run_many("DELETE FROM incoming_sequence WHERE source = ? AND queue = ?", absent)
+            run_many(UPSERT_INCOMING, _with_checksums(filter(None, states.incoming.values())))
+            self._forget_sequences()
         if states.counters:
             run_many(UPSERT_COUNTER, _with_checksums(states.counters.items()))
         if states.forgotten_invokers:
@@ -365,6 +373,14 @@ class Tables:
             run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
             kept = (row for row in states.outcomes.values() if row is not None)
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
+
+    def _forget_sequences(self) -> None:
+        """Keep no more sequences that gave up their places than may be: those of the host that has the most go."""
+        [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
+        if count > SEQUENCES_KEPT:
+            self.forgotten_count += self.db.execute(
+                FORGET_SEQUENCES, (count - SEQUENCES_KEPT * 15 // 16,)
+            ).rowcount
 
     def put_home(self, home: Home) -> None:
         """Where they live from now on."""
@@ -418,6 +434,11 @@ class Tables:
         """All queues that were declared."""
         rows = self._rows("SELECT queue, kind, name, priority, on_hold, checksum FROM queue ORDER BY queue")
         return list(whole_rows("queue", rows, made_queue))
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """The incoming sequences that are asked for."""
+        found = "SELECT * FROM incoming_sequence WHERE source = ? AND queue BETWEEN ? AND ? LIMIT 1024"
+        return list(whole_rows("incoming_sequence", self.db.execute(found, read).fetchall(), IncomingRow))
 
     def may_have(self, first: int) -> bool:
         """Whether a message with this key or a higher one of its queue can be there; asks no file."""

@@ -26,6 +26,7 @@ from mqproto.turn.effects import (
     QueueRow,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     StoredQueue,
     StoredState,
     Writes,
@@ -144,7 +145,9 @@ class Disk:
                 [row] = self._take(key, key)
                 self._put(row._replace(expires_s=None))
         self.outgoing |= writes.outgoing
-        self.incoming |= writes.incoming
+        if writes.incoming:
+            incoming = self.incoming | writes.incoming
+            self.incoming = {key: sequence for key, sequence in incoming.items() if sequence is not None}
         for source, first, last in writes.forgotten_identifiers:
             for ordinal in range(first, last + 1):
                 self.identifiers.pop((source, ordinal), None)
@@ -204,7 +207,7 @@ class Disk:
             ],
             gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)],
             outgoing=list(self.outgoing.values()),
-            incoming=list(self.incoming.values()),
+            incoming=[row for row in self.incoming.values() if row.queue > 0],
             identifiers=[
                 IdentifierRow(source, ordinal, time_s)
                 for (source, ordinal), time_s in self.identifiers.items()
@@ -225,6 +228,11 @@ class Disk:
         following = map(shelf.rows.__getitem__, islice(shelf.positions, begin, None))
         rows = ((row.key & LAST_POSITION, row.packet, row.final_ack) for row in following)
         return fitting(rows, page.limit_messages, page.limit_bytes)
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """The incoming sequences that are asked for."""
+        rows = self.incoming.values()
+        return [row for row in rows if row.source == read.source and read.first <= row.queue <= read.last]
 
     def _with_key(self, key: int) -> tuple[int, bytes, bool]:
         row = self._shelves[key >> POSITION_BITS].rows[key & LAST_POSITION]

@@ -39,8 +39,8 @@ def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredSta
     """
     db = tables.db
 
-    def rows(table: str, make: Callable[..., T]) -> Iterator[T]:
-        return whole_rows(table, db.execute(f"SELECT * FROM {table}").fetchall(), make)
+    def rows(table: str, make: Callable[..., T], chosen: str = "") -> Iterator[T]:
+        return whole_rows(table, db.execute(f"SELECT * FROM {table} {chosen}").fetchall(), make)
 
     last_used: dict[int, int] = {}
     for key in used:
@@ -59,7 +59,7 @@ def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredSta
         ],
         gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in _gaps(db, queue)],
         outgoing=list(rows("outgoing_sequence", OutgoingRow)),
-        incoming=list(rows("incoming_sequence", IncomingRow)),
+        incoming=list(rows("incoming_sequence", IncomingRow, "WHERE queue > 0")),
         identifiers=list(whole_rows("message_id", identifiers, IdentifierRow)),
         counters=tables.counters(),
         outcomes=sorted(rows("outcome", made_outcome), key=lambda row: row.performed_s),

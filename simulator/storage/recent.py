@@ -227,7 +227,7 @@ class RecentStates:
     def __init__(self) -> None:
         self.queues: dict[int, QueueRow] = {}
         self.outgoing: dict[int, OutgoingRow] = {}
-        self.incoming: dict[tuple[Guid, int], IncomingRow] = {}
+        self.incoming: dict[tuple[Guid, int], IncomingRow | None] = {}
         self.identifiers: dict[tuple[Guid, int], IdentifierRow] = {}
         self.forgotten_identifiers: list[tuple[Guid, int, int]] = []
         self.counters: dict[str, int] = {}

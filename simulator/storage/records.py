@@ -48,6 +48,7 @@ class States(msgspec.Struct, array_like=True):
     outcomes: list[OutcomeRow]
     forgotten_outcomes: list[tuple[bytes, int]]
     forgotten_invokers: list[bytes]
+    forgotten_incoming: list[tuple[Guid, int]] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -141,7 +142,10 @@ def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
         removals=list(zip(bounds[::2], bounds[1::2], strict=True)),
         lasting=list(lasting),
         outgoing={row.queue: row for row in states.outgoing},
-        incoming={(row.source, row.queue): row for row in states.incoming},
+        incoming={
+            **dict.fromkeys(states.forgotten_incoming),
+            **{(row.source, row.queue): row for row in states.incoming},
+        },
         identifiers=states.identifiers,
         forgotten_identifiers=forgotten if isinstance(forgotten, list) else [],
         counters=states.counters,
@@ -160,13 +164,14 @@ def _states(writes: Writes) -> States:
     return States(
         writes.queues,
         list(writes.outgoing.values()),
-        list(writes.incoming.values()),
+        [row for row in writes.incoming.values() if row is not None],
         writes.identifiers,
         writes.forgotten_identifiers,
         writes.counters,
         [row for row in outcomes.values() if row is not None],
         [name for name, row in outcomes.items() if row is None],
         writes.forgotten_invokers,
+        [name for name, row in writes.incoming.items() if row is None],
     )
 
 

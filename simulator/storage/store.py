@@ -45,12 +45,14 @@ from mqproto.simulator.storage.witnesses.life import Known
 from mqproto.simulator.storage.witnesses.witness import WitnessFullError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
+    IncomingRow,
     MessageRow,
     NewLife,
     QueueKind,
     QueueRow,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     StoredState,
     Writes,
 )
@@ -304,6 +306,24 @@ class Store:
                 (key & LAST_POSITION, packet, final_ack)
                 for key, packet, final_ack in self._contents.page(page)
             ]
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """The incoming sequences that are asked for.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with explained(self.path):
+            found: dict[int, IncomingRow | None] = {row.queue: row for row in self._tables.sequences(read)}
+        for (source, queue), row in self._recent.states.incoming.items():
+            if source == read.source and read.first <= queue <= read.last:
+                found[queue] = row
+        return [row for row in found.values() if row is not None]
+
+    def take_forgotten(self) -> int:
+        """How many sequences of strangers were forgotten since the last call, as there were too many."""
+        count, self._tables.forgotten_count = self._tables.forgotten_count, 0
+        return count
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
         """How many messages the queues of one kind have, by name; none that has none.

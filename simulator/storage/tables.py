@@ -131,6 +131,14 @@ GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? 
 """What a queue is called until it has its new name. No queue has such a name for long."""
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
+SEQUENCES_KEPT: Final = 1_000_000
+"""How many incoming sequences there are at most, nearly all of them of strangers and not in memory."""
+FORGET_SEQUENCES: Final = """
+DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FROM (
+    SELECT *, row_number() OVER (PARTITION BY reply_host ORDER BY last_access_s DESC) AS place
+    FROM incoming_sequence WHERE queue < 0
+) ORDER BY place DESC, last_access_s LIMIT ?)"""
+"""So many of those that gave up their places go: the oldest of the hosts that have the most."""
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.arrivals import TOLD_OF_HOST
+from mqproto.manager.arrivals import LOOKED_UP_BYTES, TOLD_OF_HOST
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.neighbours import door
 from mqproto.queues.joining import joining
 from mqproto.routing import Peer
+from mqproto.session import Remote
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
@@ -32,6 +33,7 @@ from mqproto.wire import (
     user_message,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.alike.shapes import run_of
 from tests.observing import DEADLETTER, DEADXACT, final_acks, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 
@@ -86,6 +88,9 @@ def forged(
     *,
     source: str = "x",
     number: int = 1,
+    previous: int = 0,
+    time_stamp: int = 0x7FFFFFFF,
+    called: str = "",
     body: bytes = b"forged",
     recoverable: bool = False,
 ) -> UserMessage:
@@ -93,12 +98,14 @@ def forged(
     header = None
     if identifier in (OPEN_ORDERS.identifier, ORDERS.identifier, 77):
         header = TransactionHeader(
-            tx_sequence_id=TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=0x7FFFFFFF), tx_sequence_number=number
+            tx_sequence_id=TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=time_stamp),
+            tx_sequence_number=number,
+            previous_tx_sequence_number=previous,
         )
     return user_message(
         source=guid_of(source),
         destination_manager=C,
-        destination=identifier,
+        destination=called or identifier,
         message_id=number,
         sent_time_s=1_700_000_000,
         body=body,
@@ -343,29 +350,106 @@ def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -
     assert net.receive("c", "open")[-1] == b"true"
 
 
-def test_a_strangers_sequence_takes_the_place_of_one_that_accepted_nothing_and_others_keep_theirs() -> None:
-    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=2, maximum_sequences=2))
+def brings(net: Net, packet: UserMessage, host: str = "10.0.0.9") -> None:
+    """A stranger at this host brings a message to `c`, in the name of its source."""
+    remote = Remote(host, packet.user.source_queue_manager, is_proven=False)
+    net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(packet)), remote, net.now)
+    net.run()
+
+
+def with_two_places() -> Net:
+    return with_a_stranger("a", "c", settings=Settings(strangers_sequences=2, maximum_sequences=2))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.3.1")
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("again", [1, 3])
+def test_exactly_once_holds_for_a_stranger_whose_place_others_have_taken_meanwhile(
+    restarts: bool, again: int
+) -> None:
+    """He is away for longer than an hour, and comes with what had arrived, or goes on behind that."""
+    net = with_two_places()
+    for number in (1, 2):
+        brings(net, forged(17, number=number, previous=number - 1))
+    for name in "uvwyz":
+        brings(net, forged(17, source=name), host=name)
+        net.pass_ms(1_000)
+    assert net.receive("c", "open orders") == [b"forged"] * 7
+    assert [sequence.source for sequence in net.nodes["c"].up.inspect().incoming] == [
+        guid_of("y"),
+        guid_of("z"),
+    ]
+    net.pass_ms(61 * 60_000)
+    if restarts:
+        net.kill("c")
+        net.start("c")
+    for number in range(again, 5):
+        brings(net, forged(17, number=number, previous=number - 1, body=b"%d" % number))
+    assert net.receive("c", "open orders") == [b"3", b"4"]
+    places = {sequence.source: sequence.place for sequence in net.nodes["c"].up.inspect().incoming}
+    assert places[X] == (TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=0x7FFFFFFF), 4)
+
+
+def test_who_has_the_most_places_gives_one_up_and_nobody_is_turned_away() -> None:
+    net = with_two_places()
     net.send("a", at("c", 19), "true 1", transactional=True)
     net.pass_ms(1_000)
-    early = forged(17, number=5)
-    assert early.transaction is not None
-    early.transaction.previous_tx_sequence_number = 4
-    for name in ("y", "z", "u"):
-        stranger = net.add(name)
-        net.route(name, "c", "c")
-        net.start(name)
-        packet = replace(early, user=replace(early.user, source_queue_manager=stranger.guid))
-        hand_in(net, name, "c", packet)
-    hand_in(net, "x", "c", forged(17))
-    incoming = net.nodes["c"].up.inspect().incoming
-    assert [sequence.source for sequence in incoming] == [A, guid_of("u"), X]
-    assert net.receive("c", "open orders") == [b"forged"]
-    assert all(sequence.held_count == 0 for sequence in incoming)
+    brings(net, forged(17, source="y"), host="10.0.0.8")
+    for number in range(200):
+        brings(net, forged(17, called=rf"DIRECT=OS:{number}\private$\open orders"))
+    c = net.nodes["c"]
+    strangers = [sequence.source for sequence in c.up.inspect().incoming if sequence.source != A]
+    assert sorted(strangers) == sorted([guid_of("y"), X]), "those of another host keep theirs"
+    assert len(net.receive("c", "open orders")) == 201
+    assert not [note for note in c.notes if note.name == "session-closed"]
     net.kill("c")
     net.start("c")
     net.send("a", at("c", 19), "true 2", transactional=True)
     net.pass_ms(10_000)
     assert net.receive("c", "orders") == [b"true 1", b"true 2"]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "previous", "time_stamp", "is_had"),
+    [
+        (r"DIRECT=OS:C\private$\Open Orders", 0, 0x7FFFFFFF, True),
+        (r"DIRECT=OS:C\private$\Open Orders", 0, 0x7FFFFFFE, False),
+        (r"DIRECT=OS:c\private$\open orders", 0, 0x7FFFFFFE, True),
+        (r"DIRECT=TCP:10.0.0.1\private$\open orders", 0, 0x7FFFFFFF, False),
+        (r"DIRECT=TCP:10.0.0.1\private$\open orders", 1, 0x7FFFFFFF, True),
+    ],
+    ids=["case", "another stream by case", "older stream", "another name", "another name in the midst"],
+)
+def test_what_is_on_disk_of_a_sequence_is_found_by_the_rules_for_those_in_memory(
+    spelling: str, previous: int, time_stamp: int, is_had: bool
+) -> None:
+    for gives_up in (False, True):
+        net = with_two_places()
+        for number in (1, 2):
+            brings(
+                net,
+                forged(17, number=number, previous=number - 1, called=r"DIRECT=OS:c\private$\open orders"),
+            )
+        for name in "uvw" * gives_up:
+            brings(net, forged(17, source=name), host=name)
+        net.receive("c", "open orders")
+        brings(net, forged(17, number=2, previous=previous, called=spelling, time_stamp=time_stamp))
+        assert net.receive("c", "open orders") == [b"forged"] * (not is_had), gives_up
+
+
+def test_messages_that_wait_for_the_store_take_so_much_memory_and_are_taken_in_order() -> None:
+    net = with_two_places()
+    arrivals = net.nodes["c"].up.inspect().arrivals
+    remote = Remote("10.0.0.9", X, is_proven=False)
+    body = bytes(LOOKED_UP_BYTES // 3)
+    for number in range(1, 5):
+        packet = forged(17, number=number, previous=number - 1, body=body)
+        arrivals.arrived(run_of(encode_packet(packet)), remote, net.now)
+    assert arrivals.looked_up_bytes < LOOKED_UP_BYTES
+    net.run()
+    assert arrivals.looked_up_bytes == 0
+    assert [len(each) for each in net.receive("c", "open orders")] == [len(body)] * 2
 
 
 @pytest.mark.parametrize("called", [(), ("made-up",)])

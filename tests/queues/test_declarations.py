@@ -25,7 +25,7 @@ from mqproto.queues.declarations import FIRST_IDENTIFIER
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.simulator.storage.disk import Disk
-from mqproto.turn.effects import Note, QueueKind
+from mqproto.turn.effects import Note, QueueKind, ReadSequences
 from mqproto.wire.guid import guid_text
 from tests.pair import guid_of
 from tests.windows import NOW
@@ -56,6 +56,7 @@ class Node:
                 self.disk.commit(batch.writes)
             self.notes += batch.notes
             for page in batch.reads:
+                assert not isinstance(page, ReadSequences)
                 self.core.loaded(page, self.disk.read(page), NOW)
             if not batch.reads:
                 return

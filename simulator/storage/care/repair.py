@@ -98,7 +98,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
     sequences = {row.queue for row in found.outgoing} | {row.queue for row in found.incoming}
     for writes in found.records.values():
         sequences |= {row.queue for row in writes.outgoing.values()}
-        sequences |= {row.queue for row in writes.incoming.values()}
+        sequences |= {row.queue for row in writes.incoming.values() if row is not None}
     lost = {
         queue.queue
         for queue in found.queues.values()
@@ -120,7 +120,7 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
         missing = len(writes.messages) - len(kept)
         found.findings.append(f"record {number}: {missing} messages are set aside, for their queue is lost")
     outgoing = {key: row for key, row in writes.outgoing.items() if found.is_kept(row)}
-    incoming = {key: row for key, row in writes.incoming.items() if found.is_kept(row)}
+    incoming = {key: row for key, row in writes.incoming.items() if row is None or found.is_kept(row)}
     if missing := len(writes.outgoing) - len(outgoing) + len(writes.incoming) - len(incoming):
         found.findings.append(f"record {number}: {missing} sequences are set aside, for their queue is lost")
     queues = [queue for queue in writes.queues if queue.queue not in lost]

@@ -130,7 +130,9 @@ class Salvage:
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
-        """Whether the queue of a sequence is known, and is one for it."""
+        """Whether the queue of a sequence is known, and is one for it; a stranger's that gave up its place has none."""
+        if row.queue < 0:
+            return True
         queue = self.queues.get(row.queue)
         kind = QueueKind.SEQUENCE if isinstance(row, OutgoingRow) else QueueKind.HELD
         return queue is not None and queue.kind is kind

@@ -46,11 +46,13 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IncomingRow,
     Note,
     OpenTransport,
     QueueKind,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     SendBytes,
     SendPing,
     Writes,
@@ -788,6 +790,13 @@ class Machine(WatchedNode):
         rows = self._open_store.read(page)
         if self._flushing is None and rows != self.disk.read(page):
             self.oracle.check("disks_have_what_was_committed", f"{self.name} reads {page} otherwise")
+        return rows
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        """Ask the store, and see that it answers what it should."""
+        rows = self._open_store.sequences(read)
+        if self._flushing is None and sorted(rows) != sorted(self.disk.sequences(read)):
+            self.oracle.check("disks_have_what_was_committed", f"{self.name} reads {read} otherwise")
         return rows
 
     def ping(self, ping: SendPing) -> None:

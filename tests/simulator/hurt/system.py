@@ -30,10 +30,12 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    IncomingRow,
     Note,
     OpenTransport,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     SendBytes,
     SendPing,
     Writes,
@@ -337,6 +339,9 @@ class _Hands:
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         return self._store.read(page)
+
+    def sequences(self, read: ReadSequences) -> list[IncomingRow]:
+        return self._store.sequences(read)
 
     def ping(self, ping: SendPing) -> None:
         self._system.ping(self._node, ping)

@@ -20,6 +20,7 @@ from mqproto.turn.effects import (
     ReadBy,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     StoredState,
     Writes,
     message_key,
@@ -65,7 +66,9 @@ integers = st.integers(0, 2**32 - 1)
 guids = st.sampled_from([NODE, NEIGHBOUR])
 deadlines = st.none() | st.integers(0, 5)
 outgoing_rows = st.builds(OutgoingRow, st.integers(1, 4), guids, *[integers] * 8)
-incoming_rows = st.builds(IncomingRow, guids, st.just(1), *[integers] * 5, st.text(max_size=9))
+away = st.sampled_from([-1, -5, -(2**62)])
+"""What stands for queues of sequences that gave up their places."""
+incoming_rows = st.builds(IncomingRow, guids, st.just(1) | away, *[integers] * 5, st.text(max_size=9))
 
 
 outcome_rows = st.builds(
@@ -99,7 +102,8 @@ def batches(draw: st.DrawFn, there: set[int], fresh: Iterator[int]) -> Writes:
     ever = sorted(there | {message.key for message in writes.messages})
     writes.lasting = draw(st.lists(st.sampled_from(ever), max_size=3)) if ever else []
     writes.outgoing = {row.queue: row for row in draw(st.lists(outgoing_rows, max_size=4))}
-    writes.incoming = {(row.source, row.queue): row for row in draw(st.lists(incoming_rows, max_size=2))}
+    for row in draw(st.lists(incoming_rows, max_size=3)):
+        writes.incoming[row.source, row.queue] = row if draw(st.booleans()) else None
     writes.counters = draw(st.dictionaries(st.sampled_from(["ceiling", "time_stamp"]), integers))
     writes.forgotten_invokers = draw(st.lists(st.sampled_from([b"one", b"other"]), max_size=1))
     rows = draw(st.lists(outcome_rows, max_size=4))
@@ -125,10 +129,17 @@ def messages_in(store: Store | Disk) -> list[list[tuple[int, bytes, bool]]]:
     return [*map(store.read, pages), store.read(EVERYTHING)]
 
 
+def sequences_in(store: Store | Disk) -> list[IncomingRow]:
+    """The sequences that are not in memory."""
+    reads = [ReadSequences(source, -10, -1) for source in (NODE, NEIGHBOUR)]
+    return sorted(row for read in reads for row in store.sequences(read))
+
+
 def has(store: Store, model: Disk) -> bool:
     """Whether the store has what the model has, without and with its log brought to the tables."""
     return (
         messages_in(store) == messages_in(model)
         and store.size_bytes == model.size_bytes
         and in_order(store.load()) == in_order(model.load())
+        and sequences_in(store) == sequences_in(model)
     )

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.storage import LIMITS, Limits, Store, files
+from mqproto.simulator.storage import LIMITS, Limits, Store, base, files
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SystemFile
 from mqproto.simulator.storage.opening.complete import see_that_all_messages_are_there
@@ -37,6 +37,7 @@ from mqproto.turn.effects import (
     ReadBy,
     ReadExpired,
     ReadPage,
+    ReadSequences,
     StoredState,
     Writes,
     message_key,
@@ -729,3 +730,21 @@ def test_another_program_that_writes_for_long_is_told_and_the_store_goes_on_afte
         assert committed > 10
         store.commit(Writes(messages=[one(201)]))
         assert numbers(store) == [*range(1, committed + 1), 201]
+
+
+def test_of_a_million_sequences_those_of_the_host_that_has_the_most_go_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "SEQUENCES_KEPT", 32)
+
+    def commit(host: str, *numbers: int) -> None:
+        rows = [IncomingRow(NEIGHBOUR, -number, 5, 6, 7, 0, number, host) for number in numbers]
+        store.commit(Writes(incoming={(row.source, row.queue): row for row in rows}))
+
+    commit("10.0.0.7", *range(1, 9))
+    commit("10.0.0.8", *range(10, 40))
+    store.settle()
+    kept = store.sequences(ReadSequences(NEIGHBOUR, -100, -1))
+    assert sorted(-row.queue for row in kept if row.reply_host == "10.0.0.8") == [*range(18, 40)]
+    assert sum(row.reply_host == "10.0.0.7" for row in kept) == 8
+    assert (store.take_forgotten(), store.take_forgotten()) == (8, 0)

@@ -1,0 +1,117 @@
+"""The places that strangers' sequences have in memory, and how the store finds one that has given up its own.
+
+There are `strangers_sequences` of them. Where all are taken, the host that has the most gives one up, of its queue
+managers the one that has the most, the place that it used longest ago. So nobody is turned away, and who wants many has
+them at his own expense. What was accepted stays on disk: order and exactly once hold for as long as messages can come
+again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Final
+
+from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.spellings import without_case
+from mqproto.turn.effects import IncomingRow, ReadSequences
+from mqproto.wire import QueueName, TransactionHeader
+from mqproto.wire.guid import Guid
+
+SPELLING_BITS: Final = 15
+NAME_BITS: Final = 28
+QUEUE_BITS: Final = 20
+"""What stands for a sequence that gave up its place, where others have the number of their HELD queue: the number of
+its local queue, and hashes of its name without case and as it was spelled. It is made negative, which no queue's is."""
+
+
+class Places:
+    """The sequences of strangers that are in memory."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
+        """By host and source, that accessed longest ago first."""
+        self._host_of: dict[IncomingSequence, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._host_of)
+
+    def __contains__(self, sequence: IncomingSequence) -> bool:
+        return sequence in self._host_of
+
+    def take(self, sequence: IncomingSequence, host: str) -> None:
+        """A sequence is accessed from a host: it gets a place, or keeps the one that it has."""
+        if self._host_of.get(sequence) != host:
+            if sequence in self._host_of:
+                self._leave(sequence)
+            self._host_of[sequence] = host
+        places = self._hosts.setdefault(host, {}).setdefault(sequence.source, OrderedDict())
+        places[sequence] = None
+        places.move_to_end(sequence)
+
+    def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
+        """The sequence that gives up its place for one from there, and what stays of it on disk: None if it never
+        accepted anything."""
+        host = max(
+            self._hosts, key=lambda each: sum(map(len, self._hosts[each].values())) + (each == new_host)
+        )
+        sources = self._hosts[host]
+        source = max(sources, key=lambda each: len(sources[each]) + (each == new_source))
+        sequence = next(iter(sources[source]))
+        self._leave(sequence)
+        if not sequence.number:
+            return sequence, None
+        row = sequence.row()
+        return sequence, row._replace(queue=_key(sequence.queue, sequence.name), reply_host=host)
+
+    def _leave(self, sequence: IncomingSequence) -> None:
+        host = self._host_of.pop(sequence)
+        sources = self._hosts[host]
+        del sources[sequence.source][sequence]
+        if not sources[sequence.source]:
+            del sources[sequence.source]
+        if not sources:
+            del self._hosts[host]
+
+
+def lookup(source: Guid, queue: int) -> ReadSequences:
+    """Asks for what stays of the sequences of a source for a local queue."""
+    last = -1 - (queue % 2**QUEUE_BITS << NAME_BITS + SPELLING_BITS)
+    return ReadSequences(source, last - 2 ** (NAME_BITS + SPELLING_BITS) + 1, last)
+
+
+def returning(
+    rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
+) -> IncomingRow | None:
+    """Of what `lookup` has found the sequence that a message belongs to, by the rules of spellings.py; None if none."""
+    key, identifier = _key(queue, name), header.tx_sequence_id
+    is_own = {row: row.queue >> SPELLING_BITS == key >> SPELLING_BITS for row in rows}
+    exact = [
+        row for row in is_own if (row.time_stamp, row.ordinal) == (identifier.time_stamp, identifier.ordinal)
+    ]
+    if header.previous_tx_sequence_number and exact:
+        return max(exact, key=lambda row: (is_own[row], row.queue == key, row.number))
+    own = [row for row in is_own if is_own[row]]
+    if not header.previous_tx_sequence_number:
+        own = own if any(row.queue == key or row.time_stamp == identifier.time_stamp for row in own) else []
+    return max(
+        own,
+        key=lambda row: (
+            row.time_stamp == identifier.time_stamp,
+            row.queue == key,
+            row.time_stamp,
+            row.ordinal,
+        ),
+        default=None,
+    )
+
+
+def _key(queue: int, name: QueueName) -> int:
+    high = queue % 2**QUEUE_BITS << NAME_BITS | _hash(without_case(name), NAME_BITS)
+    return -1 - (high << SPELLING_BITS | _hash(name, SPELLING_BITS))
+
+
+def _hash(name: QueueName, bits: int) -> int:
+    digest = blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) & (1 << bits) - 1
