@@ -22,7 +22,7 @@ from mqproto.messages.drafts import (
     SIGNATURE_BYTES,
 )
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.world.faults.attacks import draw_attacks
+from mqproto.simulator.world.faults.attacks import draw_attacks, draw_visits
 from mqproto.simulator.world.faults.doubts import draw_doubters, draw_late_words
 from mqproto.simulator.world.faults.readings import draw_readings
 from mqproto.simulator.world.faults.table import DETOUR_MS, FAULTS
@@ -117,14 +117,22 @@ def draw(seed: int) -> Scenario:
     # Longer than the shortest resend timeout: before it, what is lost would never be sent again.
     if cleanup_ms := chance(seed, "cleanup").choice((0,) * 8 + (1_500, 5_000)):
         settings["session_cleanup_timeout_ms"] = cleanup_ms
+    rooms: dict[str, int] = {}
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
-        largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in bursts)
-        small_bytes = 3 * (largest_bytes + HEADERS_BYTES)
-        settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000, small_bytes))
+        settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
+        if chance(seed, "room").randrange(3) == 0:
+            largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in bursts)
+            rooms[bursts[0].target] = 3 * (largest_bytes + HEADERS_BYTES)
     if has_keys:
         settings |= _key_settings(chance(seed, "key settings"))
-    attacks = () if unmet else tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
+    impostors = chance(seed, "impostors")
+    if unmet:
+        attacks = tuple(draw_visits(impostors, nodes, bursts, storm_ms))
+    else:
+        attacks = tuple(draw_attacks(impostors, nodes, links, bursts, storm_ms))
+    if unmet or attacks:
+        settings["strangers_sequences"] = chance(seed, "places").choice((1_000, 1, 2))
     put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
     readings = tuple(draw_readings(chance(seed, "readings"), nodes))
     if put_back or (counters is not None and counters.sequence):
@@ -153,6 +161,7 @@ def draw(seed: int) -> Scenario:
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         costs=_costs(chance(seed, "costs"), nodes, links),
+        rooms=rooms,
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         askers=askers,
         doubters=doubters,

@@ -21,6 +21,7 @@ from mqproto.simulator.world.node.files import DiedError
 from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.oracle import atrest, intime
 from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.recounts import sums_are_true
 from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
@@ -77,6 +78,8 @@ def run(world: World) -> Result:
         _calm(world)
         for machine in world.machines.values():
             machine.answer_at_rest()
+        for machine in world.machines.values():
+            world.oracle.check("sums_are_true", sums_are_true(machine))
         for invariant in atrest.AT_REST:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
     except BreachFoundError:

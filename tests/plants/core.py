@@ -445,7 +445,7 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
     return take_resends
 
 
-@plant(LocalQueue, "_left", "turned_away_only_when_full", "status_tells_the_truth")
+@plant(LocalQueue, "_left", "turned_away_only_when_full", "status_tells_the_truth", "sums_are_true")
 def never_make_room_again(sound: Any) -> Any:
     """What has left a queue counts towards its quota for ever."""
 

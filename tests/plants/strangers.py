@@ -220,3 +220,18 @@ def never_call_again_for_answers(sound: Any) -> Any:
 def have_no_way_to_those_who_were_met(sound: Any) -> Any:
     """What is for the GUID of one that nobody has declared never leaves."""
     return lambda self, manager: ()
+
+
+# What strangers sent stays known
+
+
+@plant(
+    arrivals,
+    "returning",
+    "delivered_once_and_in_order",
+    "handed_out_as_it_was_sent",
+    "delivery_counts_are_true",
+)
+def forget_who_gave_up_a_place(sound: Any) -> Any:
+    """What was accepted of a sequence counts no more once another has its place in memory."""
+    return lambda rows, queue, name, header: None

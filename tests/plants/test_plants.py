@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from mqproto.session import Session
 from mqproto.simulator import world as worlds
 from mqproto.simulator.world import draw, simulate
-from mqproto.simulator.world.oracle import answers, atrest, doubts, intime, invariants
+from mqproto.simulator.world.oracle import answers, atrest, doubts, intime, invariants, recounts
 from mqproto.simulator.world.shrink import shrink
 from tests.plants import PLANTS, core, planted, shell
 from tests.plants.table import first_found, main
@@ -192,7 +192,7 @@ def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one()
     }
     assert named == {*asked, "no_error_of_our_own"}
     assert all(
-        any(hasattr(module, name) for module in (answers, atrest, doubts, intime, invariants))
+        any(hasattr(module, name) for module in (answers, atrest, doubts, intime, invariants, recounts))
         for name in asked
     )
 
@@ -209,7 +209,17 @@ def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
         "mqproto.simulator.world.node.files",
         *(
             f"mqproto.simulator.world.oracle.{name}"
-            for name in ("answers", "atrest", "doubts", "intime", "invariants", "ledger", "oracle", "watched")
+            for name in (
+                "answers",
+                "atrest",
+                "doubts",
+                "intime",
+                "invariants",
+                "ledger",
+                "oracle",
+                "recounts",
+                "watched",
+            )
         ),
     }
     for plant in PLANTS.values():

@@ -12,7 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arrivals import Arrivals
-from mqproto.manager.identifiers import SenderHistory
+from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
@@ -21,6 +21,8 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
+from mqproto.transfer.incoming import IncomingSequence
+from mqproto.wire import TransactionHeader
 from tests.plants.planting import plant
 
 
@@ -177,3 +179,26 @@ def say_late_that_a_queue_is_paused(sound: Any) -> Any:
 def take_each_link_for_as_good(sound: Any) -> Any:
     """What links cost is not looked at."""
     return lambda roots, links: sound(roots, [RoutingLink(link.site1, link.site2) for link in links])
+
+
+@plant(IncomingSequence, "drop_held", "sums_are_true")
+def keep_the_bytes_of_what_is_dropped(sound: Any) -> Any:
+    """What another sequence has is held no longer, and its bytes count on."""
+
+    def drop_held(self: IncomingSequence, header: TransactionHeader) -> int | None:
+        held_bytes, position = self.held_bytes, sound(self, header)
+        self.held_bytes = held_bytes
+        return position
+
+    return drop_held
+
+
+@plant(MessageIdHistory, "_arrived", "sums_are_true")
+def count_a_repeat_as_one_more(sound: Any) -> Any:
+    """An identifier that comes again counts twice towards the size of the history."""
+
+    def arrived(self: MessageIdHistory, sender: SenderHistory, ordinal: int, utc_s: int) -> None:
+        self._size += ordinal in sender.arrivals
+        sound(self, sender, ordinal, utc_s)
+
+    return arrived

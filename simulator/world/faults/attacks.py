@@ -52,6 +52,18 @@ def draw_attacks(
         )
 
 
+def draw_visits(
+    dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
+) -> Iterable[Fault]:
+    """A stranger who begins sequences of his own where others do: one of them gives up its place."""
+    value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
+    for burst in bursts:
+        if burst.source != burst.target and dice.randrange(2):
+            at_ms = min(max(0, burst.at_ms + dice.randrange(-1_000, 5_000)), storm_ms - 1)
+            visit = value_of(value, burst.source, nodes)
+            yield Fault(at_ms=at_ms, kind="impostor", where=burst.target, for_ms=1_000, value=visit)
+
+
 def _parties(
     dice: random.Random, plot: Plot, burst: Burst, steps: dict[tuple[str, str], list[str]]
 ) -> tuple[str, str]:

@@ -38,6 +38,7 @@ from mqproto.simulator.world.node.counters import begin_late
 from mqproto.simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
 from mqproto.simulator.world.oracle import answers, invariants
 from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.oracle.recounts import sums_are_true
 from mqproto.simulator.world.oracle.watched import ROOMY, WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Burst, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS, Message, body_of, destination, wishes_of
@@ -59,6 +60,8 @@ from mqproto.turn.effects import (
 )
 from mqproto.turn.guard import NO_KEYS, Guard
 
+RECOUNTS_EVERY: Final = 50
+"""How many turns pass between two recounts."""
 LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""
 BACK_AFTER_MS: Final = 1_000
@@ -701,6 +704,8 @@ class Machine(WatchedNode):
             self._answer()
         self.may_say_one = bool(self.paused)
         self._turns += 1
+        if self._turns % RECOUNTS_EVERY == 0:
+            self.oracle.check("sums_are_true", sums_are_true(self))
         if self._turns % LOOKS_EVERY == 0:
             self.oracle.check("memory_is_bounded", invariants.memory_is_bounded(self))
             self.oracle.check("quotas_are_kept", invariants.quotas_are_kept(self))

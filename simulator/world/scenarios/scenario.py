@@ -161,6 +161,8 @@ class Scenario:
     """Fields of `mqproto.Settings` that are not at their default, for all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
     """The window_size of a node that has one of its own."""
+    rooms: dict[str, int] = field(default_factory=dict)
+    """The quota_bytes of a node that has one of its own."""
     askers: tuple[str, ...] = ()
     """The nodes that ask first by a Ping, as Windows did up to Server 2003, and call who answers; all nodes answer."""
     doubters: tuple[str, ...] = ()
@@ -229,6 +231,8 @@ class Scenario:
         settings: dict[str, Any] = dict(self.settings)
         if name in self.windows:
             settings["window_size"] = self.windows[name]
+        if name in self.rooms:
+            settings["quota_bytes"] = self.rooms[name]
         if name in self.askers:
             settings["require_pings"] = True
         if name in self.doubters:

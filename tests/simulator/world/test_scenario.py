@@ -27,7 +27,7 @@ def test_a_drawn_scenario_is_the_same_each_time_and_survives_being_written(seed:
 def test_the_same_scenarios_are_drawn_on_every_machine_and_python() -> None:
     """Pinned. A change of draw.py changes it; a change of the core must not."""
     drawn = hashlib.sha256("".join(as_json(draw(seed)) for seed in range(200)).encode())
-    assert drawn.hexdigest()[:16] == "948d8ec5104056bc"
+    assert drawn.hexdigest()[:16] == "71eacff1042259f0"
 
 
 def test_what_is_drawn_can_be_run() -> None:
