@@ -19,6 +19,7 @@ class Timer(Enum):
     SESSION_RETRY_CONNECT = "3.1.6.1"
     SESSION_ACK_WAIT = "3.1.6.3"
     SESSION_ACK_SEND = "3.1.6.4"
+    PACKET = "what a session has begun to receive is to be whole: of our own, as no section ends it"
     PING_RESPONSE = "3.1.6.8"
     TRANSACTIONAL_ACK_WAIT = "3.1.6.5"
     ORDER_ACK_SEND = "3.1.6.9"

@@ -21,6 +21,7 @@ TIMERS: Final = (
     Timer.SESSION_CLEANUP,
     Timer.SESSION_ACK_WAIT,
     Timer.SESSION_ACK_SEND,
+    Timer.PACKET,
 )
 """Those of a session."""
 

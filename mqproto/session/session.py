@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import WireFormatError
@@ -46,10 +46,14 @@ from mqproto.wire import (
     decode_packet,
 )
 from mqproto.wire.alike.shapes import Run, Shapes
+from mqproto.wire.buffer import HEAD_SIZE
 from mqproto.wire.glance import is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
 
-__all__ = ["ConnectionStatus", "InFlight", "Remote", "Session", "SessionState"]
+__all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
+
+Data: TypeAlias = bytes | bytearray | memoryview
+"""As bytes come."""
 
 
 class Rule(NamedTuple):
@@ -90,6 +94,10 @@ kept. What comes after the session was closed is not looked at.
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
 """What may be unacknowledged by a stranger who has called us."""
+PACKET_MS: Final = 60_000
+PACKET_BYTES_PER_S: Final = 8 * 1024
+"""How long a packet that has begun may take to be whole, and how fast it has to come beyond that, whosever it is. A
+sender waits no longer for our acknowledgment, which it cannot have before: 3.1.2.4 has 20 to 120 s."""
 UNSAVED_LIMIT: Final = 0x7FFF
 """Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
 
@@ -245,13 +253,14 @@ class Session:
         """How much has come of a packet that is not whole yet."""
         return self._buffer.pending_bytes
 
-    def receive(self, chunk: bytes | bytearray | memoryview, now: Moment) -> list[Run]:
+    def receive(self, chunk: Data, now: Moment) -> list[Run]:
         """Take bytes as they arrived; give back the UserMessages among them, in order, found good and not read.
 
         Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
         """
         data = self.data
         data.received_ack = True
+        begun_bytes, came_bytes = self.begun_bytes, len(chunk)
         runs: list[Run] = []
         try:
             if data.state is not SessionState.OPEN:
@@ -265,9 +274,28 @@ class Session:
         except WireFormatError as error:
             answers = data.state is SessionState.WAITING_ECR_MSG
             data.close("3.1.5.1.3", f"it speaks no MSMQ: {error}" if answers else str(error))
+        if begun_bytes or self.begun_bytes:
+            self._time_packet(begun_bytes, came_bytes, now)
         return runs
 
-    def _shake_hands(self, chunk: bytes | bytearray | memoryview, now: Moment) -> None:
+    def _time_packet(self, begun_bytes: int, came_bytes: int, now: Moment) -> None:
+        """A packet has begun, is whole, or goes on: its time counts from its beginning.
+
+        begun_bytes: what there was of it, or of the one before, until now.
+        """
+        left_bytes = self.begun_bytes
+        if not left_bytes or self.data.closed is not None:
+            self.data.timers.stop(Timer.PACKET, self.key)
+        elif left_bytes < begun_bytes + came_bytes or begun_bytes < HEAD_SIZE:  # Another, or its size is new.
+            time_ms = PACKET_MS + 1_000 * self._packet_bytes // PACKET_BYTES_PER_S
+            self.data.timers.start(Timer.PACKET, self.key, now.uptime_ms + time_ms)
+
+    @property
+    def _packet_bytes(self) -> int:
+        """The size of the packet that has begun, as far as it is known."""
+        return self.begun_bytes + self._buffer.missing_bytes
+
+    def _shake_hands(self, chunk: Data, now: Moment) -> None:
         """Take one packet after the other, as each decides what may come after it, until the session is open."""
         data = self.data
         while data.state not in (SessionState.OPEN, SessionState.CLOSED):
@@ -278,7 +306,7 @@ class Session:
             RECEIVE[data.state, type(packet)].act(data, packet, now)
             chunk = b""
 
-    def _take(self, chunk: bytes | bytearray | memoryview, runs: list[Run], now: Moment) -> None:
+    def _take(self, chunk: Data, runs: list[Run], now: Moment) -> None:
         """Take UserMessages, and session acknowledgments between them, while the session is open."""
         data = self.data
         data.unacked_received_bytes += len(chunk)
@@ -369,5 +397,10 @@ class Session:
             else:
                 data.received_ack = False
                 data.timers.start(timer, self.key, now.uptime_ms + data.ack_wait_duration_ms)
+        elif timer is Timer.PACKET:
+            came, size = self.begun_bytes, self._packet_bytes
+            data.close(
+                "3.1.5.1", f"a packet has begun and comes too slowly: {came:,} bytes of {size:,} are here"
+            )
         else:  # 3.1.6.4: this turn acknowledges.
             assert timer is Timer.SESSION_ACK_SEND

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timer
-from mqproto.session import SessionState
+from mqproto.session import Session, SessionState
 from mqproto.session.session import RECEIVE, UNWELCOME
 from mqproto.testing import chunked
 from mqproto.wire import (
@@ -23,6 +23,7 @@ from mqproto.wire import (
     establish_connection,
     with_session_header,
 )
+from tests.examples import a_user_message
 from tests.sessions import (
     EXPRESS,
     NOW,
@@ -399,6 +400,42 @@ def test_a_session_without_messages_for_a_whole_interval_closes_and_an_active_on
     session.expired(Timer.SESSION_CLEANUP, later(SETTINGS.session_cleanup_timeout_ms))
     assert session.closed is not None
     assert session.closed.section == "3.1.6.2"
+
+
+def deadline_ms(session: Session) -> int | None:
+    """By when the packet that has begun is to be whole, from NOW on."""
+    found = session.data.timers.deadline_ms(Timer.PACKET, session.key)
+    return None if found is None else found - NOW.uptime_ms
+
+
+def test_a_packet_that_has_begun_has_a_minute_and_a_second_for_each_8_kib_however_it_comes() -> None:
+    session = a_session()
+    large = encode_packet(a_user_message(body=bytes(2**20)))
+    due_ms = 60_000 + 1_000 * len(large) // 8_192
+    receive(session, large[:10])
+    assert deadline_ms(session) == 60_001, "nothing is known of it"
+    session.receive(large[10:16], later(5))
+    assert deadline_ms(session) == due_ms + 5
+    for at in range(16, len(large) - 1, 2**16):
+        session.receive(large[at : min(at + 2**16, len(large) - 1)], later(at))
+        assert deadline_ms(session) == due_ms + 5, "its time goes on"
+    session.receive(large[-1:] + large[:20], later(7))
+    assert deadline_ms(session) == due_ms + 7, "another has begun"
+    session.receive(large[20:], later(8))
+    assert deadline_ms(session) is None
+    assert session.is_open
+
+
+def test_a_packet_that_is_not_whole_in_time_ends_its_session_and_says_how_much_of_it_came() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE[:-1])
+    session.expired(Timer.PACKET, later(60_100))
+    assert session.closed is not None
+    size = len(RECOVERABLE)
+    assert session.closed.reason == (
+        f"a packet has begun and comes too slowly: {size - 1:,} bytes of {size:,} are here"
+    )
+    assert deadline_ms(session) is None
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.2")
