@@ -95,6 +95,9 @@ class Settings:
     """How many of strangers' messages the MessageIDHistoryTable has."""
     strangers_queue_bytes: int = 16 * 2**20
     """What a queue may hold when a stranger's message is let in; one beyond it is refused."""
+    strangers_unfinished_bytes: int = 32 * 2**20
+    """What all strangers may have in packets that have begun and are not whole; beyond it the host with the most loses
+    one."""
     peers_remembered: int = 1_000
     """How many queue managers are remembered that nobody has declared, with the address where each was met."""
     peers_forgotten_days: int = 30

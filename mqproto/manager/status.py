@@ -14,6 +14,7 @@ from mqproto.base.moment import Moment
 from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
+from mqproto.neighbours.door import unfinished
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.peerstatus import (
     FloodStatus,
@@ -204,6 +205,7 @@ class NodeStatus:
     sessions: those that are open, SESSIONS_LISTED at most, which are those with the most unacknowledged.
     unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
     unlisted_sequences: incoming sequences that are not in `incoming`.
+    unfinished_bytes: what is kept of packets that strangers have begun and that are not whole.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
     """
 
@@ -232,6 +234,7 @@ class NodeStatus:
     unlisted: int = 0
     unlisted_waiting: int = 0
     unlisted_sequences: int = 0
+    unfinished_bytes: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
     sessions: list[SessionStatus] = field(default_factory=list)
     commits_s: float = 0.0
@@ -296,6 +299,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         unlisted=len(lanes) - len(listed),
         unlisted_waiting=sum(queue.count for name in lanes.keys() - listed for queue in lanes[name]),
         unlisted_sequences=len(sequences) - len(newest),
+        unfinished_bytes=unfinished(neighbours.sessions.values()).total(),
         stored_bytes=parts.arrivals.stored_bytes,
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),

@@ -6,8 +6,8 @@ for all of them, and never takes the place of a queue manager that is known.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mqproto.base.moment import Moment
@@ -33,6 +33,12 @@ SEEN: Final = 1_024
 """How many claims are remembered that were told."""
 SEEN_MS: Final = 3_600_000
 """For how long after they were last seen."""
+
+
+def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
+    """What is kept of the packets that strangers have begun: whoever has not proven who it is, is one."""
+    kept = {one: one.kept_bytes for one in sessions if not one.is_proven and one.closed is None}
+    return Counter({one: size for one, size in kept.items() if size})
 
 
 class Door:
@@ -71,6 +77,23 @@ class Door:
         if len(own) >= HALF_OPEN_OF_HOST:
             return own[0]
         return max(waiting.values(), key=len)[0] if count >= HALF_OPEN else None
+
+    def make_room(self) -> Iterator[Session]:
+        """End what strangers have begun, until it is within its bound: of the host with the most, the largest first."""
+        kept, limit_bytes = unfinished(self._sessions.values()), self._settings.strangers_unfinished_bytes
+        while (total_bytes := kept.total()) > limit_bytes:
+            of_hosts = Counter[str]()
+            for session, size in kept.items():
+                of_hosts[host_group(session.remote_address)] += size
+            [(host, of_host)] = of_hosts.most_common(1)
+            most = max((one for one in kept if host_group(one.remote_address) == host), key=kept.__getitem__)
+            most.close(
+                "3.1.5.10",
+                f"unfinished packets of strangers have {total_bytes:,} bytes, and may have {limit_bytes:,} "
+                f"(strangers_unfinished_bytes): {host} has the most, {of_host:,}",
+            )
+            del kept[most]
+            yield most
 
     def turns_away(self, host: str, reason: str) -> bool:
         """Whether one that connects from a host gets nothing for this reason: not if a known one may be there."""

@@ -27,12 +27,13 @@ from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.sealing import Sealing
 from mqproto.neighbours.trial import Trial, queue_of
 from mqproto.routing import NextHop, Routes
-from mqproto.session import InFlight, Session
+from mqproto.session import Data, InFlight, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, UserHeader
+from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import is_traced, user_flags
 from mqproto.wire.guid import Guid
 
@@ -249,6 +250,16 @@ class Neighbours:
         if session is not None:
             session.close("3.1.7.3", reason)
             self._forget(session, now)
+
+    def hear(self, session: Session, data: Data, now: Moment) -> list[Run]:
+        """Bytes came; the messages that are whole now. What a stranger has begun has a bound."""
+        if session.is_proven:
+            return self.receive(session, data, now)
+        before_bytes = session.kept_bytes
+        runs = self.receive(session, data, now)
+        if session.kept_bytes > before_bytes:
+            self._touched |= dict.fromkeys(self.door.make_room())
+        return runs
 
     def touched(self, session: Session) -> None:
         """Something happened to a session: it is looked at in this turn."""

@@ -253,6 +253,11 @@ class Session:
         """How much has come of a packet that is not whole yet."""
         return self._buffer.pending_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """How much of it is in memory."""
+        return self._buffer.pending_bytes
+
     def receive(self, chunk: Data, now: Moment) -> list[Run]:
         """Take bytes as they arrived; give back the UserMessages among them, in order, found good and not read.
 

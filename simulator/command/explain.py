@@ -83,6 +83,11 @@ class Explainer:
                 f" {name} from {met.other} as well: {met.verdict or 'the address before is being asked'}"
             )
         yield from (self._flood(name, flood) for flood in status.floods)
+        if status.unfinished_bytes:
+            yield (
+                f"{name} has {status.unfinished_bytes:,} bytes of packets that strangers have begun: it waits for the "
+                f"rest, and ends them in time; `mqproto peers {name}{self._options}` says who is there"
+            )
         if status.unlisted:
             yield (
                 f"{name} has {status.unlisted:,} more outgoing queues, with {_messages(status.unlisted_waiting)}; "

@@ -604,3 +604,76 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
         assert core.inspect().neighbours.sessions[session].is_open
         assert not core.may_be_known(session)
         assert core.is_known(session) is (manager == A)
+
+
+# What has begun and is not whole
+
+
+def called_from(net: Net, host: str, client: Guid) -> int:
+    """The session with `c` that somebody at a host has opened in this name."""
+    core = net.nodes["c"].up
+    key = core.accepted(host, net.now)
+    for packet in (
+        establish_connection(client=client, server=C, time_stamp_ms=0),
+        ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64),
+    ):
+        core.receive(key, encode_packet(packet), net.now)
+        core.take(net.now)
+    return key
+
+
+def closed_at(net: Net) -> list[tuple[int, str]]:
+    """The sessions of `c` that end now, and why."""
+    return [(close.session, close.reason) for close in net.nodes["c"].up.take(net.now).closes]
+
+
+def test_unfinished_packets_of_strangers_have_a_bound_and_those_of_the_host_with_the_most_end_first() -> None:
+    """Of IPv6 a host is a /64. A neighbour's are not counted, and a stranger is one before his session as well."""
+    net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=100_000))
+    core = net.nodes["c"].up
+    hosts = near_host, other_host, v4_host = "2001:db8::1", "2001:db8::2", "10.0.0.9"
+    near, other, v4 = (called_from(net, host, guid_of(host)) for host in hosts)
+    packets = {host: encode_packet(forged(source=host, body=bytes(200_000))) for host in (*hosts, "a")}
+    core.receive(called_from(net, "a", A), packets["a"][:150_000], net.now)
+    core.receive(near, packets[near_host][:40_000], net.now)
+    core.receive(other, packets[other_host][:10_000], net.now)
+    core.receive(v4, packets[v4_host][:45_000], net.now)
+    request = encode_packet(establish_connection(client=X, server=C, time_stamp_ms=0))
+    core.receive(core.accepted("10.0.0.8", net.now), request[:500], net.now)
+    assert core.status().unfinished_bytes == 95_500
+    core.receive(v4, packets[v4_host][45_000:49_500], net.now)
+    assert closed_at(net) == []
+    core.receive(v4, packets[v4_host][49_500:49_501], net.now)
+    [(ended, reason)] = closed_at(net)
+    assert ended == near
+    assert reason == (
+        "unfinished packets of strangers have 100,001 bytes, and may have 100,000 (strangers_unfinished_bytes): "
+        "2001:db8::/64 has the most, 50,000"
+    )
+    assert core.status().unfinished_bytes == 60_001
+    core.receive(v4, packets[v4_host][49_501:], net.now)
+    core.receive(other, packets[other_host][10_000:], net.now)
+    assert closed_at(net) == []
+    assert core.status().unfinished_bytes == 500
+    assert [one.packet for one in core.peek("open", 9)] == [packets[v4_host], packets[other_host]]
+
+
+def test_one_that_is_larger_than_all_may_be_ends_itself_and_a_packet_that_is_whole_takes_nothing() -> None:
+    net = with_a_stranger("a", "c", settings=Settings(strangers_unfinished_bytes=50_000))
+    key = called_from(net, "10.0.0.9", X)
+    packet = encode_packet(forged(body=bytes(60_000)))
+    net.nodes["c"].up.receive(key, packet, net.now)
+    assert closed_at(net) == []
+    net.nodes["c"].up.receive(key, packet[:55_000], net.now)
+    assert [session for session, _ in closed_at(net)] == [key]
+
+
+def test_a_strangers_packet_that_comes_too_slowly_ends_his_session() -> None:
+    net = with_a_stranger("a", "c")
+    key = called_from(net, "10.0.0.9", X)
+    packet = encode_packet(forged(body=bytes(8 * 1024)))
+    net.nodes["c"].up.receive(key, packet[:-1], net.now)
+    net.pass_ms(61_000)
+    assert not any("too slowly" in reason for reason in reasons(net, "c"))
+    net.pass_ms(100)
+    assert [reason for reason in reasons(net, "c") if "too slowly" in reason]

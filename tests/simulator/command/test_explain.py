@@ -17,6 +17,7 @@ from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
 from mqproto.simulator.command.explain import Explainer, duration
+from mqproto.simulator.command.oversee import explained
 from mqproto.simulator.node.control import Explanation, Receiver
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import INFINITE, MessageClass, guid_text
@@ -487,6 +488,14 @@ def test_who_receives_from_a_queue_is_named(receiver: Receiver, line: str) -> No
     status = NodeStatus(local=[replace(QUEUE, waiting=0, consumers=1)], utc_s=NOW_S)
     said = [*Explainer(THREE, "").lines({"destination": Explanation(status, [], [other, receiver])})]
     assert said[1:] == [f"  {line}"]
+
+
+def test_what_strangers_have_begun_is_said_and_not_that_nothing_waits() -> None:
+    found = {"sender": Explanation(NodeStatus(unfinished_bytes=33_554_432), [])}
+    [line] = explained(Explainer(THREE, ""), "", found)
+    assert line.startswith(
+        "sender has 33,554,432 bytes of packets that strangers have begun: it waits for the rest"
+    )
 
 
 def test_of_many_receivers_the_first_are_named_and_the_others_counted() -> None:
