@@ -8,6 +8,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.confirmations import Confirmations
@@ -408,30 +409,56 @@ class Arrivals:
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
             return True
+        refusal = self._refusal_of_stranger(run, remote, head, is_ours=is_ours)
+        if isinstance(refusal, str):
+            raise NotWelcomeError(refusal)
+        if refusal is None:
+            return False
+        transactional = bool(head.flags & TRANSACTIONAL) and refusal is not MessageClass.NACK_Q_EXCEED_QUOTA
+        if transactional and self._came_before(run, now):
+            return True
+        is_told = transactional and refusal is not MessageClass.NACK_ACCESS_DENIED
+        refuse = self._refuse if is_told and self._may_tell(remote, now) else self._note_refusal
+        refuse(run, remote, refusal)
+        return True
+
+    def _refusal_of_stranger(
+        self, run: Run, remote: Remote, head: Head, *, is_ours: bool
+    ) -> str | MessageClass | None:
+        """Why a stranger's message ends his session, or the class with which it is refused; None if it is not."""
         queue = self._addressed(run) if is_ours else None
         declaration = queue.declaration if queue is not None else None
         claims = remote.manager in self._routes.peers
         reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
         if reason is not None:
-            raise NotWelcomeError(reason)
+            return reason
         admission = admission_of_stranger(
             declaration,
             transactional=bool(head.flags & TRANSACTIONAL),
             is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
         )
         if isinstance(admission, MessageClass):
-            transactional = bool(head.flags & TRANSACTIONAL)
-            if transactional and self._came_before(run, now):
-                return True
-            is_told = transactional and admission is not MessageClass.NACK_ACCESS_DENIED
-            refuse = self._refuse if is_told and self._may_tell(remote, now) else self._note_refusal
-            refuse(run, remote, admission)
-            return True
+            return admission
         assert queue is not None
-        if queue.size_bytes + len(packet) > self._settings.strangers_queue_bytes:
-            self._note_refusal(run, remote, MessageClass.NACK_Q_EXCEED_QUOTA)
-            return True
-        return False
+        is_full = queue.size_bytes + len(run.packets[0]) > self._settings.strangers_queue_bytes
+        return MessageClass.NACK_Q_EXCEED_QUOTA if is_full else None
+
+    def refuses(self, packet: bytes, remote: Remote) -> bool:
+        """Whether a stranger's message, or the beginning of one as a message, will be refused whatever is in it.
+
+        Not one that may acknowledge something, nor one whose body goes back to him with the refusal.
+        """
+        try:
+            run, head = run_of(packet), head_of(packet)
+            properties, is_ours = (
+                run.message.properties,
+                head.queue_manager_address in (self._identity, NULL_GUID),
+            )
+        except WireFormatError:
+            return False
+        if properties.message_class or (properties.report_no_arrival and head.flags & TRANSACTIONAL):
+            return False
+        return self._refusal_of_stranger(run, remote, head, is_ours=is_ours) is not None
 
     def _may_tell(self, remote: Remote, now: Moment) -> bool:
         """Whether one more stranger, or the same, is told in this second that his message ended."""

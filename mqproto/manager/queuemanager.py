@@ -273,7 +273,7 @@ class QueueManager:
         if found is None or found.closed is not None:
             return 0
         begun_bytes = found.begun_bytes
-        runs = self._neighbours.hear(found, data, now)
+        runs = self._neighbours.hear(found, data, now, self._arrivals.refuses)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
         hosts = self._neighbours.hosts
         if runs:

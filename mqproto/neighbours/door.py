@@ -7,17 +7,18 @@ for all of them, and never takes the place of a queue manager that is known.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from mqproto.base.moment import Moment
 from mqproto.neighbours.met import Met
 from mqproto.routing import Routes
 from mqproto.routing.peers import host_group
-from mqproto.session import Session
+from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
+from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
@@ -29,10 +30,15 @@ SESSIONS_OF_STRANGERS: Final = 256
 """Strangers' sessions, of one host and of all: one more is refused."""
 SESSIONS_OF_PEER: Final = 8
 """Sessions that one known queue manager may have opened: one more is refused."""
+LOOKED_AT_BYTES: Final = 16 * 1024
+"""When so much of a stranger's packet has come, it is asked whether it will be refused: its body is not kept then."""
 SEEN: Final = 1_024
 """How many claims are remembered that were told."""
 SEEN_MS: Final = 3_600_000
 """For how long after they were last seen."""
+
+Refuses: TypeAlias = Callable[[bytes, Remote], bool]
+"""Whether a stranger's message will be refused, whatever its body is."""
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
@@ -78,7 +84,24 @@ class Door:
             return own[0]
         return max(waiting.values(), key=len)[0] if count >= HALF_OPEN else None
 
-    def make_room(self) -> Iterator[Session]:
+    def hear(
+        self, session: Session, receive: Callable[[], list[Run]], refuses: Refuses
+    ) -> tuple[list[Run], list[Session]]:
+        """A stranger sends: what is whole now, and the sessions that end so that what is not has room."""
+        before_bytes, was_hollow = session.kept_bytes, session.is_hollow
+        runs = receive()
+        if was_hollow and runs and not refuses(runs[0].packets[0], session.remote):
+            session.close(
+                "3.1.5.8", "a queue was opened for a message whose beginning was dropped: let it come again"
+            )
+            return [], []
+        if session.kept_bytes <= before_bytes:
+            return runs, []
+        if before_bytes < LOOKED_AT_BYTES <= session.kept_bytes:
+            session.drop_body(lambda message: refuses(message, session.remote))
+        return runs, list(self._make_room())
+
+    def _make_room(self) -> Iterator[Session]:
         """End what strangers have begun, until it is within its bound: of the host with the most, the largest first."""
         kept, limit_bytes = unfinished(self._sessions.values()), self._settings.strangers_unfinished_bytes
         while (total_bytes := kept.total()) > limit_bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour, note_of_end
-from mqproto.neighbours.door import Door
+from mqproto.neighbours.door import Door, Refuses
 from mqproto.neighbours.hosts import BLOCKED, Hosts
 from mqproto.neighbours.met import Acquaintance, Met
 from mqproto.neighbours.ping import Pings, answer_ping
@@ -251,14 +252,12 @@ class Neighbours:
             session.close("3.1.7.3", reason)
             self._forget(session, now)
 
-    def hear(self, session: Session, data: Data, now: Moment) -> list[Run]:
-        """Bytes came; the messages that are whole now. What a stranger has begun has a bound."""
+    def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
+        """Bytes came; the messages that are whole now. Of what a stranger begins not all is kept."""
         if session.is_proven:
             return self.receive(session, data, now)
-        before_bytes = session.kept_bytes
-        runs = self.receive(session, data, now)
-        if session.kept_bytes > before_bytes:
-            self._touched |= dict.fromkeys(self.door.make_room())
+        runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
+        self._touched |= dict.fromkeys(ended)
         return runs
 
     def touched(self, session: Session) -> None:

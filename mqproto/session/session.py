@@ -38,7 +38,6 @@ from mqproto.turn.effects import CloseTransport
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
-    PacketBuffer,
     SessionAck,
     UnwelcomeError,
     UserMessage,
@@ -46,9 +45,10 @@ from mqproto.wire import (
     decode_packet,
 )
 from mqproto.wire.alike.shapes import Run, Shapes
-from mqproto.wire.buffer import HEAD_SIZE
+from mqproto.wire.buffer import HEAD_SIZE, DroppingBuffer
 from mqproto.wire.glance import is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
+from mqproto.wire.patch import beginning
 
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
 
@@ -138,7 +138,7 @@ class Session:
             certified,
             ack_wait_timeout_ms=settings.ack_wait_timeout_ms,
         )
-        self._buffer = PacketBuffer()
+        self._buffer = DroppingBuffer()
         self._shapes = Shapes()
         self._order = 0
 
@@ -256,7 +256,21 @@ class Session:
     @property
     def kept_bytes(self) -> int:
         """How much of it is in memory."""
-        return self._buffer.pending_bytes
+        return self._buffer.kept_bytes
+
+    @property
+    def is_hollow(self) -> bool:
+        """Whether it is a message whose body is dropped as it comes."""
+        return self._buffer.is_hollow
+
+    def drop_body(self, may_drop: Callable[[bytes], bool]) -> None:
+        """Have the body of a message that has begun dropped as it comes, if it may be: zeros stand for it.
+
+        may_drop: is given the message without body, extension and what follows.
+        """
+        found = beginning(self._buffer.pending) if self.is_open else None
+        if found is not None and may_drop(found[0]):
+            self._buffer.drop(found[1], found[2])
 
     def receive(self, chunk: Data, now: Moment) -> list[Run]:
         """Take bytes as they arrived; give back the UserMessages among them, in order, found good and not read.
@@ -265,7 +279,7 @@ class Session:
         """
         data = self.data
         data.received_ack = True
-        begun_bytes, came_bytes = self.begun_bytes, len(chunk)
+        begun_bytes, came_bytes = self._buffer.pending_bytes, len(chunk)
         runs: list[Run] = []
         try:
             if data.state is not SessionState.OPEN:
@@ -279,7 +293,7 @@ class Session:
         except WireFormatError as error:
             answers = data.state is SessionState.WAITING_ECR_MSG
             data.close("3.1.5.1.3", f"it speaks no MSMQ: {error}" if answers else str(error))
-        if begun_bytes or self.begun_bytes:
+        if begun_bytes or self._buffer.pending_bytes:
             self._time_packet(begun_bytes, came_bytes, now)
         return runs
 

@@ -204,3 +204,61 @@ class PacketBuffer:
         raise WireFormatError(
             "base.packet_size", _SIZE_AT, size, f"one of {known} with IN set", "[MS-MQQB] 2.2"
         )
+
+
+class DroppingBuffer(PacketBuffer):
+    """The same for whoever need not keep all of a packet: zeros are there when it is handed out."""
+
+    __slots__ = ("_dropped", "_hole_at", "_to_drop")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hole_at = self._dropped = self._to_drop = 0
+        """Where what is dropped begins, 0 for nowhere; how much has been, and how much has yet to come."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much is kept of what has arrived behind the last packet."""
+        return len(self._kept) + len(self._rest)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much has arrived, whether it is kept or not."""
+        return len(self._kept) + len(self._rest) + self._dropped
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much of a packet that has begun is still to come."""
+        return super().missing_bytes + self._to_drop
+
+    @property
+    def is_hollow(self) -> bool:
+        """Whether the packet that has begun is one of which something is dropped."""
+        return self._hole_at > 0
+
+    def drop(self, start: int, end: int) -> None:
+        """Keep nothing between two offsets of the packet that has begun.
+
+        Where they do not lie in the packet, or `start` has yet to come, all is kept.
+        """
+        came = min(len(self._kept), end)
+        if HEAD_SIZE <= start < came and end <= self._needed and not self._hole_at:
+            del self._kept[start:came]
+            self._hole_at, self._dropped, self._to_drop = start, came - start, end - came
+            self._needed -= end - start
+
+    def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
+        """The same, but for what is dropped."""
+        if not self._hole_at:
+            return super()._complete(data, packets, welcome)
+        at = min(self._to_drop, len(data))
+        self._to_drop -= at
+        self._dropped += at
+        if self._to_drop:
+            return at
+        at += super()._complete(data[at:], packets, welcome)
+        if packets:
+            packet, start = packets[0], self._hole_at
+            packets[0] = b"".join((packet[:start], bytes(self._dropped), packet[start:]))
+            self._hole_at = self._dropped = 0
+        return at

@@ -12,11 +12,13 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.wire.generated import build_session_header, properties_offset, transaction_offset
+from mqproto.wire.glance import variable_part
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.session import SessionHeader
 from mqproto.wire.layouts.transaction import TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import MAXIMUM_HOP_COUNT, UserHeader, user_header
+from mqproto.wire.schema.refused import REFUSALS
 
 _head = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")
@@ -34,6 +36,12 @@ assert _PREVIOUS + _number.size == _SEQUENCE + _place.size
 _CLASS: Final = message_properties_header.offset_of("message_class")
 _SESSION: Final = BaseHeader.session_header.mask
 _INTERNAL: Final = BaseHeader.internal.mask
+_PACKET_SIZE: Final = base_header.offset_of("packet_size")
+_MESSAGE_SIZE: Final = message_properties_header.offset_of("message_size")
+_EXTENSION_SIZE: Final = message_properties_header.offset_of("extension_size")
+_BEHIND: Final = _SESSION | BaseHeader.debug_header.mask | BaseHeader.trace.mask
+_BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
+"""The flags of headers that lie behind the body."""
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
@@ -96,6 +104,30 @@ def _one_hop_more(packet: bytes) -> int:
     if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
         raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
     return bits + 1
+
+
+def beginning(data: bytes) -> tuple[bytes, int, int] | None:
+    """What has come of a UserMessage, as a message of its own without what makes one large; None if too little has.
+
+    Returns:
+        It, without extension, body and the headers behind those, and where extension and body lie in the whole.
+    """
+    try:
+        _, start, _, end = variable_part(data)
+        properties = properties_offset(data)
+    except REFUSALS:
+        return None
+    if start > len(data):
+        return None
+    found = bytearray(data[:start] + bytes(-start & 3))
+    flags, _ = _head.unpack_from(data)
+    word: int = _number.unpack_from(data, _HOPS)[0]
+    _base_flags.pack_into(found, _BASE_FLAGS, flags & ~_BEHIND)
+    _number.pack_into(found, _PACKET_SIZE, len(found))
+    _number.pack_into(found, _HOPS, word & ~_BEHIND_USER)
+    _number.pack_into(found, properties + _MESSAGE_SIZE, 0)
+    _number.pack_into(found, properties + _EXTENSION_SIZE, 0)
+    return bytes(found), start, end
 
 
 def with_previous_number(packet: bytes, number: int) -> bytes:

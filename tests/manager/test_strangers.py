@@ -9,11 +9,12 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.arrivals import LOOKED_UP_BYTES, TOLD_OF_HOST
-from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL
 from mqproto.neighbours import door
 from mqproto.queues.joining import joining
 from mqproto.routing import Peer
 from mqproto.session import Remote
+from mqproto.simulator.fuzz.tactics.packets import with_soap
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
@@ -23,6 +24,8 @@ from mqproto.wire import (
     MessageClass,
     OrderAck,
     OrderAckBody,
+    SessionHeader,
+    SoapHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
@@ -31,6 +34,7 @@ from mqproto.wire import (
     establish_connection,
     guid_text,
     user_message,
+    with_session_header,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.alike.shapes import run_of
@@ -677,3 +681,89 @@ def test_a_strangers_packet_that_comes_too_slowly_ends_his_session() -> None:
     assert not any("too slowly" in reason for reason in reasons(net, "c"))
     net.pass_ms(100)
     assert [reason for reason in reasons(net, "c") if "too slowly" in reason]
+
+
+PIECE, BODY = 16 * 1024, bytes(range(256)) * 2_000
+
+
+def in_pieces(net: Net, key: int, packet: bytes) -> int:
+    """A packet comes in pieces; the most that was kept of it meanwhile."""
+    core, most = net.nodes["c"].up, 0
+    for begin in range(0, len(packet), PIECE):
+        core.receive(key, packet[begin : begin + PIECE], net.now)
+        most = max(most, core.status().unfinished_bytes)
+    return most
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.3")
+@pytest.mark.parametrize(
+    ("identifier", "source", "target"),
+    [(18, "x", "c"), (19, "x", "c"), (77, "x", "c"), (16, "x", "a"), (16, "a", "c")],
+    ids=["closed", "closed with orders", "no such queue", "for another", "in another's name"],
+)
+@pytest.mark.parametrize("kind", ["plain", "session header", "soap"])
+def test_the_body_of_a_message_that_will_be_refused_is_not_kept_and_all_else_is_as_if_it_had_been(
+    identifier: int, source: str, target: str, kind: str
+) -> None:
+    message = forged(identifier, source=source, body=BODY, recoverable=True)
+    message.user.queue_manager_address = guid_of(target)
+    if kind == "soap":
+        message = with_soap(message, SoapHeader(header="<header/>", body="<body/>"))
+    packet = encode_packet(message)
+    if kind == "session header":
+        packet = with_session_header(packet, SessionHeader(user_msg_sequence_number=0, window_size=9))
+    told = []
+    for in_one_piece in (True, False):
+        net = with_a_stranger("a", "c")
+        key = called_from(net, "10.0.0.9", X)
+        core = net.nodes["c"].up
+        if in_one_piece:
+            core.receive(key, packet, net.now)
+        else:
+            assert in_pieces(net, key, packet) < 2 * PIECE
+        core.receive(key, encode_packet(forged(number=2, body=b"next", recoverable=True)), net.now)
+        net.pass_ms(600)
+        batch = [(note.name, note.facts) for note in net.nodes["c"].notes]
+        counts = [
+            (
+                data.message_received_count,
+                data.recoverable_message_received_count,
+                data.unacked_received_msg_count,
+            )
+            for data in (session.data for session in core.inspect().neighbours.sessions.values())
+        ]
+        told.append((batch, counts, core.status().refusals, core.peek("open", 9)))
+    assert told[0] == told[1]
+
+
+def test_the_body_of_a_message_that_may_be_taken_is_kept() -> None:
+    net = with_a_stranger("a", "c")
+    packet = encode_packet(forged(body=BODY))
+    key = called_from(net, "10.0.0.9", X)
+    assert in_pieces(net, key, packet) > len(packet) - PIECE
+    assert net.receive("c", "open") == [BODY]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_body_that_goes_back_with_the_refusal_is_kept(asks: bool) -> None:
+    net = with_a_stranger("a", "c")
+    message = forged(19, body=BODY)
+    message.user.destination_queue = OPEN.identifier
+    message.properties.flags = asks * REPORT_NO_ARRIVAL
+    packet = encode_packet(message)
+    assert (in_pieces(net, called_from(net, "10.0.0.9", X), packet) > len(packet) - PIECE) == asks
+
+
+def test_a_message_whose_queue_is_opened_while_it_comes_without_a_body_has_to_come_again() -> None:
+    net = with_a_stranger("a", "c")
+    packet = encode_packet(forged(18, body=BODY, recoverable=True))
+    key = called_from(net, "10.0.0.9", X)
+    core = net.nodes["c"].up
+    core.receive(key, packet[:PIECE], net.now)
+    core.change(replace(CLOSED, strangers=True))
+    core.receive(key, packet[PIECE:], net.now)
+    [(ended, reason)] = closed_at(net)
+    assert ended == key
+    assert reason.endswith("let it come again")
+    assert in_pieces(net, called_from(net, "10.0.0.9", X), packet) > PIECE
+    assert net.receive("c", "closed") == [BODY]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import WireFormatError
-from mqproto.testing import chunked, packets
+from mqproto.testing import chunked, packets, user_messages
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -22,6 +22,7 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
+from mqproto.wire.buffer import DroppingBuffer
 from tests.examples import (
     EVERY_PACKET,
     a_connection_parameters,
@@ -268,3 +269,26 @@ def test_a_packet_with_a_wrong_field_is_whole_all_the_same() -> None:
     assert PacketBuffer().feed(broken + GOOD) == [broken, GOOD]
     with pytest.raises(WireFormatError, match="ack_timeout_ms"):
         decode_packet(broken)
+
+
+@given(user_messages(), st.lists(packets().map(encode_packet), max_size=3), st.data())
+def test_of_what_is_dropped_zeros_are_handed_out_and_all_else_is_as_it_came(
+    message: UserMessage, behind: list[bytes], data: st.DataObject
+) -> None:
+    packet = encode_packet(message)
+    came = data.draw(st.integers(17, len(packet) - 1))
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(packet) + 9)] * 2)))
+    is_dropped = 16 <= start < came and end <= len(packet)
+    buffer = DroppingBuffer()
+    assert buffer.feed(packet[:came]) == []
+    for _ in range(2):  # Once is enough.
+        buffer.drop(start, end)
+    assert (buffer.pending_bytes, buffer.missing_bytes) == (came, len(packet) - came)
+    chunks = data.draw(chunked(packet[came:] + b"".join(behind)))
+    found = []
+    for chunk in chunks:
+        found += buffer.feed(chunk)
+        assert found or buffer.kept_bytes <= len(packet) - (end - start if is_dropped else 0)
+    zeros = packet[:start] + bytes(end - start) + packet[end:]
+    assert found == [zeros if is_dropped else packet, *behind]
+    assert (buffer.pending_bytes, buffer.is_hollow) == (0, False)

@@ -20,7 +20,9 @@ from mqproto.wire import (
     with_session_header,
     without_session_header,
 )
+from mqproto.wire.glance import variable_part
 from mqproto.wire.layouts.user import MAXIMUM_HOP_COUNT
+from mqproto.wire.patch import beginning
 from tests.examples import (
     a_session_ack,
     a_session_header,
@@ -127,3 +129,23 @@ def test_what_was_patched_still_decodes() -> None:
     assert (message.user.hop_count, message.transaction.previous_tx_sequence_number) == (1, 0)
     assert message.properties.message_class == MessageClass.NACK_Q_PURGED
     assert message.session == a_session_header()
+
+
+@given(user_messages(), st.data())
+def test_a_message_that_has_begun_is_read_as_one_without_body_and_what_follows(
+    message: UserMessage, data: st.DataObject
+) -> None:
+    packet = encode_packet(message)
+    _, start, _, end = variable_part(packet)
+    came = data.draw(st.integers(16, len(packet)))
+    found = beginning(packet[:came])
+    assert (found is not None) == (came >= start)
+    if found is not None:
+        assert found[1:] == (start, end)
+        read = decode_packet(found[0])
+        assert isinstance(read, UserMessage)
+        message.base.flags, message.user.flags = read.base.flags, read.user.flags
+        message.properties.extension_data = message.properties.message_body = b""
+        message.session = message.debug = message.soap = message.multi_queue_format = None
+        message.trailing = b""
+        assert read == message
