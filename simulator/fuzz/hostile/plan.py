@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.hostile.chain import ATTACKERS
-from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.fuzz.tactics.outofturn import HELD, TACTICS
 
 KNOWN: Final = (
     "a cold list of queues",
@@ -26,6 +26,7 @@ KNOWN: Final = (
     "a session in a neighbour's name",
     "idle sessions in neighbours' names",
     "administration queues at made-up hosts",
+    HELD,
     "many sessions",
     "half-open connections",
 )
@@ -61,6 +62,8 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at {ATTACKERS} addresses", ATTACKERS, spread=True),
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
+MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
+"""For HELD, of which one attacker's part is small."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
@@ -105,6 +108,9 @@ class Plan:
         names = self.only or (*KNOWN, *others)
         passes = range(len(forms)) if self.only else count()
         everything = (
-            (name, forms[(index + turn) % len(forms)]) for turn in passes for index, name in enumerate(names)
+            (name, MANY if name == HELD and form is PLAIN_FORMS[0] else form)
+            for turn in passes
+            for index, name in enumerate(names)
+            for form in (forms[(index + turn) % len(forms)],)
         )
         return islice(everything, self.rounds)

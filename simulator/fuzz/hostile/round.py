@@ -15,6 +15,7 @@ from typing import Final
 import trio
 from msgspec.structs import replace as replace_fields
 
+from mqproto.base.configuration import Settings
 from mqproto.simulator.base.logfile import LIMIT_BYTES
 from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
 from mqproto.simulator.base.randomness import chance
@@ -34,6 +35,7 @@ SETTLED_S: Final = 0.3
 """How long the load has to get going before its rate is taken."""
 LOOK_S: Final = 0.5
 """How often the node that is attacked is asked for its queues."""
+UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
 """The second number of the attackers' addresses, from and to; nodes have others. In each round the addresses are new,
 as a node remembers what a host has cost it for longer than the attack lasts."""
@@ -79,6 +81,7 @@ class Round:
         self._dice = chance(plan.seed, "attack", tactic, form.text)
         self._node = self._dice.choice(list(chain.topology.nodes.values()))
         self._neighbour = self._dice.choice(chain.neighbours(self._node.name))
+        self._unfinished_bytes = 0
         self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
 
     async def run(self, seconds: float) -> Ordeal:
@@ -102,6 +105,8 @@ class Round:
         for name, look in looks.items():
             ordeal.nodes[name] = replace(look.figures(), cpu=cpu[name])
         self._compare(began_s, ended_s)
+        if self._unfinished_bytes > UNFINISHED_BYTES:
+            ordeal.wrongs.append(f"{self._unfinished_bytes:,} bytes are kept of packets that are not whole")
         await self._look_after()
         return ordeal
 
@@ -153,7 +158,8 @@ class Round:
                 while True:
                     began_s = trio.current_time()
                     try:
-                        await client.queues()
+                        status = await client.queues()
+                        self._unfinished_bytes = max(self._unfinished_bytes, status.unfinished_bytes)
                     finally:
                         waited_s = trio.current_time() - began_s
                         self.ordeal.answer_s = max(self.ordeal.answer_s, waited_s)

@@ -84,6 +84,13 @@ def _large(queue: str | int, kind: str) -> bytes:
     return encode_packet(message)
 
 
+@lru_cache(maxsize=4)
+def nearly_whole(queue: str) -> tuple[bytes, bytes]:
+    """A packet of nearly 4 MiB without its last 100 bytes: its headers, and what is of its body, without a mark."""
+    packet = _large(queue, "express")
+    return packet[:512], packet[512:-100]
+
+
 def _cold_list(talk: Talk) -> str:
     """One packet without a handshake: a list of queues at 4 bytes each, up to 4 MiB of them."""
     size = talk.dice.choice((400_000, MAXIMUM_PACKET_SIZE - 256))

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from mqproto.neighbours.door import HALF_OPEN_OF_HOST, SESSIONS_OF_STRANGER_HOST
 from mqproto.simulator.fuzz.mutations import mutate
-from mqproto.simulator.fuzz.tactics.burdens import BURDENS
+from mqproto.simulator.fuzz.tactics.burdens import BURDENS, nearly_whole
 from mqproto.simulator.fuzz.tactics.cases import Act
 from mqproto.simulator.fuzz.tactics.floods import FLOODS
 from mqproto.simulator.fuzz.tactics.guesses import FORGERIES, acknowledges_a_sequence
@@ -40,6 +41,7 @@ PARTS: Final = (bytes(70_000), bytes(700_000))
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
 """For how many looks at others much stays as it is."""
+HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
 REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
 
@@ -196,6 +198,21 @@ def _announced(talk: Talk) -> str:
     return f"{size:#x} bytes, {count} times"
 
 
+def _held(talk: Talk) -> str:
+    """All that a stranger may begin and not end: as many sessions, each with a packet of 4 MiB, and connections."""
+    sessions = talk.count(1, 2, many=SESSIONS_OF_STRANGER_HOST)
+    head, rest = nearly_whole(talk.queue)
+    for connection in range(sessions):
+        talk.greet(connection, glued=True)
+        talk.say(head, "the headers of a message", connection)
+        talk.say(rest, f"{len(rest):,} bytes of its body, and not the last", connection)
+    others, request = talk.count(1, 2, many=HALF_OPEN_OF_HOST), connection_request()[:-1]
+    for connection in range(sessions, sessions + others):
+        talk.say(request, "EstablishConnection without its last byte", connection)
+    talk.hold(HOLDS if talk.is_much else 1)
+    return f"{sessions} sessions, {others} connections"
+
+
 def _half_open(talk: Talk) -> str:
     """Connections that say nothing, a part of EstablishConnection or a handshake, and stay."""
     count, request = talk.count(12, 24, many=HALF_OPEN), connection_request()
@@ -298,6 +315,7 @@ IN_TWO_WAYS: Final[dict[str, Tactic]] = {
     "the same message again": _same_again,
     "more than the window": _beyond_the_window,
     "unfinished packets": _announced,
+    HELD: _held,
     "half-open connections": _half_open,
     "connections closed": _half_closed,
     "Pings": _pings,

@@ -10,13 +10,14 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.fuzz.hostile.plan import (
     KNOWN,
     LONGEST_S,
+    MANY,
     PLAIN_FORMS,
     RESTARTS,
     SHORTEST_S,
     TLS_FORMS,
     Plan,
 )
-from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.fuzz.tactics.outofturn import HELD, TACTICS
 
 
 def test_every_tactic_is_run_and_then_again_in_another_form() -> None:
@@ -27,7 +28,8 @@ def test_every_tactic_is_run_and_then_again_in_another_form() -> None:
     assert sorted(names[: len(TACTICS)]) == sorted(TACTICS)
     assert names[len(TACTICS) :] == names[: len(TACTICS)]
     assert all(first[at][1] != first[at + len(TACTICS)][1] for at in range(len(TACTICS)))
-    assert {form for _, form in first} == set(PLAIN_FORMS)
+    assert {form for _, form in first} == {*PLAIN_FORMS, MANY}
+    assert [form for name, form in first if name == HELD] == [MANY, PLAIN_FORMS[1]]
 
 
 def test_the_seed_makes_the_order() -> None:

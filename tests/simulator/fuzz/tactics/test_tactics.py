@@ -13,8 +13,8 @@ TARGET = Target(
     (r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), DESTINATION, sent_s=1_700_000_000
 )
 
-LONGEST_BYTES = 60 * 2**20
-"""What the tactic with most to say says, about: 60 connections with 700 kB each, all of them one string."""
+LONGEST_BYTES = 64 * 2**20
+"""What the tactic with most to say says, about: 16 connections with 4 MiB each, all of them one string."""
 
 
 @pytest.mark.parametrize(
