@@ -186,7 +186,8 @@ def keep_the_bytes_of_what_is_dropped(sound: Any) -> Any:
     """What another sequence has is held no longer, and its bytes count on."""
 
     def drop_held(self: IncomingSequence, header: TransactionHeader) -> int | None:
-        held_bytes, position = self.held_bytes, sound(self, header)
+        held_bytes = self.held_bytes
+        position: int | None = sound(self, header)
         self.held_bytes = held_bytes
         return position
 

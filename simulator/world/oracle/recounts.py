@@ -23,11 +23,11 @@ def _sums(inner: Parts, node: WatchedNode) -> Iterator[tuple[str, object, object
     yield "incoming sequences", len(inner.incoming), len(sequences)
     for one in sequences:
         yield (
-            f"bytes held of {one.name}",
+            f"bytes held of {one.name!r}",
             one.held_bytes,
             sum(len(held.packet) for held in one._held.values()),
         )
-        yield f"the order of what is held of {one.name}", one._order, sorted(one._held)
+        yield f"the order of what is held of {one.name!r}", one._order, sorted(one._held)
     strangers = [one for one in sequences if one in arrivals._places]
     yield "places of strangers", len(arrivals._places), len(strangers)
     waiting = sum(len(run.packets[0]) for runs in arrivals._looked_up.values() for run, _ in runs)
