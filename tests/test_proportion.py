@@ -89,7 +89,7 @@ TOTALS: Final = {
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 797,
     "mqproto/manager/outbound.py:Outbound": 478,
-    "mqproto/manager/queuemanager.py:QueueManager": 669,
+    "mqproto/manager/queuemanager.py:QueueManager": 677,
     "mqproto/neighbours/neighbours.py:Neighbours": 593,
     "mqproto/queues/localqueue.py:LocalQueue": 475,
     "mqproto/transfer/sequence.py:OutgoingSequence": 616,
@@ -101,7 +101,7 @@ CLASSES: Final = {
 }
 """The classes of more than 400 lines, with their lines. No class is added here."""
 COUNTS: Final = {
-    "options of all commands": 461,
+    "options of all commands": 462,
     "class names that occur in more than one module": 163,
     "functions that are more complex than 15": 16,
     "functions of more than 10 arguments": 19,

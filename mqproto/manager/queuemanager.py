@@ -653,6 +653,14 @@ class QueueManager:
         """
         return describe_met(self._met, self._met.add(name, host, manager, now))
 
+    def is_also(self, name: str, addresses: Collection[str]) -> MetStatus:
+        """One, by its name or its GUID, has these addresses as well.
+
+        Raises:
+            UsageError: there is none, or it has too many.
+        """
+        return describe_met(self._met, self._met.is_also(name, addresses))
+
     def remove_peer(self, name: str) -> MetStatus:
         """Forget one, by its name or its GUID.
 

@@ -4,9 +4,10 @@
 Here a GUID is believed at the address where it was met first, by a call of ours or of its own. What waits for it leaves
 over a session from there, and over no other. What an operator has declared is not here, and nothing here changes it.
 
-A GUID that turns up at another address has moved, or two machines have it, as copies of one image do. So the address
-before is called. If the GUID is there, there are two, and whoever came second gets no session. If it is not, an
-operator says that it has moved, or the setting `roaming` does.
+A GUID that turns up at another address is that of one machine with two addresses, or of one that has moved, or two
+machines have it, as copies of one image do. So the address before is called. If the GUID is there, whoever came second
+gets no session, unless an operator says that it is at both addresses: an answer would prove nothing, as anybody can
+present a GUID. If it is not, an operator says that it has moved, or the setting `roaming` does.
 
 This lasts over restarts: each is a row of the store's queues, of a kind of its own. Whoever presents many GUIDs takes
 the places of his own, as of all that may be forgotten those of the host with the most go first. While the disk is full
@@ -35,6 +36,8 @@ LAST_SEEN_S: Final = 3_600
 """How much later one was seen than the store knows before that is written."""
 ASKED_INTERVALS: Final = 10
 """After how many intervals of the Session Retry Connect Timer the address before is called again for the same GUID."""
+ALSO: Final = 8
+"""How many more addresses one may have by the word of an operator."""
 INVITED: Final = 64
 """How many of our queues one may send to as answers to them were asked for."""
 FREE: Final = "free"
@@ -61,6 +64,7 @@ class Acquaintance:
     name: what an operator calls it; or empty.
     awaited_s: until when answers of it are awaited, UTC, so that it is called for them.
     invited: the numbers of those of our queues that answers were asked to: it may send to them.
+    also: more addresses that it has by the word of an operator.
     other, other_s: where else its GUID has turned up last, and when; not kept over a restart, as the rest is.
     verdict: what came of a call to `address` then; empty while nobody knows.
     """
@@ -74,6 +78,7 @@ class Acquaintance:
     name: str = ""
     awaited_s: int = 0
     invited: tuple[int, ...] = ()
+    also: tuple[str, ...] = ()
     other: str = ""
     other_s: int = 0
     verdict: str = ""
@@ -82,8 +87,9 @@ class Acquaintance:
     written_s: int = 0
 
     def is_at(self, address: str) -> bool:
-        """Whether it was met there."""
-        return bool(self.address) and host_group(self.address) == host_group(address)
+        """Whether it was met there, or is there as well."""
+        groups = map(host_group, (self.address, *self.also) if self.address else self.also)
+        return host_group(address) in groups
 
     def as_row(self, *, in_use: bool = True) -> QueueRow:
         """What is kept of it."""
@@ -98,16 +104,17 @@ class Acquaintance:
             self.name,
             self.awaited_s,
             self.invited,
+            *([self.also] if self.also else ()),
         )
         name = json.dumps(values, separators=(",", ":")) if in_use else f"{FREE} {self.row}"
         return QueueRow(self.row, QueueKind.MET, name, on_hold=in_use)
 
 
 def _from_row(number: int, name: str) -> Acquaintance:
-    manager, host, address, how, first_s, last_s, called, awaited_s, invited = json.loads(name)
+    manager, host, address, how, first_s, last_s, called, awaited_s, invited, *also = json.loads(name)
     guid = guid_from_text(manager) if manager else None
     found = Acquaintance(guid, host, address, How(how), first_s, last_s, called, awaited_s, tuple(invited))
-    found.row, found.written_s = number, last_s
+    found.row, found.written_s, found.also = number, last_s, tuple(*also)
     return found
 
 
@@ -203,8 +210,14 @@ class Met:
             return True
         by_name = called and found.host.casefold() == host.casefold()
         if found.address and not found.is_at(address) and not by_name:
-            self._doubt(found, address, now)
+            if called:
+                found.other, found.other_s = address, now.utc_s
+                found.verdict = f"it was called there as {host}; both lead to it, and nothing is refused"
+            else:
+                self._doubt(found, address, now)
             return False
+        if found.address and host_group(address) in map(host_group, found.also):
+            address = found.address  # It stays where it was met, and is there as well.
         changes = found.address != address or found.manager is None
         if called:
             changes |= self._is_also(found, host)
@@ -264,11 +277,13 @@ class Met:
         return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
 
     def answered(self, manager: Guid) -> None:
-        """It is still there, so two machines have one GUID."""
+        """It is still there as well."""
         found = self._by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
-                f"two machines have one GUID, as that at {found.address} answers: give one a new identity"
+                f"that at {found.address} answers, so this GUID is at both: one machine with two addresses (mqproto "
+                f"peers add {guid_text(manager)} --also {found.other}), one that moved (mqproto peers move), or a "
+                "copy, which needs a new identity"
             )
             self._note("guid-at-two-addresses", found)
 
@@ -365,6 +380,22 @@ class Met:
         self._write(known, urgent=True)
         return known
 
+    def is_also(self, name: str, addresses: Collection[str]) -> Acquaintance:
+        """An operator says that one, by its name or its GUID, has these addresses as well.
+
+        Raises:
+            UsageError: there is none, or it has too many.
+        """
+        found = self.meant(name)
+        also = tuple(dict.fromkeys((*found.also, *addresses)))
+        if len(also) > ALSO:
+            raise UsageError(f"{name} would have {len(also)} addresses beside its own, and {ALSO} may be")
+        found.also = also
+        if found.other and found.is_at(found.other):
+            found.other = found.verdict = ""
+        self._write(found, urgent=True)
+        return found
+
     def remove(self, name: str) -> Acquaintance:
         """An operator wants one forgotten, by its name or its GUID.
 
@@ -422,8 +453,8 @@ class Met:
         self._forget_old(now)
         if len(self._all) < self._settings.peers_remembered:
             return True
-        weak = [one for one in self if one.how is How.CALLED_US] or [
-            one for one in self if one.how is How.WAS_CALLED
+        weak = [one for one in self if one.how is How.CALLED_US and not one.also] or [
+            one for one in self if one.how is How.WAS_CALLED and not one.also
         ]
         if not weak:
             return False
@@ -442,7 +473,7 @@ class Met:
 
     def _is_old(self, one: Acquaintance, now: Moment) -> bool:
         oldest_s = now.utc_s - self._settings.peers_forgotten_days * DAY_S
-        return one.how is not How.ADDED and max(one.last_s, one.awaited_s) < oldest_s
+        return one.how is not How.ADDED and not one.also and max(one.last_s, one.awaited_s) < oldest_s
 
     def _forget_old(self, now: Moment) -> None:
         for one in list(self):

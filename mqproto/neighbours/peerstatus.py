@@ -134,6 +134,7 @@ class MetStatus:
     verdict: str
     is_called: bool
     awaited_s: int
+    also: tuple[str, ...] = ()
 
 
 def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionStatus]:
@@ -167,6 +168,7 @@ def describe_met(met: Met, one: Acquaintance) -> MetStatus:
         verdict=one.verdict,
         is_called=one.manager is None or met.may_call(one.manager),
         awaited_s=one.awaited_s,
+        also=one.also,
     )
 
 

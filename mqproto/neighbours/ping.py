@@ -76,7 +76,7 @@ class Pings:
                 session,
                 "3.1.7.9",
                 f"{asked.where} answers a ping with our own GUID {guid_text(self._identity)}: "
-                "give one of the two a new identity",
+                "it is this node by another address, or a copy of it, which needs a new identity",
             )
         elif response.refused:
             _fail(session, "3.1.7.9", f"{asked.where} answers a ping that it would refuse a session")

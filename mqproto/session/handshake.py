@@ -16,6 +16,7 @@ from mqproto.wire import (
     guid_text,
 )
 
+OURSELVES: Final = "it is this node by another address, or a copy of it, which needs a new identity"
 ANSWERED: Final = 0x5A
 """BaseHeader.Reserved of an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but it is so in the specification's frame
 of an answer and in what Windows sends, and scanners know queue managers by it.  4.1.4"""
@@ -48,7 +49,7 @@ def answer_connection(data: SessionData, packet: EstablishConnection, now: Momen
             f"it asks for queue manager {guid_text(packet.server_guid)}, we are {guid_text(data.local_qm)}"
         )
     elif packet.client_guid == data.local_qm:
-        refusal = f"it presents our own GUID {guid_text(data.local_qm)}: give one of the two a new identity"
+        refusal = f"it presents our own GUID {guid_text(data.local_qm)}: {OURSELVES}"
     elif packet.client_guid == NULL_GUID:
         refusal = "it presents the null GUID"
     else:
@@ -74,14 +75,17 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
     expected = data.remote_qm or packet.server_guid
     fault = None
     if packet.server_guid == data.local_qm:
-        fault = f"the acceptor presents our own GUID {guid_text(data.local_qm)}: give one of the two a new identity"
+        fault = f"the acceptor presents our own GUID {guid_text(data.local_qm)}: {OURSELVES}"
     elif packet.refused and packet.server_guid != expected:
         fault = (
             f"the acceptor refused the connection: we asked for queue manager {guid_text(expected)}, "
             f"it is {guid_text(packet.server_guid)}"
         )
     elif packet.refused:
-        fault = "the acceptor refused the connection"
+        fault = (
+            "the acceptor refused the connection: it may have met our GUID at another address (there: mqproto peers), "
+            "or take no more sessions"
+        )
     elif (packet.client_guid, packet.server_guid) != (data.local_qm, expected):
         fault = (
             f"the answer is from queue manager {guid_text(packet.server_guid)} to {guid_text(packet.client_guid)}, "

@@ -79,8 +79,8 @@ class Explainer:
                 )
         for met in status.elsewhere:
             yield (
-                f"queue manager {met.manager}{f' ({met.name})' * bool(met.name)} was met at {met.address}, and came to"
-                f" {name} from {met.other} as well: {met.verdict or 'the address before is being asked'}"
+                f"queue manager {met.manager}{f' ({met.name})' * bool(met.name)} was met at {met.address}, and by"
+                f" {name} at {met.other} as well: {met.verdict or 'the address before is being asked'}"
             )
         yield from (self._flood(name, flood) for flood in status.floods)
         if status.unfinished_bytes:

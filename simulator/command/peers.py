@@ -118,11 +118,24 @@ def unblock(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What to call it, as in NAME\\private$\\orders.")],
-    address: Annotated[
-        str, typer.Option("--address", metavar="HOST", help="Where it is: an address, or a name.")
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="What to call it, as in NAME\\private$\\orders; with --also alone, a name or GUID."
+        ),
     ],
     node: NodeArgument = None,
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST", help="Where it is: an address, or a name.")
+    ] = "",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Another address that it calls from: one machine with two.",
+            show_default=False,
+        ),
+    ] = None,
     guid: Annotated[
         str | None, typer.Option("--guid", metavar="GUID", help="Its GUID, for private format names.")
     ] = None,
@@ -140,7 +153,10 @@ def add(
     as_json: JsonOption = False,
 ) -> int:
     """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
+    if not address and not also:
+        raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
+    wish.also = also or []
     return _tell(wish, "is added", node, topology, directory, as_json)
 
 
@@ -359,6 +375,8 @@ def _met_name(one: MetStatus) -> str:
 def met_words(one: MetStatus, now_s: int | None = None) -> str:
     """What is known of one that was met, or added."""
     parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
+    if one.also:
+        parts[0] += f" and at {' and '.join(one.also)}"
     if one.name:
         parts.append(f"queue manager {one.manager}" if one.manager else "its GUID is not known yet")
     parts.append(
@@ -375,7 +393,7 @@ def met_words(one: MetStatus, now_s: int | None = None) -> str:
     if one.other:
         ago = f" {duration(now_s - one.other_s)} ago" if now_s is not None else ""
         parts.append(
-            f"its GUID came from {one.other}{ago}: {one.verdict or 'whether it moved is being asked'}"
+            f"its GUID was met at {one.other}{ago} as well: {one.verdict or 'whether it moved is being asked'}"
         )
     return "; ".join(parts)
 

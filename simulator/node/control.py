@@ -289,6 +289,7 @@ class Peer(msgspec.Struct, array_like=True):
     host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
     guid: of the one at `host`; empty if that is not known.
     keys: its public keys, by what they are for; each a file as `mqproto keys make` writes it.
+    also: more addresses that it has.
     """
 
     name: str
@@ -296,6 +297,7 @@ class Peer(msgspec.Struct, array_like=True):
     guid: bytes = b""
     has_moved: bool = False
     keys: dict[str, bytes] = {}
+    also: list[str] = []
 
 
 class Explain(msgspec.Struct, array_like=True):

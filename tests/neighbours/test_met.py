@@ -262,11 +262,47 @@ def test_a_guid_at_two_addresses_that_both_answer_is_refused_at_the_second_and_b
     assert presents(net, OFFICE, guid, "10.0.0.9") == (2, False)
     [told] = facts(net, OFFICE, "guid-at-two-addresses")
     assert (told["manager"], told["peer"], told["met_at"]) == (guid_text(guid), "10.0.0.9", SHOP)
-    assert "give one a new identity" in str(told["verdict"])
+    advice = f"mqproto peers add {guid_text(guid)} --also 10.0.0.9"
+    assert advice in str(told["verdict"])
     assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
     closed = [str(one["reason"]) for one in facts(net, OFFICE, "session-closed")]
-    assert "and comes from 10.0.0.9: two machines have one GUID, as that at 10.0.0.1 answers" in closed[-1]
+    assert "and comes from 10.0.0.9: that at 10.0.0.1 answers, so this GUID is at both" in closed[-1]
     assert met(net, OFFICE, guid).address == SHOP
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3.1")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_one_that_has_two_addresses_by_the_word_of_an_operator_is_served_at_both_at_once(
+    restarts: bool,
+) -> None:
+    net, guid = moving()
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+    core = net.nodes[OFFICE].up
+    core.is_also(guid_text(guid), ["10.0.0.9"])
+    if restarts:
+        net.run()
+        net.kill(OFFICE)
+        net.start(OFFICE)
+    net.pass_ms(40 * 86_400_000)
+    for _ in range(2):
+        for address in ("10.0.0.9", SHOP):
+            assert presents(net, OFFICE, guid, address)[1]
+        assert met(net, OFFICE, guid).address == SHOP
+    assert (met(net, OFFICE, guid).other, met(net, OFFICE, guid).verdict) == ("", "")
+    assert not presents(net, OFFICE, guid, "10.0.0.7")[1], "that is another"
+    with pytest.raises(UsageError, match="would have 9 addresses beside its own, and 8 may be"):
+        net.nodes[OFFICE].up.is_also(guid_text(guid), [f"10.0.1.{number}" for number in range(8)])
+
+
+def test_where_two_names_that_we_call_lead_to_one_guid_nothing_is_refused_and_just_that_is_said() -> None:
+    net, guid = moving()
+    inner = net.nodes[OFFICE].up.inspect().met
+    inner.seen(guid, "shop.example", "10.0.0.9", net.now, called=True)
+    assert (met(net, OFFICE, guid).address, met(net, OFFICE, guid).other) == (SHOP, "10.0.0.9")
+    assert met(net, OFFICE, guid).verdict == (
+        "it was called there as shop.example; both lead to it, and nothing is refused"
+    )
+    assert inner.take_doubts() == []
 
 
 def test_the_address_before_is_not_called_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ class SessionChecker:
         connection, number = view.connection, facts.number
         asked, wanted = connection.client_guid, connection.server_guid
         if facts.refused:
-            text = "the acceptor wants no session"
+            text = "the acceptor wants no session; it may know this GUID at another address, or have too many"
             if server not in (wanted, NULL_GUID) and wanted != NULL_GUID:
                 text += f": it is {guid_text(server)}, asked was for {guid_text(wanted)}"
             view.findings.append(Finding(NOTE, "refused", number, text, "[MS-MQQB] 3.1.5.3.1"))

@@ -229,6 +229,13 @@ class Operators:
         Raises:
             UsageError, FormatNameError: the name or the host is none, or means something else here.
         """
+        for address in wish.also:
+            if address_of(address) is None:
+                raise UsageError(
+                    f"{address}: --also takes an address, as connections come from one: 10.0.0.9"
+                )
+        if not wish.host and wish.also:
+            return self._core.is_also(wish.name, wish.also)
         if not wish.host:
             found = (self._core.move_peer if wish.has_moved else self._core.remove_peer)(wish.name)
             if not wish.has_moved and found.manager and self._guard is not None:
@@ -252,10 +259,10 @@ class Operators:
                 )
             if self._guard is None:
                 raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
-            added = self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
+        added = self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
+        if wish.keys and manager is not None and self._guard is not None:
             self._guard.keep_peer(manager, wish.keys)
-            return added
-        return self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
+        return self._core.is_also(wish.name, wish.also) if wish.also else added
 
     def read_keys(self) -> None:
         """Keys have changed, of this node or of others: read them anew.

@@ -31,7 +31,7 @@ def carry_out(
             return blocked
         case control.Peer(name, host):
             status = operators.peer(order)
-            verb = "add" if host else "move" if order.has_moved else "remove"
+            verb = "add" if host or order.also else "move" if order.has_moved else "remove"
             deeds.did(f"peer-{verb}", peer=name, **({"host": host} if host else {}))
             return status
         case control.QueueWish():

@@ -413,6 +413,9 @@ async def test_an_operator_gives_a_peer_a_name_by_which_its_queues_go(tmp_path: 
             ("remove", "depot"),
             "shop: no peer is called 'depot', and none with that GUID was met; names are: none",
         ),
+        (("add", "depot"), "say where it is: --address HOST, or --also ADDRESS"),
+        (("add", "depot", "--also", "depot.example"), "shop: depot.example: --also takes an address"),
+        (("add", "depot", "--also", "10.0.0.9"), "shop: no peer is called 'depot', and none"),
         (
             ("move", "depot"),
             "shop: no peer is called 'depot', and none with that GUID was met; names are: none",
@@ -442,12 +445,12 @@ async def test_a_cloned_machine_is_refused_and_both_addresses_are_shown_and_one_
                 connect(clone, "shop", tmp_path / "clone") as other,
             ):
                 await other.send(ORDERS, b"from a clone", transactional=True)
-                line = await told(office, "two machines have one GUID")
+                line = await told(office, "so this GUID is at both")
                 assert line.startswith(
-                    f"queue manager {guid} was met at {SHOP_HOST}, and came to office from {ELSEWHERE} as well: "
+                    f"queue manager {guid} was met at {SHOP_HOST}, and by office at {ELSEWHERE} as well: "
                 )
         shown = (await typed(tmp_path, OFFICE, "peers")).out
-        assert f"its GUID came from {ELSEWHERE} " in shown
+        assert f"its GUID was met at {ELSEWHERE} " in shown
         async with (
             running(clone, "shop", tmp_path / "shop"),
             connect(clone, "shop", tmp_path / "shop") as moved,
