@@ -26,6 +26,7 @@ from mqproto.formatname.wire import admin_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
+from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
@@ -36,7 +37,7 @@ from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import Note
+from mqproto.turn.effects import HurtPacket, Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
 from mqproto.turn.guard import in_clear, is_encrypted, is_unsealed
 from mqproto.wire import (
@@ -61,6 +62,8 @@ from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
+TEXT: Final = 31
+"""The type of a body that is UTF-16: VT_LPWSTR."""
 LONGER_NAMES_BYTES: Final = 256
 """By how much, at most, an administration acknowledgment may exceed a message with the same body."""
 
@@ -88,6 +91,8 @@ class Outcomes:
         self._sequences = sequences
         self._waypoints = desk.waypoints
         self.expired_count = 0
+        self.damaged_count = 0
+        """Messages that the store had not as they were written."""
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
         """Do all that follows from each."""
@@ -106,8 +111,10 @@ class Outcomes:
             self._letter_left(ending, message)
             return
         consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
-        if self._is_strangers(message):
-            consequence = consequence._replace(kept=None)  # Nothing is kept for strangers.
+        if self._is_strangers(message) or isinstance(ending.packet, HurtPacket):
+            consequence = consequence._replace(
+                kept=None
+            )  # Nothing is kept for strangers, nor of what is hurt.
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
@@ -188,6 +195,28 @@ class Outcomes:
         queue.insert(kept, self._writes, priority=message.base.priority, is_kept=True)
         self._queues.stir(queue)
         return True
+
+    def tell_of_damage(
+        self, ending: Ending, letters: SystemQueue, source: Guid, name: str, *, in_doubt: bool, now: Moment
+    ) -> None:
+        """Keep word of a message that is lost. It leads to where it lies, so that nobody sends it on."""
+        assert isinstance(ending.packet, HurtPacket)
+        message = user_message(
+            source=source,
+            destination_manager=self._identity,
+            destination=f"OS:.\\{letters}",
+            message_id=ending.packet.message_id % 2**32,
+            sent_time_s=now.utc_s,
+            label=f"damaged on disk: a message of {name}"[:LABEL_LIMIT],
+            body=(
+                f"The store had message {ending.packet.message_id} of {name} not as it was written."
+                f"{' It may have arrived before.' * in_doubt} The table quarantine of the store has what was there."
+            ).encode("utf-16-le"),
+            body_type=TEXT,
+            recoverable=True,
+            message_class=ending.message_class,
+        )
+        self._keep(self._queues.named(letters), encode_packet(message), message, ending.message_class)
 
     def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""
@@ -350,7 +379,12 @@ def repeats_body(ending: Ending, message: UserMessage) -> bool:
 
     A body that was encrypted on its way, or was to be, is in clear in its queue, and goes back on none.
     """
-    if ending.message_class in DELIVERED or message.properties.privacy_level or is_encrypted(message):
+    if (
+        isinstance(ending.packet, HurtPacket)
+        or ending.message_class in DELIVERED
+        or message.properties.privacy_level
+        or is_encrypted(message)
+    ):
         return False
     return len(ending.packet) <= MAXIMUM_PACKET_SIZE - LONGER_NAMES_BYTES
 

@@ -1,12 +1,24 @@
-"""Outgoing queues that an operator deletes: all that waits in them ends here.  [MS-MQDMPR] 3.1.7.1.7"""
+"""What leaves its queue otherwise than it should: what an operator purges, and single messages that are hurt.
+
+Of outgoing queues that an operator deletes, all that waits in them ends here.  [MS-MQDMPR] 3.1.7.1.7
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from mqproto.base.errors import WireFormatError
+from mqproto.base.moment import Moment
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.manager.outcomes import Outcomes
+from mqproto.queues.localqueue import SystemQueue
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
+from mqproto.turn.effects import POSITION_BITS, HurtPacket, Note, QueueKind, ReadBy, ReadPage, StoredState
 from mqproto.turn.endings import Ending, Place
-from mqproto.wire import MessageClass
+from mqproto.wire import MessageClass, UserMessage, decode_message
 from mqproto.wire.glance import is_transactional
 
 
@@ -76,3 +88,105 @@ class Purges:
         else:
             del self._going[page.queue]
             self._writes.purge_until(page.queue, 0)
+
+
+REPEATED: Final = "it is dropped, and its source repeats it"
+GOES: Final = "it is dropped: it had arrived, or is in memory"
+
+
+class Damage:
+    """Single messages of which the store has not what was written. Each is let go, and all others go on.
+
+    The store has the row in its quarantine, as it stands. What else becomes of it is for its queue to say:
+
+        our own, to a destination or a next hop     it is lost: a dead letter
+        of others, on its way                       transactional: nothing, as its source repeats it; else it is lost
+        held behind a gap                           nothing, as its source repeats it
+        in its queue                                it is lost
+        a FinalAck, or what waits for one           its message stays without an outcome
+
+    Who sent what is lost is told as they have asked for, as far as its head can be read. Its dead letter here is a
+    message of our own, which tells only what it was: nobody knows what in a hurt packet is right.
+    """
+
+    def __init__(
+        self, desk: Desk, outbound: Outbound, queues: LocalQueues, outcomes: Outcomes, state: StoredState
+    ) -> None:
+        self._identity = desk.identity
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+        self._outbound = outbound
+        self._queues = queues
+        self._outcomes = outcomes
+        known = {row.queue: row for row in state.queues}
+        for key, packet in state.hurt:
+            row = known[key >> POSITION_BITS]
+            self._left(key, packet, row.name, REPEATED if row.kind is QueueKind.HELD else GOES)
+
+    def found(self, key: int, packet: HurtPacket, now: Moment) -> None:
+        """One was read from the store."""
+        number, position = key >> POSITION_BITS, key & (1 << POSITION_BITS) - 1
+        head = head_in(packet)
+        outgoing, local = self._outbound.queue(number), self._queues.of_lane(number)
+        if outgoing is not None:
+            self._outbound.wake(outgoing)
+            is_sequence = isinstance(outgoing, OutgoingSequence)
+            may_have_arrived = outgoing.may_have_arrived(position)
+            is_lost = is_sequence or position > outgoing.window.read_through
+            if not (is_lost and outgoing.delete(position, self._writes)):
+                self._left(key, packet, outgoing.name, GOES)
+            elif head is not None and head.transaction is not None and not is_sequence:
+                self._left(key, packet, outgoing.name, REPEATED)
+            else:
+                ending = Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY)
+                letters = SystemQueue.DEADXACT if is_sequence else SystemQueue.DEADLETTER
+                self._ends(key, ending, head, outgoing.name, letters, now, in_doubt=may_have_arrived)
+        elif local is not None:
+            queue, lane = local
+            self._queues.stir(queue)
+            if not queue.lose(lane, position, packet, self._writes):
+                self._left(key, packet, queue.name, GOES)
+            else:
+                ending = Ending(packet, MessageClass.NACK_Q_PURGED, Place.IN_QUEUE, queue.queue)
+                told = None if queue.is_system else head
+                self._ends(key, ending, told, queue.name, SystemQueue.DEADLETTER, now)
+        else:
+            self._left(key, packet, str(number), GOES)
+
+    def _ends(
+        self,
+        key: int,
+        ending: Ending,
+        head: UserMessage | None,
+        name: str,
+        letters: SystemQueue,
+        now: Moment,
+        *,
+        in_doubt: bool = False,
+    ) -> None:
+        """It is lost: a dead letter says so, and who sent it hears of it if its head can be read."""
+        packet = ending.packet
+        assert isinstance(packet, HurtPacket)
+        if head is not None:
+            self._endings.append(ending)
+        source = self._identity if head is None else head.user.source_queue_manager
+        became = f"it is lost{', unless it had arrived' * in_doubt}: {letters} has a letter that says so"
+        self._outcomes.tell_of_damage(ending, letters, source, name, in_doubt=in_doubt, now=now)
+        self._left(key, packet, name, became)
+
+    def _left(self, key: int, packet: HurtPacket, name: str, became: str) -> None:
+        number, position = key >> POSITION_BITS, key & (1 << POSITION_BITS) - 1
+        self._writes.urgent().remove(number, position, position)
+        self._outcomes.damaged_count += 1
+        facts: dict[str, str | int] = {"queue": name, "message_id": packet.message_id, "position": position}
+        self._notes.append(Note("message-damaged", {**facts, "became": became}))
+
+
+def head_in(packet: HurtPacket) -> UserMessage | None:
+    """What a hurt packet says, if its head is to be read: the row beside it says the same of it."""
+    try:
+        message = decode_message(packet)
+    except WireFormatError:
+        return None
+    return message if message.user.message_id == packet.message_id else None

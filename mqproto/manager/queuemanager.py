@@ -52,7 +52,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.manager.parts import Parts
-from mqproto.manager.purges import Purges
+from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
 from mqproto.manager.tracing import Tracing
@@ -77,6 +77,7 @@ from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
+    HurtPacket,
     IdentifierRow,
     IncomingRow,
     OutcomeRow,
@@ -87,6 +88,7 @@ from mqproto.turn.effects import (
     Received,
     SendBytes,
     StoredState,
+    message_key,
 )
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard
 from mqproto.turn.pending import purges_of
@@ -178,6 +180,9 @@ class QueueManager:
         )
         self._arrivals.restore(state, now)
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
+        self._damage = Damage(desk, self._outbound, self._queues, self._outcomes, state)
+        self._again: list[ReadPage | ReadExpired] = []
+        """The pages that had messages which are hurt."""
         self._stored_bytes = 0
         self._room_bytes: int | None = None
         self._purges = Purges(desk)
@@ -368,7 +373,12 @@ class QueueManager:
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The answer to one of a batch's reads; rows as it says."""
-        if isinstance(page, ReadExpired):
+        if hurt := [(place, packet) for place, packet, _ in rows if isinstance(packet, HurtPacket)]:
+            first = 0 if isinstance(page, ReadExpired) else message_key(page.queue, 0)
+            for place, packet in hurt:
+                self._damage.found(first | place, packet, now)
+            self._again.append(page)  # They are gone by then.
+        elif isinstance(page, ReadExpired):
             self._expiration.loaded(rows, now)
         elif page.reader is ReadBy.OUTCOME:
             self._confirmations.loaded(page, rows)
@@ -717,8 +727,9 @@ class QueueManager:
             self._outcomes.follow(endings, now)
         reads += self._arrivals.reads()
         reads += self._confirmations.pages()
-        # One after the other: of what both of them let go, neither would know that the other has.
-        reads += self._purges.pages() or self._expiration.pages()
+        # One after the other: of what two of them let go, neither would know that the other has.
+        again, self._again = self._again, []
+        reads += again or self._purges.pages() or self._expiration.pages()
         writes = self._writes.take(now)
         for history in self._histories:
             history.make_room(self._writes)

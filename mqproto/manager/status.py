@@ -201,6 +201,7 @@ class NodeStatus:
     room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
     floods: hosts that do far more than others; as well.
     elsewhere: those whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
+    damaged: messages that the store had not as they were written.
     refusals: how many messages were refused, by the name of the class with which they were; `refused` are all.
     sessions: those that are open, SESSIONS_LISTED at most, which are those with the most unacknowledged.
     unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
@@ -223,6 +224,7 @@ class NodeStatus:
     forwarded: int = 0
     refused: int = 0
     expired: int = 0
+    damaged: int = 0
     duplicates: int = 0
     duplicates_of: list[DuplicatesStatus] = field(default_factory=list)
     held_ever: int = 0
@@ -370,6 +372,7 @@ def counts(parts: Parts) -> dict[str, int]:
         "forwarded": parts.arrivals.forwarded_count,
         "refused": parts.arrivals.refused_count,
         "expired": parts.outcomes.expired_count,
+        "damaged": parts.outcomes.damaged_count,
         "duplicates": sum(history.duplicate_count for history in parts.histories) + incoming.duplicates,
         "held_ever": incoming.held,
         "overflowed": incoming.overflowed,

@@ -529,6 +529,14 @@ class LocalQueue:
         self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
         return True
 
+    def lose(self, lane: Lane, position: int, packet: bytes, writes: PendingWrites) -> bool:
+        """A message that only the store has leaves, as the store has not what was written; whether it was there."""
+        if not lane.window.read_through < position <= lane.window.last:
+            return False
+        lane.window.forget_on_disk(position)
+        self._left([Handed(lane, Waiting(position, packet, final_ack=False, stored=True))], writes)
+        return True
+
     @property
     def is_in_use(self) -> bool:
         """Whether an application waits for a message, or has some that it has not settled."""

@@ -73,6 +73,16 @@ class MessageRow(NamedTuple):
     """After this second, UTC, it is to be looked at: its time may be over."""
 
 
+class HurtPacket(bytes):
+    """The packet of a message that is not what was written, as the store has it. Its quarantine has the whole row, and
+    the message stays until it is removed.
+
+    message_id: as its row says; 0 if that says none.
+    """
+
+    message_id = 0
+
+
 class OutgoingRow(NamedTuple):
     """One outgoing sequence; `queue` is the number of its SEQUENCE queue.  [MS-MQQB] 3.1.1.3.1"""
 
@@ -304,6 +314,8 @@ class StoredState:
     queues: list[StoredQueue] = field(default_factory=list)
     resident: list[tuple[int, bytes]] = field(default_factory=list)
     """Key and packet of each message in a HELD or ORDER queue."""
+    hurt: list[tuple[int, HurtPacket]] = field(default_factory=list)
+    """The same of those that are not what was written."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
@@ -337,7 +349,7 @@ class ReadPage(NamedTuple):
 
     The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). It is a prefix of what
     the store has there: no message is left out for being too large while one behind it is in, for the queue goes on
-    behind the last. None at all says that there is nothing.
+    behind the last. None at all says that there is nothing. A packet that is not what was written is `HurtPacket`.
     """
 
     queue: int

@@ -98,6 +98,12 @@ class Explainer:
                 f"{name} began a life on a store that was put back, and what waited then may have been delivered"
                 f" before: {file} lists it; remove that file when you have looked"
             )
+        if status.damaged:
+            yield (
+                f"the store of {name} had {_messages(status.damaged)} not as written, since it started: their rows are"
+                f" in its table quarantine, `message-damaged` in the log says what became of each, and the dead-letter"
+                " queues have word of what is lost: see to the disk"
+            )
         if status.disk_is_full:
             yield (
                 f"the disk of {name} is full: it takes no message that has to be on disk, and delivers and sends what "

@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 from mqproto.simulator.base.storeerrors import ADVICE, DamageError, LifeFullError, StoreError, finds_no_room
 from mqproto.simulator.storage.checksums import (
     MESSAGE_COLUMNS,
+    message_as_read,
     message_checksum,
     message_columns,
+    packets_as_read,
     row_checksum,
-    whole_message,
-    whole_packets,
     whole_rows,
 )
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
@@ -34,7 +34,11 @@ from mqproto.simulator.storage.tables import (
     FORGET_SEQUENCES,
     GIVE_UP_NAME,
     INSERT_MESSAGE,
+    INTO_QUARANTINE,
     LAYOUT,
+    MARK_MESSAGE,
+    QUARANTINE,
+    RECOUNT_QUEUE,
     REPLACE_IDENTIFIER,
     SCHEMA,
     SEQUENCES_KEPT,
@@ -56,6 +60,7 @@ from mqproto.simulator.storage.witnesses.sqlitelog import (
 from mqproto.simulator.storage.witnesses.witness import Said, said_by_witness, witness_path
 from mqproto.turn.effects import (
     POSITION_BITS,
+    HurtPacket,
     IdentifierRow,
     IncomingRow,
     MessageRow,
@@ -156,6 +161,8 @@ class Tables:
         self.forgotten_count = 0
         """Of a queue that was read to its end and found whole, how many messages it has got since."""
         self._may_grow = True
+        self._found_hurt: list[int] = []
+        """Keys of messages of which a start has found that they are not what was written."""
         witness = self._found_witness()
         self._log_path = log_path(path)
         with explained_file(self._log_path):
@@ -165,6 +172,7 @@ class Tables:
             known = witness.salts if witness is not None else Salts.some(DICE)
             self.log_salts = found_salts(self._log_header) or known
             self.db = files.connect(path, header_of(self.log_salts.next(DICE), PAGE_BYTES))
+            self.db.text_factory = _as_text
         try:
             self._set_up(node, witness)
             self._last_keys = {
@@ -279,13 +287,19 @@ class Tables:
             self.let_grow(may_grow)
 
     def _put_all(self, recent: Recent) -> None:
+        self._recount(self._found_hurt)
         rows = recent.messages.rows
         there = self.those_there(rows)
+        # What is hurt here, and is in the log as it was written, comes from there.
+        hurt = self.hurt_among(key for key in there if not isinstance(rows[key].packet, HurtPacket))
+        self.remove({key: size for key in hurt for key, size in self.sizes(key, key).items()})
+        there = sorted(set(there).difference(hurt))
         self.put_queues(recent.states.queues.values())
         # Those that are gone make room for those that come, where the file cannot grow.
         self.remove(recent.gone)
         self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
         self.make_lasting(recent.lasting)
+        self._mark([key for key in rows.keys() - set(there) if isinstance(rows[key].packet, HurtPacket)])
         self.make_lasting(key for key in there if rows[key].expires_s is None)
         self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)
         self.put_states(recent.states)
@@ -332,12 +346,48 @@ class Tables:
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
         for key in keys:
             for columns in self._rows(found, (key,)):
-                row, before = whole_message(*columns)._replace(expires_s=None), columns[-1]
+                row, before = message_as_read(*columns)._replace(expires_s=None), columns[-1]
+                if isinstance(row.packet, HurtPacket):
+                    continue  # Whoever reads it will see to it.
                 after = message_checksum(*row)
                 self.db.execute(
                     "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
                 )
                 self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
+
+    def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
+        """Of these messages, those that are not what was written are in the quarantine from now on, as they stand.
+
+        They stay among the others until they are removed, and what else stands in their rows is of use to nobody.
+
+        Args:
+            copies: those that the log has as they were written, by key; these are mended.
+        """
+        hurt = self.hurt_among(keys)
+        if hurt:
+            with self.transaction(flushed=True):
+                self._recount(hurt)
+                for key in copies.keys() & set(hurt):
+                    self.remove(self.sizes(key, key))
+                    self.insert([copies[key]])
+                self._mark([key for key in hurt if key not in copies])
+
+    def set_aside_found(self) -> None:
+        """The same of those that a start has found, when it has read the log; counts fit again, whatever leaves."""
+        self.set_aside(self._found_hurt, {})
+
+    def _mark(self, keys: list[int]) -> None:
+        if keys:
+            self.db.execute(QUARANTINE).close()
+            chosen = [(key,) for key in keys]
+            self.db.executemany(INTO_QUARANTINE, chosen)
+            self.db.executemany(MARK_MESSAGE, chosen)
+            self._recount(keys)
+
+    def _recount(self, keys: Iterable[int]) -> None:
+        """Queues with these messages, which have as many as they count, count them as they stand."""
+        for queue in {key >> POSITION_BITS for key in keys}:
+            self.db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
         """Queues that exist from now on, or go by another name. One may have the name that another has given up."""
@@ -417,6 +467,7 @@ class Tables:
     def own_message_ids(self) -> Iterator[int]:
         """The MessageIDs of all messages that this queue manager has sent. It looks at each message."""
         found = f"SELECT message_id FROM message WHERE substr(packet, {SOURCE_BYTE}, 16) = ?"
+        found += " AND typeof(message_id) = 'integer'"
         for (message_id,) in self.db.execute(found, (self._node,)):
             yield message_id
 
@@ -449,11 +500,17 @@ class Tables:
         found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
         return {row[0]: row[1:] for row in self.db.execute(found, (first, last))}
 
+    def hurt_among(self, keys: Iterable[int]) -> list[int]:
+        """Of these keys those of messages that are not what was written, in order."""
+        ranges = runs(sorted(keys))
+        rows = [row for first, last in ranges for row in self.between(first, last)]
+        return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
+
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages with keys from first to last, in order; all, or those with `final_ack`."""
         chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         found = self.db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
-        return [whole_message(*columns) for columns in found]
+        return [message_as_read(*columns) for columns in found]
 
     def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
         """The messages with keys from first to last, in order, read one by one. Close the iterator.
@@ -463,7 +520,7 @@ class Tables:
         """
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
-            yield from whole_packets(cursor, gone)
+            yield from packets_as_read(cursor, gone)
         self._see_that_none_is_missing(first >> POSITION_BITS)
 
     def _see_that_none_is_missing(self, queue: int) -> None:
@@ -521,7 +578,7 @@ class Tables:
             if is_new:
                 self._make_tables(node)
             else:
-                see_that_all_is_there(self.db)
+                self._found_hurt = see_that_all_is_there(self.db)
         except sqlite3.Error as error:
             if is_new and finds_no_room(error):
                 raise LifeFullError(self.path) from error
@@ -564,6 +621,11 @@ class Tables:
 
     def _rows(self, statement: str, values: tuple[int | str, ...] = ()) -> list[Any]:
         return self.db.execute(statement, values).fetchall()
+
+
+def _as_text(data: bytes) -> str:
+    """What is no text is hurt, and has a checksum that tells."""
+    return data.decode(errors="surrogateescape")
 
 
 def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -16,12 +16,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mqproto.simulator.base.storeerrors import DamageError
-from mqproto.turn.effects import POSITION_BITS, MessageRow
+from mqproto.turn.effects import POSITION_BITS, HurtPacket, MessageRow
 
 NUMBERS: Final = Struct("<QQ?q")
 """Key, message_id, final_ack, expires_s."""
 NEVER: Final = -1
 """Stands for the `expires_s` of a message that has none."""
+SET_ASIDE: Final = -0x71756172
+"""Stands for the checksum of a message that the quarantine has, and that fits none."""
 MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -61,14 +63,6 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
     ]
 
 
-def hurt_message(key: int, packet: object, message_id: object, *others: object) -> DamageError:
-    """What to say of one that is not what was written, by its columns in the order of MESSAGE_COLUMNS."""
-    return DamageError(
-        f"of queue {key >> POSITION_BITS} the message at {key & (1 << POSITION_BITS) - 1} with MessageID"
-        f" {message_id} does not fit its checksum"
-    )
-
-
 def whole_message(
     key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
 ) -> MessageRow:
@@ -83,36 +77,48 @@ def whole_message(
             return row
     except (TypeError, error):
         pass
-    raise hurt_message(key, packet, message_id)
+    raise DamageError(
+        f"of queue {key >> POSITION_BITS} the message at {key & (1 << POSITION_BITS) - 1} with MessageID"
+        f" {message_id} does not fit its checksum"
+    )
 
 
-def whole_packets(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
+def hurt_packet(packet: object, message_id: object) -> HurtPacket:
+    """That of a message which is not what was written."""
+    hurt = HurtPacket(packet if isinstance(packet, bytes) else b"")
+    hurt.message_id = message_id if isinstance(message_id, int) else 0
+    return hurt
+
+
+def message_as_read(*columns: Any) -> MessageRow:
+    """A message as it was read, by its columns in the order of MESSAGE_COLUMNS; its packet may be `HurtPacket`."""
+    try:
+        return whole_message(*columns)
+    except DamageError:
+        key, packet, message_id, *_ = columns
+        return MessageRow(key, hurt_packet(packet, message_id), 0, final_ack=False)
+
+
+def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
     """Key, packet and `final_ack` of messages as they were read, by their columns in the order of MESSAGE_COLUMNS.
 
-    It is what `whole_message` is without a call for each, of which a page has hundreds.
+    It is what `message_as_read` is without a call for each, of which a page has hundreds.
 
     Args:
         gone: keys of messages that are left out.
-
-    Raises:
-        DamageError: one is not what was written.
     """
-    crc, pack, row = _crc, _pack, None
-    try:
-        for row in rows:
-            key, packet, message_id, final_ack, expires_s, checksum = row
-            if key in gone:
+    crc, pack = _crc, _pack
+    for key, packet, message_id, final_ack, expires_s, checksum in rows:
+        if key in gone:
+            continue
+        ends = NEVER if expires_s is None else expires_s
+        try:
+            if crc(packet, crc(pack(key, message_id, final_ack, ends))) == checksum:
+                yield key, packet, final_ack != 0
                 continue
-            ends = NEVER if expires_s is None else expires_s
-            if crc(packet, crc(pack(key, message_id, final_ack, ends))) != checksum:
-                break
-            yield key, packet, final_ack != 0
-        else:
-            return
-    except (TypeError, error):
-        if row is None:
-            raise
-    raise hurt_message(*row)
+        except (TypeError, error):
+            pass
+        yield key, hurt_packet(packet, message_id), False
 
 
 def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Iterator[T]:

@@ -14,6 +14,7 @@ from mqproto.simulator.storage.recent import Recent, Size, in_order, joined
 from mqproto.simulator.storage.tables import keys_of
 from mqproto.turn.effects import (
     POSITION_BITS,
+    HurtPacket,
     MessageRow,
     QueueKind,
     QueueRow,
@@ -83,12 +84,10 @@ class Contents:
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages of a queue with keys from first to last, in order; all, or those with `final_ack`."""
         rows = list(self._recent.messages.between(first, last))
-        if finals:
-            rows = [row for row in rows if row.final_ack]
         if self._tables.may_have(first):
             gone, stored = self._recent.gone, self._tables.between(first, last, finals=finals)
             rows = sorted([*(row for row in stored if row.key not in gone), *rows])
-        return rows
+        return [row for row in rows if row.final_ack] if finals else rows
 
     def expired(self, page: ReadExpired) -> list[Row]:
         """The messages that expire first, as (key, packet, final_ack)."""
@@ -104,7 +103,7 @@ class Contents:
     def _expiring(self, expires_s: int, key: int) -> MessageRow:
         """The message that an index has."""
         found = self.between(key, key)
-        if not found or found[0].expires_s != expires_s:
+        if not found or (found[0].expires_s != expires_s and not isinstance(found[0].packet, HurtPacket)):
             raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
         return found[0]
 
@@ -147,6 +146,10 @@ class Contents:
         for old, new, expires_s in writes.moves:
             found = [messages[old]] if old in messages else self.between(old, old)
             assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
+            if isinstance(
+                found[0].packet, HurtPacket
+            ):  # It is not to be what was written; another start lets it go.
+                raise DamageError(f"message {old:#x} is to move to {new:#x}, and is not what was written")
             move(found[0], new, expires_s)
         return replace(
             writes,

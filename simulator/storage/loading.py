@@ -12,6 +12,7 @@ from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.turn.effects import (
     POSITION_BITS,
+    HurtPacket,
     IdentifierRow,
     IncomingRow,
     NewLife,
@@ -49,14 +50,16 @@ def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredSta
     identifiers = db.execute(
         "SELECT source, ordinal, time_stamp_s, checksum FROM message_id ORDER BY arrival"
     ).fetchall()
+    kept = [
+        (row.key, row.packet)
+        for queue in queues
+        if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
+        for row in tables.between(*keys_of(queue.queue))
+    ]
     return StoredState(
         queues=queues,
-        resident=[
-            (row.key, row.packet)
-            for queue in queues
-            if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
-            for row in tables.between(*keys_of(queue.queue))
-        ],
+        resident=[(key, packet) for key, packet in kept if not isinstance(packet, HurtPacket)],
+        hurt=[(key, packet) for key, packet in kept if isinstance(packet, HurtPacket)],
         gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in _gaps(db, queue)],
         outgoing=list(rows("outgoing_sequence", OutgoingRow)),
         incoming=list(rows("incoming_sequence", IncomingRow, "WHERE queue > 0")),

@@ -27,6 +27,7 @@ from mqproto.simulator.storage.segments import (
     segments_of,
 )
 from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.turn.effects import HurtPacket
 from mqproto.wire.guid import Guid
 
 
@@ -127,7 +128,8 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             tables.take_over(recent, following)
             mark = following
     except (StoreError, sqlite3.Error) as error:
-        if not finds_no_room(error) or any(segment.header is None for segment, _ in found):
+        is_hurt = any(isinstance(row.packet, HurtPacket) for row in recent.messages.rows.values())
+        if not finds_no_room(error) or is_hurt or any(segment.header is None for segment, _ in found):
             raise
         notices.append(
             f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"

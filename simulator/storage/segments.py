@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
+from mqproto.simulator.storage.checksums import hurt_packet
 from mqproto.simulator.storage.files import Files, LogFile, made
 from mqproto.simulator.storage.records import decoded, encoded
 from mqproto.simulator.storage.tables import LAST_POSITION
@@ -276,7 +277,9 @@ class FoundSegment:
             if hurt:
                 if is_last and number > acknowledged and self._may_be_torn(at):
                     break
-                raise damaged(self.path, f"record {number} at byte {at}: {named(hurt)}")
+                for row in hurt:
+                    packet = hurt_packet(row.packet, row.message_id)
+                    writes.messages[writes.messages.index(row)] = row._replace(packet=packet)
             yield writes
             number += 1
             at += HEAD.size + len(head) + len(packets)

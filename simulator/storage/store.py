@@ -36,15 +36,17 @@ from mqproto.simulator.storage.checksums import whole_message
 from mqproto.simulator.storage.contents import Contents
 from mqproto.simulator.storage.files import SYSTEM_FILES, Files
 from mqproto.simulator.storage.loading import load
+from mqproto.simulator.storage.opening.earlier import found_segment
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
-from mqproto.simulator.storage.segments import HEADER, NO_ROOM, Record, Segment
+from mqproto.simulator.storage.segments import HEADER, NO_ROOM, Record, Segment, SegmentName
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import Known
 from mqproto.simulator.storage.witnesses.witness import WitnessFullError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
+    HurtPacket,
     IncomingRow,
     MessageRow,
     NewLife,
@@ -175,6 +177,7 @@ class Store:
                     self._segment = self._older.pop()
                 for segment in self._segments():
                     undo.callback(segment.close)
+                self._tables.set_aside_found()
                 if self._tables.is_upgraded:
                     self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
                 """What an operator should know of how the store was found, a line each."""
@@ -291,7 +294,9 @@ class Store:
                     raise
             with self._all_seen():
                 in_log = chain.from_iterable(segment.keys for segment in self._segments())
-                return load(self._tables, self._identity.new, chain(self._recent.gone, in_log))
+                state = load(self._tables, self._identity.new, chain(self._recent.gone, in_log))
+            self._tables.set_aside([key for key, _ in state.hurt], {})
+            return state
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
@@ -300,12 +305,31 @@ class Store:
             StoreError: the file cannot be read.
         """
         with explained(self.path):
+            rows = self._rows(page)
+            if hurt := [key for key, packet, _ in rows if isinstance(packet, HurtPacket)]:
+                with self._together:
+                    self._tables.set_aside(hurt, self._logged(set(hurt)))
+                rows = self._rows(page)
             if isinstance(page, ReadExpired):
-                return self._contents.expired(page)
-            return [
-                (key & LAST_POSITION, packet, final_ack)
-                for key, packet, final_ack in self._contents.page(page)
-            ]
+                return rows
+            return [(key & LAST_POSITION, packet, final_ack) for key, packet, final_ack in rows]
+
+    def _rows(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
+        contents = self._contents
+        return contents.expired(page) if isinstance(page, ReadExpired) else contents.page(page)
+
+    def _logged(self, keys: set[int]) -> dict[int, MessageRow]:
+        """Of these messages of the tables, those that the log has as well, as they were written."""
+        return {
+            row.key: row
+            for segment in self._segments()
+            if not keys.isdisjoint(segment.keys)
+            for writes in found_segment(
+                self._files, SegmentName(segment.number, segment.path), self._node
+            ).records(is_last=segment is self._segment, acknowledged=self._next_record - 1)
+            for row in writes.messages
+            if row.key in keys and not isinstance(row.packet, HurtPacket)
+        }
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
         """The incoming sequences that are asked for.
@@ -335,17 +359,18 @@ class Store:
             return self._contents.counts(kind)
 
     def everything(self) -> Iterator[tuple[QueueRow, bytes]]:
-        """All messages with their queues, of a store that was just opened.
+        """All messages with their queues, of a store that was just opened, but for those that are hurt.
 
         Raises:
-            StoreError: the file cannot be read, or a message is not what was written.
+            StoreError: the file cannot be read.
         """
         assert not self.commits.count, "the log has what the tables lack"
         with explained(self.path), self._all_seen():
             for queue in self._tables.queues():
                 with closing(self._tables.waiting(*keys_of(queue.queue), ())) as found:
-                    for _, packet, _ in found:
-                        yield queue, packet
+                    yield from (
+                        (queue, packet) for _, packet, _ in found if not isinstance(packet, HurtPacket)
+                    )
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
         """Key and packet of the messages with this MessageID.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS
+from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, SET_ASIDE
 from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
@@ -142,6 +142,22 @@ DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FRO
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+QUARANTINE: Final = (
+    "CREATE TABLE IF NOT EXISTS quarantine (key, packet, message_id, final_ack, expires_s, checksum)"
+)
+"""What becomes of messages that are not what was written: their rows as they stand, whatever stands there."""
+INTO_QUARANTINE: Final = (
+    f"INSERT INTO quarantine SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ?"
+    f" AND checksum IS NOT {SET_ASIDE}"
+)
+MARK_MESSAGE: Final = (
+    "UPDATE message SET packet = CAST(packet AS BLOB), message_id = CAST(message_id AS INTEGER), final_ack = 0,"
+    f" expires_s = NULL, checksum = {SET_ASIDE} WHERE key = ?"
+)
+RECOUNT_QUEUE: Final = (
+    "UPDATE queue SET (size_bytes, final_ack_count, message_checksums) = (SELECT coalesce(sum(length(packet)), 0),"
+    " coalesce(sum(final_ack), 0), coalesce(sum(checksum), 0) FROM message WHERE key BETWEEN ? AND ?) WHERE queue = ?"
+)
 REPLACE_IDENTIFIER: Final = (
     "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
 )

@@ -31,7 +31,7 @@ from mqproto.simulator.topology import QueueDeclaration
 from mqproto.simulator.topology.directory import Directory, as_the_core_has_it, known_as
 from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
 from mqproto.simulator.topology.resolve import is_bare
-from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
+from mqproto.turn.effects import POSITION_BITS, HurtPacket, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
 
@@ -188,6 +188,8 @@ class Operators:
         after = 0
         while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
             for position, packet, _ in rows:
+                if isinstance(packet, HurtPacket):
+                    continue
                 found = places.stored(message_key(number, position), packet)
                 if found is not None:  # Else it has left, and the store will forget it.
                     yield found

@@ -193,6 +193,7 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
     for name, text, count in (
         ("forwarded", "Messages passed on for others.", status.forwarded),
         ("expired", "Messages whose time was over.", status.expired),
+        ("damaged", "Messages that the store had not as they were written.", status.damaged),
         ("duplicate", "Messages dropped because they came before.", status.duplicates),
         ("resent", "Transactional messages sent again.", status.resent),
         ("held", "Messages that came early and were held behind a gap.", status.held_ever),

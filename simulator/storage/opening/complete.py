@@ -7,7 +7,9 @@ from functools import cache
 from typing import Any, Final
 
 from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, message_as_read
 from mqproto.simulator.storage.tables import COUNTED, SCHEMA, keys_of
+from mqproto.turn.effects import HurtPacket
 
 SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 FOUND: Final = (
@@ -16,8 +18,11 @@ FOUND: Final = (
 COUNTS: Final = "message_count, size_bytes, final_ack_count, message_checksums"
 
 
-def see_that_all_is_there(db: sqlite3.Connection) -> None:
+def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
     """Compare the tables with what SQLite, the queues and the totals say of them. It reads all but long packets.
+
+    Returns:
+        The keys of messages that are not what they were; another may be, of which all but the packet is.
 
     Raises:
         DamageError: something is missing, or there that was not put there.
@@ -40,13 +45,14 @@ def see_that_all_is_there(db: sqlite3.Connection) -> None:
         total = db.execute("SELECT row_count, checksums FROM total WHERE name = ?", (table,)).fetchone()
         if there != total:
             raise DamageError(_told(f"table {table}", "rows", there, total))
-    before = -1
+    before, hurt = -1, list[int]()
     for (queue,) in db.execute("SELECT queue FROM queue ORDER BY queue").fetchall():
         first, last = keys_of(queue)
         _see_that_none_lies_between(db, before + 1, first - 1)
-        see_that_all_messages_are_there(db, queue)
+        hurt += see_that_all_messages_are_there(db, queue)
         before = last
     _see_that_none_lies_between(db, before + 1, 2**63 - 1)
+    return hurt
 
 
 def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -> None:
@@ -58,8 +64,8 @@ def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -
         raise DamageError("there are messages of a queue that was never declared")
 
 
-def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> None:
-    """The same of the messages of one queue.
+def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
+    """The same of the messages of one queue. If as many are there as were counted, some may be hurt.
 
     Raises:
         DamageError: one is missing, or there that was not put there.
@@ -67,12 +73,15 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> None:
     """
     found = db.execute(f"SELECT {FOUND} FROM message WHERE key BETWEEN ? AND ?", keys_of(queue)).fetchone()
     counts = db.execute(f"SELECT {COUNTS} FROM queue WHERE queue = ?", (queue,)).fetchone()
-    _compare(queue, list(found), list(counts or (0, 0, 0, 0)))
-
-
-def _compare(queue: int, found: list[int], counts: list[int]) -> None:
-    if found != counts:
+    found, counts = list(found), list(counts or (0, 0, 0, 0))
+    if found == counts:
+        return []
+    chosen = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ?"
+    rows = (message_as_read(*columns) for columns in db.execute(chosen, keys_of(queue)))
+    hurt = [row.key for row in rows if isinstance(row.packet, HurtPacket)] if found[0] == counts[0] else []
+    if not hurt:
         raise DamageError(_told(f"queue {queue}", "messages", found, counts))
+    return hurt
 
 
 def _told(where: str, what: str, found: Any, counted: Any) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +28,7 @@ from mqproto.simulator.storage.segments import (
 from mqproto.simulator.storage.witnesses.sectors import SIZE_BYTES
 from mqproto.simulator.storage.witnesses.sqlitelog import Salts
 from mqproto.simulator.storage.witnesses.witness import Said, Witness, said_by_witness, witness_path
-from mqproto.turn.effects import Writes
+from mqproto.turn.effects import HurtPacket, ReadBy, ReadPage, Writes
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
 
@@ -115,7 +117,7 @@ def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left,
             assert numbers(store) == [*range(1, left.commits), 20]
             assert store.notices == []
         changed["a.sqlite-witness"] = left.files["a.sqlite-witness"]
-        complaint = refused(left.write(Path(folder), **changed))
+        complaint = refused_or_hurt(left.write(Path(folder), **changed), left)
         assert f"record {left.commits + 1}" in complaint, "the witness knows that it was on disk"
         assert left.last in complaint
 
@@ -130,7 +132,7 @@ def test_a_record_of_which_no_sector_is_missing_was_damaged_whatever_the_witness
     witness = left.witness(data.draw(st.integers(0, left.commits + 1), label="witness"))
     with memory_folder() as folder:
         path = left.write(Path(folder), **{left.last: bytes(log), "a.sqlite-witness": witness})
-        complaint = refused(path)
+        complaint = refused_or_hurt(path, left)
         assert left.last in complaint
         assert f"record {left.commits + 1}" in complaint
 
@@ -147,7 +149,9 @@ def test_damage_anywhere_in_the_log_is_told_and_nothing_is_touched(left: Left, d
         del log[at:]
     with memory_folder() as folder:
         path = left.write(Path(folder), **{name: bytes(log)})
-        complaint = refused(path)
+        complaint = refused_or_hurt(path, left)
+        if complaint.startswith("message"):
+            return
         assert name in complaint
         assert f"`mqproto store repair {path}`" in complaint
         ours = {
@@ -163,15 +167,19 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_hurt_packet_is_named(left: Left, tmp_path: Path) -> None:
-    log = bytearray(left.files[left.last])
-    log[left.ends[-2] - 1] ^= 1
-    path = left.write(tmp_path, **{left.last: bytes(log)})
-    assert refused(path).endswith(
-        f"record {left.commits} at byte {left.ends[-3]}: of queue 1 the message at {left.commits - 1} with MessageID"
-        f" {left.commits - 1} does not fit its checksum: `mqproto store repair {path}` sets aside what is hurt and"
-        " keeps the rest"
-    )
+def refused_or_hurt(path: Path, left: Left) -> str:
+    """What is said of a store whose log is hurt: all of it, or of one message that this is not what was written."""
+    try:
+        with Store(path, NODE) as store:
+            rows = store.read(ReadPage(1, 0, 100, 2**30, ReadBy.WINDOW))
+    except StoreError as error:
+        return str(error)
+    assert [position for position, _, _ in rows] == [*range(1, left.commits + 1)]
+    [(position, packet)] = [row[:2] for row in rows if isinstance(row[1], HurtPacket)]
+    assert all(row[1] == (row[0] + 1).to_bytes(1) * 1_300 for row in rows if row[0] != position)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT packet, message_id FROM quarantine").fetchall() == [(packet, position)]
+    return f"message of record {position + 1} in {left.last}"
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -394,3 +402,38 @@ def test_without_a_header_that_is_whole_the_first_record_says_how_the_others_beg
     numbers, told = salvaged(left, bytes(data))
     assert numbers == [*range(first + 1, left.commits + 2)]
     assert told[0] == f"{left.last}: its header does not fit its checksum"
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("change", ["packet = zeroblob(3)", "checksum = 1", "packet = CAST(packet AS TEXT)"])
+def test_what_is_hurt_in_the_tables_and_in_the_log_still_comes_from_there(
+    tmp_path: Path, change: str, is_killed: bool
+) -> None:
+    path = tmp_path / "a.sqlite"
+    limits = TINY._replace(segment_bytes=8_000, segments=1, memory_bytes=1 << 20)
+    store = Store(path, NODE, limits=limits)
+    store.commit(Writes(queues=QUEUES))
+    number = 0
+    while not (there := in_tables(path)):
+        number += 1
+        store.commit(Writes(messages=[one(number, number.to_bytes(1) * 700)]))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE message SET {change} WHERE key = ?", (there[0],))
+    if is_killed:
+        ignored = shutil.ignore_patterns("*-shm")
+        path = Path(shutil.copytree(tmp_path, tmp_path / "killed", ignore=ignored)) / path.name
+        store.close()
+        store = Store(path, NODE, limits=limits, is_adopted=True)
+    rows = store.read(ReadPage(1, 0, 100, 2**30, ReadBy.WINDOW))
+    assert [row[1] for row in rows] == [each.to_bytes(1) * 700 for each in range(1, number + 1)]
+    assert not any(isinstance(row[1], HurtPacket) for row in rows)
+    store.close()
+    with Store(path, NODE, limits=limits) as again:
+        assert numbers(again) == [*range(1, number + 1)]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'quarantine'").fetchall() == []
+
+
+def in_tables(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as db:
+        return [key for (key,) in db.execute("SELECT key FROM message ORDER BY key")]

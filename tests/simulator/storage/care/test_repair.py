@@ -32,7 +32,7 @@ from mqproto.turn.effects import (
 from tests.memory import memory_folder
 from tests.simulator.series import LIMITS, NODE
 from tests.simulator.storage.batches import HELD, QUEUES, SEQUENCE, messages_in, numbers, one
-from tests.simulator.storage.test_hurt import Left, files_in, found_in, hurt, left_by
+from tests.simulator.storage.test_hurt import Left, altered, files_in, found_in, hurt, left_by
 
 TRIALS: Final = int(os.environ.get("MQPROTO_HURTS", "60"))
 
@@ -60,11 +60,6 @@ def test_a_hurt_message_is_named_and_the_others_stay(tmp_path: Path, place: int)
     key = f"key = (SELECT key FROM message LIMIT 1 OFFSET {10 * place})"
     change(path, f"UPDATE message SET packet = CAST('!' || substr(packet, 2) AS BLOB) WHERE {key}")
     before = files_in(tmp_path)
-    with (
-        Store(path, NODE) as store,
-        pytest.raises(StoreError, match=f"message at {10 * place + 1} with MessageID"),
-    ):
-        numbers(store)
     found = repair(SYSTEM_FILES, path, "today")
     assert any(f"the message at {10 * place + 1} with MessageID" in finding for finding in found.findings)
     with Store(path, NODE) as store:
@@ -100,7 +95,7 @@ def test_of_any_store_that_was_hurt_repair_makes_one_that_opens_and_has_nothing_
                 store.load()
                 pages = messages_in(store)
             if not found.findings:
-                assert found_in(files)[0] == left.content, what
+                assert not altered(found_in(files)[0], left.content), what
             whole = {packet for page in left.content[1] for _, packet, _ in page}
             packets = {packet for page in pages for _, packet, _ in page}
             assert packets <= whole or found.findings, what
