@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -319,3 +320,25 @@ async def test_a_name_that_nobody_has_is_said_and_the_others_go(desk: Client, tm
     said = await Typed(tmp_path, "desk.toml", DESK).run("failed", "resolve", str(sent), "another", status=1)
     assert "1 message resolved" in said
     assert "no message that failed is called another" in said
+
+
+async def test_what_was_damaged_on_disk_has_failed_and_is_said_to_have(
+    topology: Topology, tmp_path: Path
+) -> None:
+    typed = Typed(tmp_path, "desk.toml", DESK)
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        sent = [await client.send("orders", b"%d" % number, transactional=True) for number in range(3)]
+    with closing(sqlite3.connect(places.store_path(tmp_path, "desk"))) as db, db:
+        db.execute("UPDATE message SET packet = zeroblob(8) WHERE message_id = ?", (sent[1].ordinal,))
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        async with client.transaction("orders", limit=3) as taken:
+            assert [message.body for message in taken] == [b"0", b"2"]
+        [failure] = await listed(typed)
+        assert (failure["message"], failure["lies_in"]) == (str(sent[1]), r"desk\system$;deadletter")
+        assert failure["failure"] == "NACK_Q_PURGED"
+        assert failure["label"] == "damaged on disk: a message of orders"
+        explained = await typed.run("explain")
+        assert "the store of desk had 1 message not as written" in explained
+        assert "0 messages sent once more" in await typed.run("failed", "retry", "--all")
+        assert [one["message"] for one in await listed(typed)] == [str(sent[1])]
+        assert (await waiting(client))["orders"] == 0
