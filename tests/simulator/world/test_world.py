@@ -169,7 +169,7 @@ def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(has
     )
     assert done.stdout.split() == [
         "15f14cc8fbf5daaf",
-        "8deb8f82da1dc715",
+        "af478a6782f60216",
         "b8ce8b11937b4d94",
         "4a9e7ba7cd882854",
     ], "the last one has keys"
