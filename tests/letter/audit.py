@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from .peer.codec import BASE, INTERNAL, SESSION, Codec
+from .peer.codec import ANSWERED, BASE, INTERNAL, SESSION, Codec
 from .peer.cryptoapi import KEY_BITS
 from .peer.packets import (
     AU,
@@ -69,6 +69,8 @@ class Auditor:
         match packet:
             case EstablishConnection():
                 yield from self._establish(data)
+                if packet.server == self.guid and data[1] != ANSWERED:
+                    yield f"4.1.4: Reserved of an answer is {data[1]:02x}"
             case ConnectionParameters():
                 if (
                     not 500 <= packet.recoverable_ack_timeout <= 120_000

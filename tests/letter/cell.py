@@ -12,13 +12,13 @@ from typing import Any, Final
 import trio
 
 from .audit import audit
-from .node import LETTER, OURS, QUEUES, SETTINGS, Node
+from .node import LETTER, OTHER, OURS, QUEUES, SETTINGS, Node
 from .peer.network import Answer, Serve, Sockets
 from .peer.packets import PA, PR, Security
 from .peer.peer import Peer, Timers
 from .peer.queues import Queue
 from .peer.switches import Switches
-from .wire import running
+from .wire import private, running
 
 TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
 PATIENCE_S: Final = 15
@@ -26,9 +26,12 @@ PATIENCE_S: Final = 15
 FEW: Final = 500
 """How many wait at the peer before its applications pause."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
-FORMS: Final = ("private", "direct")
 Midst = Callable[[Peer], Awaitable[None]]
 TO_OURS, TO_LETTER = "to-ours", "to-letter"
+ONE_PLACE: Final = {"strangers_sequences": 1}
+"""So that each stranger gives up what the one before it needs."""
+BETWEEN: Final = 30
+"""How many another stranger sends at most."""
 
 
 @dataclass
@@ -99,6 +102,13 @@ class Flow:
         return [f"{number} {what}" for number, what in counts if number]
 
 
+def another(address: str, peer: Peer) -> Peer:
+    """One more stranger; what it hears is looked at with what the peer hears."""
+    other = Peer(OTHER, address, Sockets(), addresses=peer.addresses, timers=TIMERS)
+    other.heard = peer.heard
+    return other
+
+
 @dataclass
 class Cell:
     """A node, a peer, what they send to each other, and what was wrong with it."""
@@ -123,22 +133,33 @@ class Cell:
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
+    other_address: str = ""
+    """Where another stranger is, if the peer is one."""
 
     def __post_init__(self) -> None:
-        self.node = Node(self.folder, self.address, self.peer_address, {**SETTINGS, **self.settings})
+        declared = not self.other_address
+        settings = {**SETTINGS, **self.settings, **({} if declared else ONE_PLACE)}
+        self.node = Node(self.folder, self.address, self.peer_address, settings, declared=declared)
         queues = [Queue(name, number, name == "orders") for name, number in QUEUES.items()]
         self.acks = queues[list(QUEUES).index("acks")].messages
         network = Knife(self.cuts, self.seed)
         self.peer = Peer(
             LETTER, self.peer_address, network, queues, {OURS: self.address}, self.switches, TIMERS
         )
-        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in FORMS}
+        self.others = [] if declared else [another(self.other_address, self.peer)]
+        forms = self.node.names(OURS, "orders")
+        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in forms}
+        if self.others and TO_OURS in self.ways:
+            self.flows[TO_OURS, "transactional", "other"] = Flow()
 
     async def run(self) -> None:
         begun = trio.current_time()
         self.node.write_topology()
-        async with self.node.running(), running(self.peer), trio.open_nursery() as applications:
+        peers = running(self.peer, *self.others)
+        async with self.node.running(), peers, trio.open_nursery() as applications:
             applications.start_soon(self._take)
+            for other in self.others:
+                applications.start_soon(self._follow, other)
             async with trio.open_nursery() as nursery:
                 if self.midst:
                     nursery.start_soon(self.midst, self.peer)
@@ -156,16 +177,6 @@ class Cell:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def _names(self, way: str, kind: str) -> dict[str, str]:
-        """Both names of the queue that takes a kind."""
-        address, guid = (self.address, OURS) if way == TO_OURS else (self.peer_address, LETTER)
-        queue = KINDS[kind]
-        names = {
-            "private": f"PRIVATE={guid}\\{QUEUES[queue]:08x}",
-            "direct": f"DIRECT=TCP:{address}\\private$\\{queue}",
-        }
-        return {form: names[form] for form in FORMS}
-
     def _body(self, number: int, *names: str) -> bytes:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
 
@@ -173,8 +184,9 @@ class Cell:
         """One by one, so that cuts come between; of what is not transactional both names get a copy, with a list."""
         if TO_OURS not in self.ways:
             return
-        names = self._names(TO_OURS, kind)
-        acks = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
+        names = self.node.names(OURS, KINDS[kind])
+        acks = private(QUEUES["acks"], LETTER)
+        first = next(iter(names))
         for number in range(self.messages):
             for form, name in names.items():
                 body = self._body(number, TO_OURS, kind, form)
@@ -184,11 +196,15 @@ class Cell:
                     self.peer.send(
                         name, body, recoverable=recoverable, destinations=both, security=self.security
                     )
-                elif form == "private":
+                elif form == first:
                     told: dict[str, Any] = {"admin": acks, "acknowledge": PA | PR, "journal": True}
                     self.peer.send(name, body, transactional=True, security=self.security, **told)
                 else:
                     self.peer.send(name, body, transactional=True)
+            for other in self.others if kind == "transactional" and number < BETWEEN else ():
+                body = self._body(number, TO_OURS, kind, "other")
+                self.flows[TO_OURS, kind, "other"].sent.append(body)
+                other.send(names["direct"], body, transactional=True)
             await trio.sleep(0.01 if self.cuts else 0)
             while len(self.peer.waiting()) > FEW:
                 await self.peer.changed.wait()
@@ -197,13 +213,15 @@ class Cell:
         """The same, by commands."""
         if TO_LETTER not in self.ways:
             return
-        names = self._names(TO_LETTER, kind)
+        names = self.node.names(LETTER, KINDS[kind])
         for form, name in names.items():
             flow = self.flows[TO_LETTER, kind, form]
             flow.sent = [self._body(number, TO_LETTER, kind) for number in range(self.messages)]
             if kind == "transactional":
                 told = (
-                    ("--final-ack", "--journal", "--admin-queue", r"ours\acks") if form == "private" else ()
+                    ("--final-ack", "--journal", "--admin-queue", r"ours\acks")
+                    if form == next(iter(names))
+                    else ()
                 )
                 await self.node.send(name, flow.sent, "--transactional", *told)
         if kind != "transactional":
@@ -212,16 +230,24 @@ class Cell:
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
+    async def _follow(self, other: Peer) -> None:
+        while True:
+            await other.changed.wait()
+            self.peer.wake()
+
     def _all_came(self) -> bool:
         """The peer has all that is for it, and has nothing more to send."""
         expected = sum(len(flow.sent) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
-        return self._came() >= expected and not self.peer.waiting()
+        return self._came() >= expected and not self._waiting()
 
     def _came(self) -> int:
         return sum(len(flow.came) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
 
+    def _waiting(self) -> int:
+        return sum(len(peer.waiting()) for peer in (self.peer, *self.others))
+
     def _moved(self) -> tuple[int, ...]:
-        return self._came(), len(self.acks), len(self.peer.journal), len(self.peer.waiting())
+        return self._came(), len(self.acks), len(self.peer.journal), self._waiting()
 
     async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
         """Wait for the peer as long as something moves there, then until nothing waits at ours; says what ours has."""
@@ -236,7 +262,7 @@ class Cell:
         while waiting and trio.current_time() < end:
             await trio.sleep(0.5)
             waiting, queues = await self.node.state()
-        for way, stuck in ((TO_OURS, len(self.peer.waiting())), (TO_LETTER, waiting)):
+        for way, stuck in ((TO_OURS, self._waiting()), (TO_LETTER, waiting)):
             if stuck:
                 self.faults.append(f"{way}: {stuck} wait for ever when all was {what}")
         return queues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from uuid import UUID
 import trio
 
 from .audit import audit
-from .cell import PATIENCE_S, TIMERS
+from .cell import ONE_PLACE, PATIENCE_S, TIMERS, another
 from .node import LETTER, OURS, QUEUES, SETTINGS, Node
 from .peer.network import Sockets
 from .peer.packets import Class
@@ -20,13 +20,6 @@ from .peer.queues import Queue
 from .peer.switches import Switches
 from .wire import running
 
-
-def private(guid: UUID, number: int) -> str:
-    return f"PRIVATE={guid}\\{number:08x}"
-
-
-OUR_ORDERS, OUR_NOTES = private(OURS, QUEUES["orders"]), private(OURS, QUEUES["notes"])
-TO_ORDERS, TO_NOTES, TO_FEW = (private(LETTER, QUEUES[name]) for name in ("orders", "notes", "few"))
 DEAD = ("--transactional", "--dead-letter")
 NINE = {"expire_sent": "figures"}
 NEVER = 1e9
@@ -43,9 +36,14 @@ class Endings:
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
+    other_address: str = ""
+    """Where another stranger is, if the peer is one."""
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.node = Node(self.folder, self.address, self.peer_address, SETTINGS)
+        declared = not self.other_address
+        settings = {**SETTINGS, **self.settings, **({} if declared else ONE_PLACE)}
+        self.node = Node(self.folder, self.address, self.peer_address, settings, declared=declared)
         self.heard: list[bytes] = []
         """All that ours sent to all lives of the peer."""
         self.file: Path = self.folder / "letter.json"
@@ -66,12 +64,22 @@ class Endings:
     async def run(self) -> None:
         begun = trio.current_time()
         self.node.write_topology()
+        await self.to_ours()
+        await self.to_letter()
+        self.seconds = trio.current_time() - begun
+        self.faults += audit(OURS, self.heard)
+
+    async def to_ours(self) -> None:
         peer = self.peer(self.file)
         async with running(peer):
             await self.late_at_the_peer(peer)
             async with self.node.running():
                 await self.wait("to-ours: late", peer, lambda: bodies(peer.dead_letters) == [b"late"])
                 await self.ended_by_ours(peer)
+                if self.other_address:
+                    await self.comes_back(peer)
+
+    async def to_letter(self) -> None:
         async with self.node.running():
             await self.late_at_ours()
             peer = self.peer(self.file)
@@ -79,8 +87,6 @@ class Endings:
                 await self.ended_by_the_peer(peer)
                 self.sessions += len(peer.closings)
             await self.forgotten()
-        self.seconds = trio.current_time() - begun
-        self.faults += audit(OURS, self.heard)
 
     async def wait(self, what: str, peer: Peer, done: Callable[[], bool]) -> None:
         with trio.move_on_after(PATIENCE_S):
@@ -110,21 +116,26 @@ class Endings:
             await trio.sleep(0.2)
         self.faults.append(f"to-letter: {waiting} wait, and not {left}")
 
+    def name(self, guid: UUID, queue: str) -> str:
+        return next(iter(self.node.names(guid, queue).values()))
+
     # -- stories --------------------------------------------------------------------------------------------------
 
     async def late_at_the_peer(self, peer: Peer) -> None:
         """While ours is away, the first of a sequence gets too old, and something else too old to be received."""
-        peer.send(OUR_ORDERS, b"late", transactional=True, time_to_reach_queue=1, dead_letter=True)
-        peer.send(OUR_ORDERS, b"patient", transactional=True)
-        peer.send(OUR_NOTES, b"brief", time_to_be_received=1)
+        peer.send(
+            self.name(OURS, "orders"), b"late", transactional=True, time_to_reach_queue=1, dead_letter=True
+        )
+        peer.send(self.name(OURS, "orders"), b"patient", transactional=True)
+        peer.send(self.name(OURS, "notes"), b"brief", time_to_be_received=1)
         await trio.sleep(2.5)
 
     async def ended_by_ours(self, peer: Peer) -> None:
         """Rejected by an application, no such queue, no transactional queue: dead letters, and the rest arrives."""
         options: dict[str, Any] = {"transactional": True, "dead_letter": True}
-        peer.send(OUR_ORDERS, b"last", **options)
-        peer.send(private(OURS, 99), b"nowhere", **options)
-        peer.send(OUR_NOTES, b"wrong", **options)
+        peer.send(self.name(OURS, "orders"), b"last", **options)
+        peer.send(self.name(OURS, "nobody"), b"nowhere", **options)
+        peer.send(self.name(OURS, "notes"), b"wrong", **options)
         await self.wait("to-ours: refused", peer, lambda: len(peer.dead_letters) == 3 and not peer.waiting())
         await self.node.typed("receive", "orders", "--node", "ours", "--count", "1")
         await self.node.typed("receive", "orders", "--node", "ours", "--count", "1", "--reject", check=False)
@@ -132,10 +143,28 @@ class Endings:
         if left := [*await self.node.receive("orders"), *await self.node.receive("notes")]:
             self.faults.append(f"to-ours: {left} came, and should not have")
 
+    async def comes_back(self, peer: Peer) -> None:
+        """Another stranger takes its place: what follows is taken, what is repeated is not."""
+        orders, hears = self.name(OURS, "orders"), peer.take_order
+        async with running(other := another(self.other_address, peer)):
+            for behind in ([b"next"], []):
+                lost: list[object] = []
+                peer.take_order = lambda *order: lost.append(order)  # type: ignore[method-assign] # noqa: B023
+                peer.send(orders, b"mine", transactional=True)
+                await self.wait("to-ours: in its place", peer, lambda: bool(lost))  # noqa: B023
+                other.send(orders, b"other", transactional=True)
+                await self.wait("to-ours: another stranger", other, lambda: not other.waiting())
+                for body in behind:
+                    peer.send(orders, body, transactional=True)
+                peer.take_order = hears  # type: ignore[method-assign]
+                await self.wait("to-ours: comes back", peer, lambda: not peer.waiting())
+        if (came := await self.node.receive("orders")) != [b"mine", b"other", b"next", b"mine", b"other"]:
+            self.faults.append(f"to-ours: comes back: {came}")
+
     async def late_at_ours(self) -> None:
         """While the peer is away."""
-        await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "1")
-        await self.node.send(TO_ORDERS, [b"patient"], "--transactional")
+        await self.node.send(self.name(LETTER, "orders"), [b"late"], *DEAD, "--time-to-reach-queue", "1")
+        await self.node.send(self.name(LETTER, "orders"), [b"patient"], "--transactional")
         await trio.sleep(2)
 
     async def ended_by_the_peer(self, peer: Peer) -> None:
@@ -145,14 +174,14 @@ class Endings:
         )
         await self.wait("to-letter: late", peer, lambda: bodies(orders.messages) == [b"patient"])
         await self.settled("to-letter: late", 1)
-        await self.node.send(TO_FEW, [b"%d" % n for n in range(6)], *DEAD)
+        await self.node.send(self.name(LETTER, "few"), [b"%d" % n for n in range(6)], *DEAD)
         await self.settled("to-letter: full queue", 4)
         while peer.receive("few"):
             pass
-        await self.node.send(TO_FEW, [b"6", b"7"], *DEAD)
+        await self.node.send(self.name(LETTER, "few"), [b"6", b"7"], *DEAD)
         await self.wait("to-letter: after a full queue", peer, lambda: bodies(few.messages) == [b"6", b"7"])
-        await self.node.send(r"letter\nowhere", [b"nowhere"], *DEAD)
-        await self.node.send(TO_ORDERS, [b"unwanted"], *DEAD)
+        await self.node.send(self.name(LETTER, "nowhere"), [b"nowhere"], *DEAD)
+        await self.node.send(self.name(LETTER, "orders"), [b"unwanted"], *DEAD)
         await self.wait("to-letter: after all", peer, lambda: len(orders.messages) == 2)
         peer.receive("orders")
         peer.receive("orders", Class.NACK_RECEIVE_REJECTED)
@@ -166,7 +195,9 @@ class Endings:
             replace(TIMERS, order_ack=0),
         )  # Else a full peer hangs up before it confirms.
         async with running(peer):
-            await self.node.send(TO_ORDERS, [b"%d" % n for n in range(8)], "--transactional")
+            await self.node.send(
+                self.name(LETTER, "orders"), [b"%d" % n for n in range(8)], "--transactional"
+            )
             await self.confirmed(5)
         had = bodies(peer.queues[0].messages)
         peer = self.peer()
@@ -181,8 +212,8 @@ class InDoubt(Endings):
     """Ours with `expire_sent = figures`: something is over before the peer has said a word, which comes late."""
 
     def __post_init__(self) -> None:
+        self.settings = NINE
         super().__post_init__()
-        self.node = Node(self.folder, self.address, self.peer_address, {**SETTINGS, **NINE})
 
     async def run(self) -> None:
         begun = trio.current_time()
@@ -194,11 +225,11 @@ class InDoubt(Endings):
         peer.timers = replace(TIMERS, order_ack=NEVER)
         async with self.node.running(), running(peer):
             # There is a session by then, so that it crosses before its time is over.
-            await self.node.send(TO_NOTES, [b"first"])
+            await self.node.send(self.name(LETTER, "notes"), [b"first"])
             await self.wait("to-letter: a session", peer, lambda: bodies(notes.messages) == [b"first"])
-            await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "2")
+            await self.node.send(self.name(LETTER, "orders"), [b"late"], *DEAD, "--time-to-reach-queue", "2")
             await self.settled("to-letter: in doubt", 1)
-            await self.node.send(TO_ORDERS, [b"next"], "--transactional")
+            await self.node.send(self.name(LETTER, "orders"), [b"next"], "--transactional")
             await self.wait("to-letter: behind it", peer, lambda: len(orders.messages) == 2)
             places = [(it.number, it.previous) for one in orders.messages if (it := one.transaction)]
             if bodies(orders.messages) != [b"late", b"next"] or places != [(1, 0), (2, 0)]:

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -27,6 +27,7 @@ from .peer.session import State
 from .peer.switches import QUESTIONS, Switches
 
 NONE: Final = "none"
+DECLARED, UNDECLARED = "declared", "undeclared"
 BESIDES: Final = {"ping_not_on_retry": "ping_required", "ping_latest_cookie": "ping_required"}
 """Switches that do nothing without another."""
 SID: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
@@ -110,13 +111,23 @@ class Case:
     midst: Midst | None = None
     also: tuple[str, ...] = ()
     """More switches that are on."""
+    declared: bool = True
+    """Whether our topology has the peer; else it is a stranger, and there is another one."""
 
     @property
     def label(self) -> str:
-        return f"{self.name}, {self.story}" if self.story != "exchange" else self.name
+        story = [self.story] if self.story != "exchange" else []
+        return ", ".join([self.name, *story, *[UNDECLARED] * (not self.declared)])
 
 
 def cases() -> Iterator[Case]:
+    """Every one with a peer that our topology declares, and with one that it does not."""
+    for case in declared_cases():
+        yield case
+        yield replace(case, declared=False)
+
+
+def declared_cases() -> Iterator[Case]:
     """Every switch, and what only some of them change; those that are of keys meet ours in sealed/test_exchange.py."""
     for name in (NONE, *(question.name for question in QUESTIONS if not question.of_keys)):
         yield Case(name)
@@ -131,11 +142,11 @@ def cases() -> Iterator[Case]:
     yield Case(NONE, "wraps")
 
 
-def addresses() -> Iterator[tuple[str, str]]:
-    """Two loopback addresses for each cell, by process and number, so that no two cells share port 1801."""
+def addresses() -> Iterator[tuple[str, str, str]]:
+    """Three loopback addresses for each cell, by process and number, so that no two cells share port 1801."""
     for number in count(1):
         net = f"127.{64 + os.getpid() % 128}.{number % 256}"
-        yield f"{net}.1", f"{net}.2"
+        yield f"{net}.1", f"{net}.2", f"{net}.3"
 
 
 ADDRESSES: Final = addresses()
@@ -144,18 +155,22 @@ ADDRESSES: Final = addresses()
 def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell | Endings:
     """A node and a peer for one case; switches that it needs are on beside its own."""
     on = {case.name, BESIDES.get(case.name, case.name), *case.also} - {NONE}
-    switches, (ours, theirs) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
+    switches, (ours, theirs, other) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
+    other = "" if case.declared else other
     if case.story == "endings":
-        return Endings(folder, ours, theirs, switches)
+        return Endings(folder, ours, theirs, switches, other_address=other)
     if case.story == "in doubt":
-        return InDoubt(folder, ours, theirs, switches)
+        return InDoubt(folder, ours, theirs, switches, other_address=other)
     settings: dict[str, object] = (
         {"require_pings": True} if any(name.startswith("ping") for name in on) else {}
     )
     ways = (TO_OURS,) if "ping_required" in on else (TO_OURS, TO_LETTER)
     sender = Security(SID) if "no_data_without_ai" in on else None
     amount = (17_000, 1, 0) if case.story == "wraps" else (messages, 4_000, cuts)
-    return Cell(folder, ours, theirs, switches, *amount, seed, settings, ways, sender, case.midst)
+    midst = case.midst
+    return Cell(
+        folder, ours, theirs, switches, *amount, seed, settings, ways, sender, midst, other_address=other
+    )
 
 
 def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
@@ -193,11 +208,11 @@ async def run_all(chosen: list[Case], messages: int, cuts: int, seed: int, at_on
         bad += said.split(":")[0] in ("FAILED", "LIVES")
         question = texts.get(case.name)
         reading = f"{question.reading or '-':>2} {question.section}" if question else " - all as ours"
-        print(f"{case.label:<36} {reading:<26} {it.sessions:>4} {it.seconds:>5.0f} s  {said}", flush=True)
+        print(f"{case.label:<47} {reading:<26} {it.sessions:>4} {it.seconds:>5.0f} s  {said}", flush=True)
         for fault in broke_off + it.faults:
-            print(f"{'':<38}{fault[:400]}", flush=True)
+            print(f"{'':<49}{fault[:400]}", flush=True)
 
-    print(f"{'switch':<36} {'   reading':<26} ends    took  verdict")
+    print(f"{'switch':<47} {'   reading':<26} ends    took  verdict")
     async with trio.open_nursery() as nursery:
         for case in chosen:
             nursery.start_soon(one, case)
@@ -217,10 +232,17 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--only", choices=(DECLARED, UNDECLARED), help="what the peer is to our topology")
     typed = parser.parse_args()
-    chosen = [case for case in cases() if not typed.switches or case.name in typed.switches]
+    chosen = [
+        case
+        for case in cases()
+        if (not typed.switches or case.name in typed.switches)
+        and typed.only in (None, DECLARED if case.declared else UNDECLARED)
+    ]
     bad = trio.run(run_all, chosen, typed.messages, typed.cuts, typed.seed, typed.at_once)
-    print(f"{len(chosen)} cells, {bad} not as they should be")
+    strangers = sum(not case.declared for case in chosen)
+    print(f"{len(chosen)} cells, {strangers} of them {UNDECLARED}, {bad} not as they should be")
     sys.exit(bool(bad))
 
 

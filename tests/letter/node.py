@@ -14,7 +14,9 @@ from uuid import UUID
 
 import trio
 
-OURS, LETTER = UUID("0b0b0b0b-0000-0000-0000-000000000001"), UUID("0a0a0a0a-0000-0000-0000-000000000001")
+from .wire import direct, private
+
+OURS, LETTER, OTHER = (UUID(f"{part * 4}-0000-0000-0000-000000000001") for part in ("0b", "0a", "0c"))
 QUEUES: Final = {"orders": 32, "notes": 33, "acks": 34, "few": 35, "nowhere": 36}
 """Queues of both, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are transactional; only our node
 believes that the peer has the last one."""
@@ -33,7 +35,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 @dataclass
 class Node:
-    """One node with its neighbour's place left empty."""
+    """One node with its neighbour's place left empty, or with all of its queues open to strangers."""
 
     folder: Path
     address: str
@@ -41,10 +43,18 @@ class Node:
     settings: Mapping[str, object]
     asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What its queues ask of messages, by name: keys of a topology."""
+    declared: bool = True
+    """Whether its topology has the neighbour."""
+
+    def names(self, guid: UUID, queue: str) -> dict[str, str]:
+        """By what a queue of one of the two is addressed: between strangers by a direct name alone."""
+        numbered = {"private": private(QUEUES.get(queue, 99), guid)} if self.declared else {}
+        return numbered | {"direct": direct(queue, self.address if guid == OURS else self.peer_address)}
 
     def write_topology(self) -> None:
         lines = []
-        for name, guid, address in (("ours", OURS, self.address), ("letter", LETTER, self.peer_address)):
+        both = ("ours", OURS, self.address), ("letter", LETTER, self.peer_address)
+        for name, guid, address in both[: 1 + self.declared]:
             lines += [f"[node.{name}]", f'guid = "{guid}"']
             lines += [f'address = "{address}:1801"', f'ping = "{address}:3527"']
             for queue, number in QUEUES.items():
@@ -53,9 +63,10 @@ class Node:
                     f"[node.{name}.queue.{queue}]",
                     f"id = {number}",
                     f"transactional = {transactional}",
+                    f"strangers = {str(not self.declared).lower()}",
                     *(f"{key} = {json.dumps(value)}" for key, value in self.asks.get(queue, {}).items()),
                 ]
-        lines += ["[[link]]", 'between = ["ours", "letter"]', "[settings]"]
+        lines += ["[[link]]", 'between = ["ours", "letter"]'] * self.declared + ["[settings]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings.items()]
         self.topology.write_text("\n".join(lines) + "\n")
 

@@ -31,6 +31,8 @@ VERSION, SIGNATURE, LONGEST = 0x10, 0x524F494C, 0x400000
 INTERNAL, SESSION, DEBUG, BASE_RESERVED = 0x8, 0x10, 0x20, 0xFEC0
 SESSION_HEADER: Final = struct.Struct("<HHIHHHH")
 LONGEST_LIST: Final = 4096
+ANSWERED: Final = 0x5A
+"""BaseHeader.Reserved of a response, as frame 4 has it; a request has what happens to be there.  [MS-MQQB] 4.1.4"""
 
 # UserHeader.Flags, [MS-MQMQ] 2.2.19.2
 RECOVERABLE, DEAD_LETTER, JOURNAL = 1 << 5, 1 << 8, 1 << 9
@@ -78,7 +80,8 @@ class Codec:
         if isinstance(packet, UserMessage):
             return self._pack_message(packet)
         if isinstance(packet, EstablishConnection):
-            return self._pack_internal(2, packet.refused, self._pack_establish(packet))
+            reserved = ANSWERED if packet.response else 0
+            return self._pack_internal(2, packet.refused, self._pack_establish(packet), reserved=reserved)
         if isinstance(packet, ConnectionParameters):
             values = (packet.recoverable_ack_timeout, packet.ack_timeout, 0, packet.window_size)
             return self._pack_internal(3, packet.refused, struct.pack("<IIHH", *values))
@@ -104,19 +107,23 @@ class Codec:
                 return ConnectionParameters(timeout, ack_timeout, window, refused)
         raise MalformedError(f"a packet of type {kind & 0xF}")  # [MS-MQQB] 2.2.1
 
-    def _base(self, flags: int, size: int, time_to_reach_queue: int = 0xFFFFFFFF) -> bytes:
-        reserved = 0xA5 if self.switches.junk else 0
+    def _base(self, flags: int, size: int, time_to_reach_queue: int = 0xFFFFFFFF, reserved: int = 0) -> bytes:
+        reserved = 0xA5 if self.switches.junk else reserved
         if self.switches.reserved_bits:
             flags |= BASE_RESERVED
         return BASE.pack(VERSION, reserved, flags, SIGNATURE, size, time_to_reach_queue)
 
-    def _pack_internal(self, kind: int, refused: bool, header: bytes, flags: int = 0) -> bytes:
+    def _pack_internal(
+        self, kind: int, refused: bool, header: bytes, flags: int = 0, reserved: int = 0
+    ) -> bytes:
         """[MS-MQQB] 2.2.1"""
         size = BASE.size + 4 + len(header)
         if flags and self.switches.session_ack_size_short:
             size -= SESSION_HEADER.size
         kind |= refused << 4 | (0xFFE0 if self.switches.reserved_bits else 0)
-        return self._base(INTERNAL | flags | 3, size) + struct.pack("<HH", 0, kind) + header
+        return (
+            self._base(INTERNAL | flags | 3, size, reserved=reserved) + struct.pack("<HH", 0, kind) + header
+        )
 
     def _pack_establish(self, packet: EstablishConnection) -> bytes:
         """RE is 0x10; SE says that no Ping was sent; the system is one of a server.  [MS-MQQB] 2.2.3.1"""

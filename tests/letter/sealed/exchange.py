@@ -122,7 +122,7 @@ class Exchange:
     outcomes: Outcomes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ours, theirs = next(ADDRESSES)
+        ours, theirs, _ = next(ADDRESSES)
         settings = {**SETTINGS, "send_insecure_nacks": self.insecure_nacks}
         self.node = Node(self.folder, ours, theirs, settings, ASKS)
         queues = [Queue(name, number, name in ("orders", "few")) for name, number in QUEUES.items()]
