@@ -65,7 +65,7 @@ LINES: Final = {
     "tests/captures": 19_750,
     "tests/edge": 400,
     "tests/formatname": 500,
-    "tests/letter": 4_400,
+    "tests/letter": 4_500,
     "tests/manager": 6_950,
     "tests/messages": 750,
     "tests/neighbours": 2_250,
