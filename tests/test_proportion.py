@@ -82,12 +82,12 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 95_500,
+    "product": 96_000,
     "tests": 100_500,
     "both": 196_000,
 }
 CLASSES: Final = {
-    "mqproto/manager/arrivals.py:Arrivals": 797,
+    "mqproto/manager/arrivals.py:Arrivals": 815,
     "mqproto/manager/outbound.py:Outbound": 478,
     "mqproto/manager/queuemanager.py:QueueManager": 686,
     "mqproto/neighbours/neighbours.py:Neighbours": 593,

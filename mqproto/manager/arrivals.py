@@ -39,7 +39,7 @@ from mqproto.transfer.incoming import (
     key_of_held,
 )
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.transfer.places import Places, lookup, returning
+from mqproto.transfer.places import Places, every_one, lookup, returning
 from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
@@ -154,7 +154,9 @@ class Arrivals:
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
         """What strangers brought of sequences that may be on disk, until the store has answered."""
         self.looked_up_bytes = 0
-        self._reads: list[ReadSequences] = []
+        self._reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
+        self._from_before: dict[Guid, Sequence[IncomingRow]] = {}
+        """What stays of the sequences of those who were strangers, and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
         """By source and what it called them at their host, the numbers of queues that were deleted since."""
         self._waypoints = desk.waypoints
@@ -775,15 +777,31 @@ class Arrivals:
             if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
                 raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
             held_queue = 0 if remote.is_proven else self._place_given_up(source, remote)
-            key = source, queue.queue, name
-            sequence = self._begin(key, held_queue or self._outbound.next_queue(), now)
+            rows = self._from_before.get(source, ())
+            sequence = self._begin((source, queue.queue, name), held_queue, header, rows, now)
         if not remote.is_proven:
             self._places.take(sequence, host_group(remote.address))
         return sequence
 
-    def _begin(self, key: SequenceKey, held_queue: int, now: Moment) -> IncomingSequence:
+    def _begin(
+        self,
+        key: SequenceKey,
+        held_queue: int,
+        header: TransactionHeader,
+        rows: Sequence[IncomingRow],
+        now: Moment,
+    ) -> IncomingSequence:
+        """A sequence is new in memory; the store may have had it.
+
+        held_queue: the number that it takes over; 0 for one of its own.
+        """
+        held_queue = held_queue or self._outbound.next_queue()
         self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
         sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
+        _, queue, name = key
+        if (row := returning(rows, queue, name, header)) is not None:
+            sequence.restore(row._replace(reply_host=""), 0)
+            self._writes.later.incoming[row.source, row.queue] = None
         self._sequences.add(sequence)
         return sequence
 
@@ -824,19 +842,19 @@ class Arrivals:
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
         """What the store has of the sequences of a stranger: the messages that waited for it go on."""
-        for run, remote in self._looked_up.pop(read):
+        waiting = self._looked_up.pop(read, None)
+        if waiting is None:
+            self._from_before[read.source] = rows
+            return
+        for run, remote in waiting:
             self.looked_up_bytes -= len(run.packets[0])
             queue = self._addressed(run)
             if queue is None or not queue.declaration.transactional:
                 continue
             header, name = run.shape.header_of(run.packets[0]), run.facts.destination_queue
             if self._sequences.find(read.source, queue.queue, name, header) is None:
-                row = returning(rows, queue.queue, name, header)
-                if row is not None:
-                    held_queue = self._place_given_up(read.source, remote) or self._outbound.next_queue()
-                    sequence = self._begin((read.source, queue.queue, name), held_queue, now)
-                    sequence.restore(row._replace(reply_host=""), 0)
-                    self._writes.later.incoming[row.source, row.queue] = None
+                held_queue = self._place_given_up(read.source, remote)
+                self._begin((read.source, queue.queue, name), held_queue, header, rows, now)
             self._arrived_in_sequence(queue, run, remote, now)
 
     @property

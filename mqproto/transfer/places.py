@@ -81,12 +81,19 @@ def lookup(source: Guid, queue: int) -> ReadSequences:
     return ReadSequences(source, last - 2 ** (NAME_BITS + SPELLING_BITS) + 1, last)
 
 
+def every_one(source: Guid) -> ReadSequences:
+    """Asks for what stays of all sequences of a source."""
+    return ReadSequences(source, -(2**63), -1)
+
+
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
     """Of what `lookup` has found the sequence that a message belongs to, by the rules of spellings.py; None if none."""
     key, identifier = _key(queue, name), header.tx_sequence_id
-    is_own = {row: row.queue >> SPELLING_BITS == key >> SPELLING_BITS for row in rows}
+    high = NAME_BITS + SPELLING_BITS
+    of_queue = (row for row in rows if row.queue >> high == key >> high)
+    is_own = {row: row.queue >> SPELLING_BITS == key >> SPELLING_BITS for row in of_queue}
     exact = [
         row for row in is_own if (row.time_stamp, row.ordinal) == (identifier.time_stamp, identifier.ordinal)
     ]

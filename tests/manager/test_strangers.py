@@ -38,7 +38,7 @@ from mqproto.wire import (
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.alike.shapes import run_of
-from tests.observing import DEADLETTER, DEADXACT, final_acks, kept, messages
+from tests.observing import DEADLETTER, DEADXACT, arrive, final_acks, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 
 OPEN = replace(queue("open", 16, transactional=False), strangers=True)
@@ -393,6 +393,24 @@ def test_exactly_once_holds_for_a_stranger_whose_place_others_have_taken_meanwhi
     assert net.receive("c", "open orders") == [b"3", b"4"]
     places = {sequence.source: sequence.place for sequence in net.nodes["c"].up.inspect().incoming}
     assert places[X] == (TxSequenceId(ordinal=0x7FFFFFFF, time_stamp=0x7FFFFFFF), 4)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_exactly_once_holds_for_a_stranger_who_is_declared_by_the_time_he_comes_again() -> None:
+    net = with_two_places()
+    for number in (1, 2):
+        brings(net, forged(17, number=number, previous=number - 1))
+    for name in "uvw":
+        brings(net, forged(17, source=name), host=name)
+    net.receive("c", "open orders")
+    net.kill("c")
+    c = net.nodes["c"]
+    c.routes = replace(c.routes, peers={**c.routes.peers, X: Peer(("x",))})
+    net.start("c")
+    net.run()
+    for number in (1, 2, 3):
+        arrive(net, "c", forged(17, number=number, previous=number - 1, body=b"%d" % number), peer="x")
+    assert net.receive("c", "open orders") == [b"3"]
 
 
 def test_who_has_the_most_places_gives_one_up_and_nobody_is_turned_away() -> None:
