@@ -72,7 +72,7 @@ LINES: Final = {
     "tests/plants": 1_400,
     "tests/queues": 1_450,
     "tests/routing": 400,
-    "tests/security": 1_950,
+    "tests/security": 2_000,
     "tests/session": 1_150,
     "tests/simulator": 42_300,
     "tests/testing": 100,
@@ -113,7 +113,7 @@ COUNTS: Final = {
 WORDS: Final = {
     ".github/CONTRIBUTING.md": 600,
     ".github/SECURITY.md": 700,
-    "CHANGELOG.md": 14_500,
+    "CHANGELOG.md": 14_600,
     "README.md": 1_800,
     "captures/README.md": 4_400,
     "captures/pipeline/README.md": 4_700,

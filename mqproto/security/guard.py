@@ -116,7 +116,10 @@ class KeyGuard:
             self._see_whether_new(plain)
             return with_proof(plain, kind)
         assert refusal is not None, "there is one at least"
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal  # It has this frame, and would keep the message until the garbage is looked for.
 
     def _openings(self, message: UserMessage, weak: Collection[str], now: Moment) -> Iterator[UserMessage]:
         """What an encrypted message may be in clear.

@@ -128,7 +128,10 @@ def openings(
         yield in_clear(message, body)
     if not found:
         assert refusal is not None, "there is a key at least"
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal  # As in guard.py.
 
 
 def in_clear(message: UserMessage, body: bytes) -> UserMessage:

@@ -117,7 +117,10 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
                 refusal = error
             else:
                 return kind, key
-    raise refusal
+    try:
+        raise refusal
+    finally:
+        del refusal  # As in guard.py.
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:

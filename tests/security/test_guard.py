@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -411,6 +412,24 @@ def test_a_message_that_is_not_as_it_was_signed_is_refused(change: Callable[[Use
     arrive(net, "c", message, peer="b")
     assert bodies(net, "c", "notes") == bodies(net, "c", "others") == []
     assert refusal(net)[0] == "NACK_BAD_SIGNATURE"
+
+
+def test_a_message_that_is_refused_is_not_kept_by_its_refusal() -> None:
+    """A stranger's may be large, and many come before the garbage is looked for."""
+    message = sent_by_a(**by("alice"))
+    assert message.security is not None
+    message.security.signature = bytes(128)
+    guard = KeyGuard(keys_of("c"), Settings())
+    with suppress(ProtectionError):
+        guard.opened(message, (), START)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(ProtectionError):
+            guard.opened(message, (), START)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.3")
