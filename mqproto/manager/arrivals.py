@@ -154,7 +154,7 @@ class Arrivals:
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
         """What strangers brought of sequences that may be on disk, until the store has answered."""
         self.looked_up_bytes = 0
-        self._reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
+        self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
         self._from_before: dict[Guid, Sequence[IncomingRow]] = {}
         """What stays of the sequences of those who were strangers, and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
@@ -827,7 +827,7 @@ class Arrivals:
         waiting = self._looked_up.get(read)
         if waiting is None:
             waiting = self._looked_up[read] = []
-            self._reads.append(read)
+            self.reads.append(read)
         if self.looked_up_bytes and self.looked_up_bytes + len(packet) > LOOKED_UP_BYTES:
             self._waypoints.dropped(packet, queue.name)  # Its sender still has it.
         else:
@@ -835,9 +835,9 @@ class Arrivals:
             self.looked_up_bytes += len(packet)
         return False
 
-    def reads(self) -> list[ReadSequences]:
+    def take_reads(self) -> list[ReadSequences]:
         """What to ask the store for; once."""
-        reads, self._reads = self._reads, []
+        reads, self.reads = self.reads, []
         return reads
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:

@@ -119,9 +119,8 @@ class Damage:
         self._outbound = outbound
         self._queues = queues
         self._outcomes = outcomes
-        known = {row.queue: row for row in state.queues}
         for key, packet in state.hurt:
-            row = known[key >> POSITION_BITS]
+            row = next(row for row in state.queues if row.queue == key >> POSITION_BITS)
             self._left(key, packet, row.name, REPEATED if row.kind is QueueKind.HELD else GOES)
 
     def found(self, key: int, packet: HurtPacket, now: Moment) -> None:

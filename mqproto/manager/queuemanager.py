@@ -725,11 +725,15 @@ class QueueManager:
             endings = self._endings.copy()
             self._endings.clear()
             self._outcomes.follow(endings, now)
-        reads += self._arrivals.reads()
+        if self._arrivals.reads:
+            reads += self._arrivals.take_reads()
         reads += self._confirmations.pages()
         # One after the other: of what two of them let go, neither would know that the other has.
-        again, self._again = self._again, []
-        reads += again or self._purges.pages() or self._expiration.pages()
+        if self._again:
+            reads += self._again
+            self._again = []
+        else:
+            reads += self._purges.pages() or self._expiration.pages()
         writes = self._writes.take(now)
         for history in self._histories:
             history.make_room(self._writes)

@@ -12,7 +12,6 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.wire.generated import build_session_header, properties_offset, transaction_offset
-from mqproto.wire.glance import variable_part
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.session import SessionHeader
@@ -112,6 +111,8 @@ def beginning(data: bytes) -> tuple[bytes, int, int] | None:
     Returns:
         It, without extension, body and the headers behind those, and where extension and body lie in the whole.
     """
+    from mqproto.wire.glance import variable_part
+
     try:
         _, start, _, end = variable_part(data)
         properties = properties_offset(data)

@@ -145,9 +145,11 @@ class Disk:
                 [row] = self._take(key, key)
                 self._put(row._replace(expires_s=None))
         self.outgoing |= writes.outgoing
-        if writes.incoming:
-            incoming = self.incoming | writes.incoming
-            self.incoming = {key: sequence for key, sequence in incoming.items() if sequence is not None}
+        for place, sequence in writes.incoming.items():
+            if sequence is None:
+                self.incoming.pop(place, None)
+            else:
+                self.incoming[place] = sequence
         for source, first, last in writes.forgotten_identifiers:
             for ordinal in range(first, last + 1):
                 self.identifiers.pop((source, ordinal), None)

@@ -285,7 +285,7 @@ def take_a_torn_record_for_whole(sound: Any) -> Any:
     return found
 
 
-@plant(FoundSegment, "_may_be_torn", LOUD)
+@plant(FoundSegment, "_may_be_torn", LOUD, "disks_have_what_was_committed")
 def take_a_torn_record_for_damage(sound: Any) -> Any:
     """A node that was killed within a write does not start again."""
     return lambda self, at: False

@@ -21,8 +21,6 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
-from mqproto.transfer.incoming import IncomingSequence
-from mqproto.wire import TransactionHeader
 from tests.plants.planting import plant
 
 
@@ -179,19 +177,6 @@ def say_late_that_a_queue_is_paused(sound: Any) -> Any:
 def take_each_link_for_as_good(sound: Any) -> Any:
     """What links cost is not looked at."""
     return lambda roots, links: sound(roots, [RoutingLink(link.site1, link.site2) for link in links])
-
-
-@plant(IncomingSequence, "drop_held", "sums_are_true")
-def keep_the_bytes_of_what_is_dropped(sound: Any) -> Any:
-    """What another sequence has is held no longer, and its bytes count on."""
-
-    def drop_held(self: IncomingSequence, header: TransactionHeader) -> int | None:
-        held_bytes = self.held_bytes
-        position: int | None = sound(self, header)
-        self.held_bytes = held_bytes
-        return position
-
-    return drop_held
 
 
 @plant(MessageIdHistory, "_arrived", "sums_are_true")
