@@ -16,7 +16,8 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
-from mqproto.manager.tracing import Tracing
+from mqproto.manager.outcomes import Tracing
+from mqproto.manager.room import NoRoomError, Room
 from mqproto.messages.kept import as_sent
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
@@ -30,11 +31,9 @@ from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import make_order_ack
 from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
-    NO_SEQUENCE,
     IncomingSequence,
     SequenceKey,
     Verdict,
-    comes_next,
     held_name,
     key_of_held,
 )
@@ -60,7 +59,6 @@ from mqproto.wire import (
     QueueName,
     TransactionHeader,
     UserHeader,
-    acknowledgment_in,
     decode_message,
     encode_packet,
     passed_on,
@@ -83,8 +81,6 @@ from mqproto.wire.guid import Guid, guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
 """What strangers' messages may take that wait for what the store has of their sequences; a single one may take more."""
-NEARLY_FULL: Final = 8
-"""Nothing is held in a store that would have less room than this part of what it has."""
 TOLD_OF_HOST: Final = 8
 """So many strangers of one host hear in a second that a message of theirs has ended,"""
 TOLD: Final = 64
@@ -97,16 +93,6 @@ SECURED: Final = UserHeader.has_security.mask
 
 
 LAST_ACCESS: Final = attrgetter("last_access_s")
-HIGHEST_HELD: Final = attrgetter("highest_held")
-
-
-def is_acknowledgment(run: Run) -> bool:
-    """Whether a message, which is a run by itself, is an OrderAck or a FinalAck."""
-    return acknowledgment_in(run.message) is not None
-
-
-class NoRoomError(Exception):
-    """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
 
 
 class NotWelcomeError(Exception):
@@ -148,6 +134,7 @@ class Arrivals:
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
+        self.room = Room(desk, sequences, outbound, queues, histories)
         self.forward = self._forward
         """A seam: see parts.py."""
         self._places = Places()
@@ -171,10 +158,6 @@ class Arrivals:
         """The same by the name of the class with which a message was refused."""
         self.last_refusal = ""
         """The name of the class with which the last of them was refused."""
-        self.stored_bytes = 0
-        """What the store held when the last batch was committed, and what was put into it since."""
-        self.limit_bytes: int | None = None
-        """What the store may hold after the next commit, as the disk has no room for more; None if it has."""
 
     def brought_by(self, remote: Remote, window_size: int) -> None:
         """What comes next is brought by this neighbour, or stranger, which announces this window."""
@@ -196,7 +179,7 @@ class Arrivals:
             return 1
         if len(set(run.message_ids)) < len(packets):
             return 1
-        room_bytes = self._room_bytes()
+        room_bytes = self.room.left_bytes
         if at == 0 and sum(map(len, packets)) <= room_bytes:
             return count
         fitting = 0
@@ -227,13 +210,6 @@ class Arrivals:
             remote.manager, head.source_queue_manager, target=head.queue_manager_address, own=self._identity
         )
 
-    def _room_bytes(self) -> int:
-        """How much more the store may hold, by the quota and as the disk has room."""
-        limit_bytes, quota_bytes = self.limit_bytes, self._settings.quota_bytes
-        if limit_bytes is None or limit_bytes > quota_bytes:
-            limit_bytes = quota_bytes
-        return limit_bytes - self.stored_bytes
-
     def arrived(self, run: Run, remote: Remote, now: Moment) -> None:
         """UserMessages came: one, or as many as may be taken `together`.  3.1.5.8
 
@@ -257,8 +233,8 @@ class Arrivals:
             raise NotWelcomeError(
                 f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
             )
-        if sum(map(len, run.packets)) > self._room_bytes():
-            self._see_that_it_has_room(run, head, remote, is_ours=is_ours)
+        if sum(map(len, run.packets)) > self.room.left_bytes:
+            self.room.see_that_it_fits(run, head, remote, is_ours=is_ours)
         if not flags & TRANSACTIONAL:
             new = self._without_duplicates(run, head, remote, now, is_ours=is_ours)
             if new is None:
@@ -309,98 +285,6 @@ class Arrivals:
         else:
             self._let_in(queue, run, remote, now)
 
-    def _see_that_it_has_room(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
-        """With this message the store would have more than it may.
-
-        A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
-
-        Raises:
-            NoRoomError: there is no place for it.
-        """
-        [packet] = run.packets
-        recoverable = bool(head.flags & RECOVERABLE)
-        would_be_bytes = self.stored_bytes + len(packet)
-        disk_is_full = (
-            self.limit_bytes is not None
-            and would_be_bytes > self.limit_bytes
-            and (recoverable or not self._stays_in_memory(run, head, is_ours=is_ours))
-        )
-        if not disk_is_full and would_be_bytes <= self._settings.quota_bytes:
-            return
-        if is_acknowledgment(run):
-            return
-        hop_count = None if is_ours else head.flags & HOP_COUNT
-        if not head.flags & TRANSACTIONAL and self._histories.of(remote).came_before(
-            head.source_queue_manager, head.message_id, hop_count, recoverable=recoverable
-        ):
-            return
-        if disk_is_full:
-            raise NoRoomError("the disk is full: make room, or receive or purge")
-        if remote.is_proven and is_ours and head.flags & TRANSACTIONAL and self._gives_way(run, head):
-            return
-        raise NoRoomError(
-            f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
-        )
-
-    def _gives_way(self, run: Run, head: Head) -> bool:
-        """Whether there is room for a transactional message for us once what is held gives way.
-
-        To the one that its sequence awaits it does, as that alone may be what keeps the others from being received: of
-        all sequences the highest numbers first. One that came before needs no room, and one that is early is turned
-        away; but where the awaited one would find none either, all are refused alike: its sender finds a message that
-        is refused by the others that are taken.
-        """
-        [packet] = run.packets
-        queue = self._addressed(run)
-        if queue is None or not queue.declaration.transactional:
-            return False
-        if self._room_bytes() + self._held_bytes < len(packet):
-            return False
-        source, name, header = (
-            head.source_queue_manager,
-            run.facts.destination_queue,
-            run.shape.header_of(packet),
-        )
-        own = self._sequences.find(source, queue.queue, name, header)
-        last_id, last_number = (own.identifier, own.number) if own is not None else (NO_SEQUENCE, 0)
-        if not comes_next(header, last_id, last_number):
-            return True
-        while self._room_bytes() < len(packet):
-            sequence = max(self._sequences, key=HIGHEST_HELD)
-            held = sequence.let_go()
-            self.stored_bytes -= len(held.packet)
-            self._writes.later.remove(sequence.held_queue, held.position, held.position)
-            self._waypoints.dropped(held.packet, self._queues.numbered(sequence.queue).name)
-        return True
-
-    @property
-    def _held_bytes(self) -> int:
-        return sum(sequence.held_bytes for sequence in self._sequences)
-
-    def _may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message: nothing is held where little room is left, and all that is
-        held takes half of what may be stored at most, so that the awaited ones have a place."""
-        stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._settings.quota_bytes // 2
-        if self._room_bytes() - size_bytes < stored_bytes // NEARLY_FULL:
-            return False
-        return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
-
-    def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
-        """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
-        packet = run.packets[0]
-        priority = priority_of(packet, head.flags)
-        if is_ours:
-            local = self._addressed(run)
-            lane = local.known_lane(priority) if local is not None else None
-            return lane is None or lane.window.fits
-        order = goes_to_private(packet, head.flags, ORDER_QUEUE)
-        return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
-
-    def _addressed(self, run: Run) -> LocalQueue | None:
-        return self._queues.addressed(
-            run.facts.destination_queue, transactional=bool(run.shape.flags & TRANSACTIONAL)
-        )
-
     def _is_strangers(self, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool) -> bool:
         """A stranger sends something; whether that was all.
 
@@ -428,7 +312,7 @@ class Arrivals:
         self, run: Run, remote: Remote, head: Head, *, is_ours: bool
     ) -> str | MessageClass | None:
         """Why a stranger's message ends his session, or the class with which it is refused; None if it is not."""
-        queue = self._addressed(run) if is_ours else None
+        queue = self._queues.of_run(run) if is_ours else None
         declaration = queue.declaration if queue is not None else None
         claims = remote.manager in self._routes.peers
         reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
@@ -535,7 +419,7 @@ class Arrivals:
         packets = messages.packets
         if not messages.recoverable:
             packets = packets[lane.window.fitting(packets) :]
-        self.stored_bytes += sum(map(len, packets))
+        self.room.stored_bytes += sum(map(len, packets))
 
     def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
         """RC is as high as it may be: they end here, or are copies of our own that went in circles."""
@@ -696,7 +580,7 @@ class Arrivals:
                     sequence.reply_to = self._outbound.reply_to(run.message, remote)
                 sequence.schedule_order_ack(now)
             verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
-            if verdict is Verdict.HOLD and not self._may_hold(len(packet)):
+            if verdict is Verdict.HOLD and not self.room.may_hold(len(packet)):
                 verdict = sequence.turn_away(header)
             self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
             if verdict is Verdict.ACCEPT:
@@ -733,7 +617,7 @@ class Arrivals:
             self._waypoints.dropped(packet, queue.name)
         else:
             packet = without_session_header(packet)
-            self.stored_bytes += len(packet)
+            self.room.stored_bytes += len(packet)
             held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
             self._waypoints.held(packet, queue.name)
@@ -848,7 +732,7 @@ class Arrivals:
             return
         for run, remote in waiting:
             self.looked_up_bytes -= len(run.packets[0])
-            queue = self._addressed(run)
+            queue = self._queues.of_run(run)
             if queue is None or not queue.declaration.transactional:
                 continue
             header, name = run.shape.header_of(run.packets[0]), run.facts.destination_queue

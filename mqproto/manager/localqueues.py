@@ -16,6 +16,8 @@ from mqproto.queues.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclarati
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueKind, StoredQueue, StoredState
 from mqproto.wire import Guid, MessageClass, QueueName
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.glance import TRANSACTIONAL
 
 GONE: Final = 1_000
 """How many queues that were deleted keep their place in the store, for what may come for them still."""
@@ -166,6 +168,11 @@ class LocalQueues:
             or self._by_guid.get((name, transactional))
             or self._by_guid.get((name, not transactional))
         )
+
+    def of_run(self, run: Run) -> LocalQueue | None:
+        """The queue that messages of one shape are for."""
+        transactional = bool(run.shape.flags & TRANSACTIONAL)
+        return self.addressed(run.facts.destination_queue, transactional=transactional)
 
     def for_letters(self, path_name: str, *, transactional: bool) -> LocalQueue | None:
         """The queue that an application has chosen for its dead letters; None if there is no such queue any more."""

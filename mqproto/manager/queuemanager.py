@@ -43,19 +43,19 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.manager.arrivals import Arrivals, NoRoomError, NotWelcomeError, is_acknowledgment
+from mqproto.manager.arrivals import Arrivals, NotWelcomeError
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.deadletters import DeadLetters
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories, MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.outcomes import Outcomes, Tracing
 from mqproto.manager.parts import Parts
 from mqproto.manager.purges import Damage, Purges
+from mqproto.manager.room import NoRoomError, is_acknowledgment
 from mqproto.manager.sending import Sending
 from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
-from mqproto.manager.tracing import Tracing
 from mqproto.manager.whereabouts import Whereabouts
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
@@ -352,7 +352,7 @@ class QueueManager:
     def stored(self, size_bytes: int) -> None:
         """A batch was committed, or the store opened: what the messages in it take now."""
         self._stored_bytes = size_bytes
-        self._arrivals.stored_bytes = self._sending.stored_bytes = size_bytes
+        self._arrivals.room.stored_bytes = self._sending.stored_bytes = size_bytes
         self.has_room(self._room_bytes)
 
     @property
@@ -368,7 +368,7 @@ class QueueManager:
         """
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
-        self._arrivals.limit_bytes = self._sending.limit_bytes = limit_bytes
+        self._arrivals.room.limit_bytes = self._sending.limit_bytes = limit_bytes
         self._writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -15,9 +15,6 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import QueueName, TransactionHeader, TxSequenceId
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
-NO_SEQUENCE: Final = TxSequenceId(ordinal=0, time_stamp=0)
-"""What is known of a sequence before its first message."""
-
 
 def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: int) -> bool:
     """Whether a transactional message is in order and new.  3.1.5.8.6"""
@@ -25,6 +22,11 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
     if header.tx_sequence_id == last_id:
         return previous <= last_number < number
     return header.tx_sequence_id > last_id and previous == 0
+
+
+def begins(header: TransactionHeader) -> bool:
+    """Whether a transactional message comes next where nothing is known of its sequence."""
+    return not header.previous_tx_sequence_number
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
@@ -85,7 +87,7 @@ class IncomingSequence:
     ) -> None:
         self.source, self.queue, self.name = key
         self.held_queue = held_queue
-        self.identifier = NO_SEQUENCE
+        self.identifier = TxSequenceId(ordinal=0, time_stamp=0)
         self.number = 0
         self._turned_away = self.identifier
         """The sequence of the last message that came early and was not held."""
@@ -142,6 +144,10 @@ class IncomingSequence:
     def has_had(self, header: TransactionHeader) -> bool:
         """Whether a message came before, and was accepted or dealt with for good."""
         return (header.tx_sequence_id, header.tx_sequence_number) <= (self.identifier, self.number)
+
+    def awaits(self, header: TransactionHeader) -> bool:
+        """Whether a message is the next one."""
+        return comes_next(header, self.identifier, self.number)
 
     def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> Verdict:
         """Decide, and take the message into the account if it is accepted.  3.1.5.8.6

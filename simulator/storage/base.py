@@ -157,8 +157,9 @@ class Tables:
         self._node = node
         self.is_upgraded = False
         """Whether they were of version 0.5, and got their checksums now."""
-        self._come_since: dict[int, int] = {}
         self.forgotten_count = 0
+        """How many sequences of strangers were forgotten, as there were too many."""
+        self._come_since: dict[int, int] = {}
         """Of a queue that was read to its end and found whole, how many messages it has got since."""
         self._may_grow = True
         self._found_hurt: list[int] = []

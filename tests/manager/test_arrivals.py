@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.manager.arrivals import HOP_LIMIT, NoRoomError
+from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.manager.room import NoRoomError
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.queues.localqueue import SystemQueue

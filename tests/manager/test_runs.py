@@ -151,7 +151,7 @@ def outcome(stream: bytes, *, singly: bool, room_bytes: int | None) -> Outcome:
     counts = (
         arrivals.forwarded_count,
         arrivals.refused_count,
-        arrivals.stored_bytes,
+        arrivals.room.stored_bytes,
         arrivals.refusals,
         inner.incoming.counted,
         {one.name: (one.count, one.size_bytes, one.entered_count) for one in inner.queues},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.base.moment import Moment
-from mqproto.manager.tracing import report_label
+from mqproto.manager.outcomes import report_label
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.wire import NULL_GUID, MessageClass, UserMessage, guid_text
 from tests.examples import a_debug_header, a_user_message

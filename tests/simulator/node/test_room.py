@@ -13,10 +13,11 @@ from mqproto.simulator.base.storeerrors import DiskFullError
 from mqproto.simulator.client import connect
 from mqproto.simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
 from mqproto.simulator.node.turns import BATCH_BYTES
-from mqproto.simulator.storage import LIMITS, Store
+from mqproto.simulator.storage import LIMITS, Store, base
 from mqproto.simulator.storage.reserve import SHARES
+from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 from mqproto.simulator.topology import load
-from mqproto.turn.effects import Writes
+from mqproto.turn.effects import IncomingRow, Writes
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     NULL_GUID,
@@ -84,6 +85,23 @@ def test_a_reserve_that_is_used_is_said_and_is_tried_to_be_made_once_a_second(tm
         assert (line := fullness.look(10)) is not None
         assert line[0] == "disk-has-room"
         assert store.room_bytes == 4_000
+
+
+def test_that_sequences_of_strangers_were_forgotten_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "SEQUENCES_KEPT", 16)
+    with Store(tmp_path / "a.sqlite", Guid(bytes(range(16)))) as store:
+        rows = [
+            IncomingRow(Guid(bytes(16)), -number, 1, 2, 3, 0, number, "10.0.0.9") for number in range(1, 21)
+        ]
+        store.commit(Writes(incoming={(row.source, row.queue): row for row in rows}))
+        store.settle()
+        fullness = Fullness(store)
+        assert [fullness.look(1), fullness.look(2)] == [
+            ("strangers-forgotten", {"sequences": 5, "kept": SEQUENCES_KEPT}),
+            None,
+        ]
 
 
 async def test_a_node_without_any_room_waits_with_its_batch_and_goes_on_when_there_is_some(

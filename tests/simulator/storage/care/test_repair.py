@@ -26,6 +26,7 @@ from mqproto.turn.effects import (
     OutgoingRow,
     QueueKind,
     QueueRow,
+    ReadSequences,
     Writes,
     message_key,
 )
@@ -208,6 +209,19 @@ def test_sequences_whose_queues_are_lost_are_set_aside_with_them(
     found = repair(SYSTEM_FILES, path, "today")
     assert "record 2: 1 sequences are set aside, for their queue is lost" in found.findings
     with Store(path, NODE) as store:
+        assert store.load().incoming == []
+
+
+def test_what_stays_of_strangers_sequences_that_gave_up_their_places_outlives_a_repair(
+    tmp_path: Path,
+) -> None:
+    """In the tables and in the log, though no queue has their numbers; what was forgotten stays so."""
+    rows = [IncomingRow(NODE, -number, 1, 2, number, 0, 5, "10.0.0.9") for number in (1, 2, 3)]
+    writes = [Writes(incoming={(NODE, row.queue): row}) for row in rows]
+    path = killed_after(tmp_path, Writes(queues=QUEUES), *writes, Writes(incoming={(NODE, -2): None}))
+    repair(SYSTEM_FILES, path, "today")
+    with Store(path, NODE) as store:
+        assert sorted(store.sequences(ReadSequences(NODE, -9, -1))) == [rows[2], rows[0]]
         assert store.load().incoming == []
 
 

@@ -1,0 +1,152 @@
+"""Whether the store has room for what arrives, and what gives way where it has none.  3.1.5.8.8"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final
+
+from mqproto.manager.identifiers import Histories
+from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.outbound import Outbound
+from mqproto.session import Remote
+from mqproto.transfer.incoming import begins
+from mqproto.transfer.spellings import IncomingSequences
+from mqproto.turn.desk import Desk
+from mqproto.wire import UserHeader, acknowledgment_in
+from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
+
+NEARLY_FULL: Final = 8
+"""Nothing is held in a store that would have less room than this part of what it has."""
+HIGHEST_HELD: Final = attrgetter("highest_held")
+
+
+def is_acknowledgment(run: Run) -> bool:
+    """Whether a message, which is a run by itself, is an OrderAck or a FinalAck."""
+    return acknowledgment_in(run.message) is not None
+
+
+class NoRoomError(Exception):
+    """A message cannot be taken without harm to others: the session is closed, and its sender keeps it.  3.1.5.8.8"""
+
+
+class Room:
+    """What the store of one queue manager may still take.
+
+    Attributes:
+        stored_bytes: what it held when the last batch was committed, and what was put into it since.
+        limit_bytes: what it may hold after the next commit, as the disk has no room for more; None if it has.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        sequences: IncomingSequences,
+        outbound: Outbound,
+        queues: LocalQueues,
+        histories: Histories,
+    ) -> None:
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._waypoints = desk.waypoints
+        self._sequences = sequences
+        self._outbound = outbound
+        self._queues = queues
+        self._histories = histories
+        self.stored_bytes = 0
+        self.limit_bytes: int | None = None
+
+    @property
+    def left_bytes(self) -> int:
+        """How much more the store may hold, by the quota and as the disk has room."""
+        limit_bytes, quota_bytes = self.limit_bytes, self._settings.quota_bytes
+        if limit_bytes is None or limit_bytes > quota_bytes:
+            limit_bytes = quota_bytes
+        return limit_bytes - self.stored_bytes
+
+    def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
+        """With this message the store would have more than it may.
+
+        A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
+
+        Raises:
+            NoRoomError: there is no place for it.
+        """
+        [packet] = run.packets
+        recoverable = bool(head.flags & RECOVERABLE)
+        would_be_bytes = self.stored_bytes + len(packet)
+        disk_is_full = (
+            self.limit_bytes is not None
+            and would_be_bytes > self.limit_bytes
+            and (recoverable or not self._stays_in_memory(run, head, is_ours=is_ours))
+        )
+        if not disk_is_full and would_be_bytes <= self._settings.quota_bytes:
+            return
+        if is_acknowledgment(run):
+            return
+        hop_count = None if is_ours else head.flags & UserHeader.hop_count.mask
+        if not head.flags & TRANSACTIONAL and self._histories.of(remote).came_before(
+            head.source_queue_manager, head.message_id, hop_count, recoverable=recoverable
+        ):
+            return
+        if disk_is_full:
+            raise NoRoomError("the disk is full: make room, or receive or purge")
+        if remote.is_proven and is_ours and head.flags & TRANSACTIONAL and self._gives_way(run, head):
+            return
+        raise NoRoomError(
+            f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
+        )
+
+    def _gives_way(self, run: Run, head: Head) -> bool:
+        """Whether there is room for a transactional message for us once what is held gives way.
+
+        To the one that its sequence awaits it does, as that alone may be what keeps the others from being received: of
+        all sequences the highest numbers first. One that came before needs no room, and one that is early is turned
+        away; but where the awaited one would find none either, all are refused alike: its sender finds a message that
+        is refused by the others that are taken.
+        """
+        [packet] = run.packets
+        queue = self._queues.of_run(run)
+        if queue is None or not queue.declaration.transactional:
+            return False
+        if self.left_bytes + self._held_bytes < len(packet):
+            return False
+        source, name, header = (
+            head.source_queue_manager,
+            run.facts.destination_queue,
+            run.shape.header_of(packet),
+        )
+        own = self._sequences.find(source, queue.queue, name, header)
+        if not (own.awaits(header) if own is not None else begins(header)):
+            return True
+        while self.left_bytes < len(packet):
+            sequence = max(self._sequences, key=HIGHEST_HELD)
+            held = sequence.let_go()
+            self.stored_bytes -= len(held.packet)
+            self._writes.later.remove(sequence.held_queue, held.position, held.position)
+            self._waypoints.dropped(held.packet, self._queues.numbered(sequence.queue).name)
+        return True
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(sequence.held_bytes for sequence in self._sequences)
+
+    def may_hold(self, size_bytes: int) -> bool:
+        """Whether there is room to hold one more message: nothing is held where little room is left, and all that is
+        held takes half of what may be stored at most, so that the awaited ones have a place."""
+        stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._settings.quota_bytes // 2
+        if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
+            return False
+        return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes
+
+    def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
+        """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
+        packet = run.packets[0]
+        priority = priority_of(packet, head.flags)
+        if is_ours:
+            local = self._queues.of_run(run)
+            lane = local.known_lane(priority) if local is not None else None
+            return lane is None or lane.window.fits
+        order = goes_to_private(packet, head.flags, ORDER_QUEUE)
+        return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
