@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,7 @@ class Stores:
         self.net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(resident_messages=4))
         self.net.nodes["a"].queues = (ADMIN,)
         self._folder = folder
+        self._opened: dict[str, Store] = {}
         for name in self.net.nodes:
             self.open(name)
         self.net.start()
@@ -64,12 +66,18 @@ class Stores:
         return self._folder / f"{name}.sqlite"
 
     def open(self, name: str) -> None:
-        self.net.nodes[name].store = Store(self.path(name), guid_of(name))  # type: ignore[assignment]
+        self._opened[name] = Store(self.path(name), guid_of(name))
+        self.net.nodes[name].store = self._opened[name]  # type: ignore[assignment]
 
     def close(self, *names: str) -> None:
         for name in names:
             self.net.kill(name)
-            self.net.nodes[name].store.close()  # type: ignore[attr-defined]
+            self._opened.pop(name).close()
+
+    def end(self) -> None:
+        """Nothing stays open."""
+        for store in self._opened.values():
+            store.close()
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -117,8 +125,10 @@ class Stores:
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Stores:
-    return Stores(tmp_path)
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    stores = Stores(tmp_path)
+    yield stores
+    stores.end()
 
 
 def take(net: Net, name: str, where: str) -> list[UserMessage]:
