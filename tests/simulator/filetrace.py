@@ -35,6 +35,8 @@ STRACE: Final = [
     f"--trace={CALLS}",
 ]
 LINE: Final = re.compile(r"\d+ +(\w+)\((.*)\) += (?:(-?\d+)|0x[0-9a-f]+)(?:<(\S*)>)?(?: .*)?")
+UNFINISHED: Final = " <unfinished ...>"
+RESUMED: Final = re.compile(r"\d+ +<\.\.\. \w+ resumed>")
 OF_FILE: Final = re.compile(r"(\d+)<(\S*)>(?:, (.*))?")
 """Arguments that begin with an open file."""
 TEXT: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
@@ -130,12 +132,12 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
     """
     hex_folder = "".join(f"\\x{byte:02x}" for byte in folder.encode())
     names = {*there}
-    for line in lines:
+    for line in _whole(lines):
         if hex_folder not in line and " write(1<" not in line and " sync" not in line:
             continue
-        found = LINE.fullmatch(line.rstrip())
+        found = LINE.fullmatch(line)
         if found is None:
-            if re.fullmatch(r"\d+ (\+\+\+|---) .*", line.rstrip()):
+            if re.fullmatch(r"\d+ (\+\+\+|---) .*", line):
                 continue
             raise ValueError(f"no line of a trace: {_short(line)}")
         call, arguments, result = found[1], found[2], int(found[3] or 0)
@@ -153,6 +155,20 @@ def steps_in(lines: Iterable[str], folder: str, there: Iterable[str] = ()) -> It
                 names.discard(step.old)
                 names.add(name)
             yield step
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Put together a call that strace tells in two lines, as something of another process came between them."""
+    begun: dict[str, str] = {}
+    for line in map(str.rstrip, lines):
+        process = line.partition(" ")[0]
+        resumed = RESUMED.match(line)
+        if line.endswith(UNFINISHED):
+            begun[process] = line.removesuffix(UNFINISHED)
+        elif resumed is not None:
+            yield begun.pop(process) + line[resumed.end() :]
+        else:
+            yield line
 
 
 def _steps(call: str, arguments: str, result: int, folder: str, names: set[str]) -> Iterator[Step]:

@@ -99,3 +99,14 @@ def test_of_a_write_only_what_was_taken_counts() -> None:
 def test_a_change_that_is_not_known_is_not_passed_over(text: str) -> None:
     with pytest.raises(ValueError, match=r"not known|O_TRUNC|through memory|no line"):
         steps(text)
+
+
+def test_a_call_that_is_told_in_two_lines_is_one() -> None:
+    whole = line("openat(AT_FDCWD</>, '/f/a', O_RDWR|O_CREAT, 0644) = 3</f/a>").removeprefix("17 ")
+    begun, ended = whole.split(")")
+    trace = [
+        f"17 {begun} <unfinished ...>\n",
+        "9  --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED} ---\n",
+        f"17 <... openat resumed>){ended}",
+    ]
+    assert list(steps_in(trace, FOLDER)) == [Created("a")]
