@@ -7,9 +7,11 @@ Everything is read in one pass and in bounded memory. What is no packet is count
 from __future__ import annotations
 
 import os
-from collections import Counter, OrderedDict
+from bisect import bisect_left
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
@@ -18,12 +20,20 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.framing import Framed, Framing, StreamCount
 from mqproto.captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
 from mqproto.captures.net.ip import Datagram, IpReader
-from mqproto.captures.net.links import ip_start, is_known
-from mqproto.captures.net.streams import CONNECTION_LIMIT, Reassembler
+from mqproto.captures.net.recent import (
+    AHEAD_COUNT,
+    KEPT_COUNT,
+    LONGEST_BYTES,
+    NEAR_COUNT,
+    DamagedCopies,
+    is_damaged,
+)
+from mqproto.captures.net.streams import CONNECTION_LIMIT, Reassembler, beginning_in
 from mqproto.captures.net.taps import Half, Taps
 from mqproto.captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
+from mqproto.captures.net.tunnels import NOT_READ, datagram_in
 from mqproto.captures.net.turns import Turns
-from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from mqproto.captures.net.udp import UDP_HEADER
 from mqproto.captures.points import PointCounter
 from mqproto.captures.translation import Translations
 from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_packet
@@ -32,12 +42,12 @@ PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
 """Of how many sides of connections it is remembered how much they have sent in all."""
 
-NO_IP: Final = "no IP"
-DAMAGED_IP: Final = "IP, damaged or a fragment"
-DAMAGED_TCP: Final = "TCP, damaged or cut off"
-UDP: Final = "UDP"
-NO_TCP: Final = "IP without TCP"
-"""What frames hold that hold neither a segment nor a Ping."""
+CONFLICT_LIMIT: Final = 1_024
+"""Of so many contradictions it is told which frames they are in."""
+
+DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
+UDP: Final = "UDP to other ports" + NOT_READ
+"""What frames hold that hold neither a segment nor a Ping, beside what mqproto.captures.net.tunnels says."""
 
 
 class SeenPacket:
@@ -61,6 +71,8 @@ class SeenPacket:
         skipped_bytes: how many bytes right before it belong to no packet that could be read.
         ahead: its sender may have had bytes of the other side that the capture has not shown before it: nothing can be
             judged by it of what the other side had done by then.
+        opened: whether its sender opened the connection, as mqproto.captures.net.direction.Stream has it.
+        reader: what has read it, and tells whether its frames, and those of packets before it, are damaged.
         framed: False where `data` begins no packet, so that nobody can say where the next one begins.
     """
 
@@ -80,7 +92,9 @@ class SeenPacket:
         "interface",
         "missing_bytes",
         "number",
+        "opened",
         "position",
+        "reader",
         "skipped_bytes",
         "snapped_bytes",
         "source",
@@ -106,6 +120,7 @@ class SeenPacket:
         snapped_bytes: int = 0,
         cut_bytes: int = 0,
         ahead: bool = False,
+        opened: bool | None = None,
         fault: WireFormatError | None = None,
     ) -> None:
         self.number = 0
@@ -125,7 +140,9 @@ class SeenPacket:
         self.snapped_bytes = snapped_bytes
         self.cut_bytes = cut_bytes
         self.ahead = ahead
+        self.opened = opened
         self.framed = fault is None
+        self.reader: PacketReader | None = None
         self._packet: Packet | Ping | None = None
         self._fault = fault
 
@@ -198,6 +215,8 @@ class Totals:
     hidden_bytes: that cut frames had, and that are of no packet of which the capture has the head.
     other_bytes: those of connections that have nothing to do with MSMQ.
     given_up_connections: those that were forgotten because too many were open at a time.
+    conflicts: which frames have other bytes for the same place, each with the code of a finding: of MSMQ's streams, up
+        to CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -229,6 +248,18 @@ class Totals:
     early_count: int = 0
     keep_alive_count: int = 0
     given_up_fragments: int = 0
+    conflicts: list[tuple[str, str]] = field(default_factory=list)
+
+    def see(self, time_ns: int) -> None:
+        """Count when a frame was caught."""
+        if not time_ns:
+            self.untimed_frames += 1
+        elif self.first_ns is None or self.last_ns is None:
+            self.first_ns = self.last_ns = time_ns
+        elif time_ns > self.last_ns:
+            self.last_ns = time_ns
+        elif time_ns < self.first_ns:
+            self.first_ns = time_ns
 
     def add_stream(self, seen: StreamCount) -> None:
         """Count a stream that has ended."""
@@ -246,6 +277,8 @@ class Totals:
         self.resumed_count += seen.resumed_count
         for name in STREAM_COUNTS:
             setattr(self, name, getattr(self, name) + getattr(seen.stream, name))
+        if seen.is_msmq and len(self.conflicts) < CONFLICT_LIMIT:
+            self.conflicts += seen.stream.said_of_conflicts()
 
     def add(self, other: Totals) -> None:
         """Count what was found elsewhere in the same capture as well."""
@@ -301,6 +334,7 @@ class PacketReader:
 
     Args:
         turns: takes where connections begin and end, if somebody wants to know.
+        ahead: after how many more frames one is read, as a whole copy of it may come; 0 for who waits for each.
 
     Attributes:
         totals, points: what was read, all together and by where it was caught; whole once everything has been.
@@ -309,26 +343,50 @@ class PacketReader:
         translations: which connections are others.
     """
 
-    def __init__(self, frames: Iterable[Frame], turns: Turns | None = None) -> None:
+    def __init__(self, frames: Iterable[Frame], turns: Turns | None = None, ahead: int = AHEAD_COUNT) -> None:
         self.totals = Totals()
         self.points = PointCounter()
         self.ends: OrderedDict[StreamEnd, Sum] = OrderedDict()
         self._frames = frames
         self._turns = turns
+        self._ahead = ahead
         self.translations = Translations()
         self._ip = IpReader()
         self._reassembler = Reassembler()
         self._halves: dict[int, Half] = {}
         self._framings: dict[Stream, Framing] = {}
+        self._copies = DamagedCopies()
+        self._waiting: deque[tuple[Frame, Segment | SeenPacket | str]] = deque()
+        self._kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
+        self._shown: deque[tuple[int, int, tuple[int, int, Endpoint]]] = deque(maxlen=KEPT_COUNT)
+
+    def is_damaged(self, number: int) -> bool:
+        """Whether a packet, or one shortly before it on its connection, stands in a frame that is damaged.
+
+        That is as far as the last frames tell.
+        """
+        shown = list(self._shown)
+        end = bisect_left(shown, (number + 1,))
+        for _, connection, _ in shown[bisect_left(shown, (number,)) : end]:
+            before = (place for _, where, place in reversed(shown[:end]) if where == connection)
+            if any(is_damaged(self._kept, *each) for each in islice(before, NEAR_COUNT)):
+                return True
+        return False
 
     def __iter__(self) -> Iterator[SeenPacket]:
         damage: CaptureError | OSError | None = None
+        waiting = self._waiting
         try:
             for frame in self._looked_at():
-                for packet in self._take(frame):
-                    yield self._counted(packet)
+                self._meet(frame)
+                if len(waiting) > self._ahead:
+                    for packet in self._take(*waiting.popleft()):
+                        yield self._counted(packet)
         except (CaptureError, OSError) as error:
             damage = error
+        while waiting:
+            for packet in self._take(*waiting.popleft()):
+                yield self._counted(packet)
         for packet in self._packets_in(self._reassembler.finish()):
             yield self._counted(packet)
         self.points.finish()
@@ -356,26 +414,67 @@ class PacketReader:
     def _counted(self, packet: SeenPacket) -> SeenPacket:
         self.totals.packets += packet.framed
         packet.number = self.totals.packets
+        packet.reader = self
+        place = packet.first_frame, packet.frame, packet.source
+        self._shown.append((packet.number, packet.connection, place))
         return packet
 
-    def _take(self, frame: Frame) -> Iterable[SeenPacket]:
+    def _meet(self, frame: Frame) -> None:
+        """A frame comes, and waits for others that may have it whole."""
+        self.points.frame(frame)
+        self.totals.see(frame.time_ns)
+        content = content_of(frame, self._ip)
+        if isinstance(content, Segment) and content.payload:
+            here = self._place_of(frame) if self._halves else frame.interface.number
+            if self._copies.is_behind(content, here):
+                self._copies.compare(frame, content, self._before(here))
+        self._waiting.append((frame, content))
+
+    def _before(self, place: int) -> Iterator[tuple[Frame, Segment]]:
+        """What waits that was caught at a place, the last one first."""
+        for frame, content in reversed(self._waiting):
+            if isinstance(content, Segment) and self._place_of(frame) == place:
+                yield frame, content
+
+    def _place_of(self, frame: Frame) -> int:
+        number = frame.interface.number
+        return self._halves[number].interface.number if number in self._halves else number
+
+    def _overtaken(self, frame: Frame, content: Segment) -> list[SeenPacket]:
+        """What is read before the first segment of a side, as that has overtaken it."""
+        caught = [
+            (other._replace(interface=other.interface._replace(number=self._place_of(other))), segment)
+            for other, segment in ((frame, content), *self._waiting)
+            if isinstance(segment, Segment) and other.number not in self._copies.passed
+        ]
+        if place := beginning_in(caught):
+            number = caught[place][0].number
+            earlier = next(each for each in self._waiting if each[0].number == number)
+            self._waiting.remove(earlier)
+            return list(self._take(*earlier))
+        return []
+
+    def _take(self, frame: Frame, content: Segment | SeenPacket | str) -> Iterable[SeenPacket]:
+        if len(frame.data) <= LONGEST_BYTES:
+            self._kept.append(frame)
         totals = self.totals
         totals.frames += 1
         totals.cut_frames += frame.missing_bytes > 0
-        self.points.frame(frame)
-        if frame.time_ns:
-            totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
-            totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
-        else:
-            totals.untimed_frames += 1
-        content = content_of(frame, self._ip)
         if isinstance(content, Segment):
             totals.segment_frames += 1
+            whole = self._copies.passed.pop(frame.number, None) if self._copies.passed else None
+            if whole is not None:
+                content = content._replace(payload=b"", flags=0)
             segment = self.translations.translated(content, frame.number, frame.time_ns)
+            before: list[SeenPacket] = []
+            if self._reassembler.begins(frame, segment):
+                before = self._overtaken(frame, content)
             arrivals = self._reassembler.feed(frame, segment)
+            if whole is not None:
+                self._reassembler.contradict(frame, whole, segment)
             if self._turns is not None:
                 self._turns.take(frame, segment, self._reassembler.number_of(segment))
-            return self._packets_in(arrivals)
+            return before + self._packets_in(arrivals)
         if isinstance(content, SeenPacket):
             totals.ping_frames += 1
             return (content,)
@@ -430,28 +529,19 @@ def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
         position=framed.began.position,
         **framed.loss._asdict(),
         ahead=ahead or framed.ended.ahead,
+        opened=stream.opened,
         fault=framed.fault,
     )
 
 
 def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
     """The segment or the Ping that a frame holds or completes; else what it is, as in `Totals.other_frames`."""
-    start = ip_start(frame.link_type, frame.data)
-    if start is None:
-        return NO_IP if is_known(frame.link_type) else unread_link(frame.link_type)
-    datagram = ip.read(frame.data, start, frame.missing_bytes)
-    if datagram is None:
-        return DAMAGED_IP
+    datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
+    if isinstance(datagram, str):
+        return datagram
     if datagram.protocol == PROTOCOL_TCP:
         return decode_segment(datagram) or DAMAGED_TCP
-    if datagram.protocol == PROTOCOL_UDP:
-        return _ping(datagram, frame) or UDP
-    return NO_TCP
-
-
-def unread_link(link_type: int) -> str:
-    """What a frame is whose link layer nobody reads."""
-    return f"link type {link_type}, which is not read"
+    return _ping(datagram, frame) or UDP
 
 
 def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
@@ -463,8 +553,8 @@ def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
         return None
     return SeenPacket(
         datagram.payload[UDP_HEADER.size : size_bytes],
-        source=endpoint(datagram.source, source_port),
-        destination=endpoint(datagram.destination, destination_port),
+        source=endpoint(datagram.source, source_port, datagram.zone),
+        destination=endpoint(datagram.destination, destination_port, datagram.zone),
         time_ns=frame.time_ns,
         frame=frame.number,
         file_offset=frame.offset,

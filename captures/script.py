@@ -14,10 +14,16 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.answers import Answers, Identity, Place, Witness, identity_of, is_answer, place_of
+from mqproto.captures.decode.analyst import session_facts
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.checker import SessionChecker
+from mqproto.captures.decode.sessions.connections import Connections
+from mqproto.captures.decode.sight import sight_of
 from mqproto.captures.net.conversation import Side
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
+    ConnectionParameters,
     EstablishConnection,
     Guid,
     Packet,
@@ -28,7 +34,7 @@ from mqproto.wire import (
 )
 
 LIMIT_BYTES: Final = 256 * 2**20
-MSMQ_PORT: Final = 1801
+NOBODY: Final = Endpoint("", 0)
 LOST: Final = "which the capture lacks or which form no packet"
 
 
@@ -148,25 +154,24 @@ class Script:
 def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
     """Every connection on which MSMQ was spoken, in the order of their first packets.
 
-    The client is the side that sent the connection request. In a capture that begins in the middle it is the side that
-    is not at port 1801, and else the side that spoke first.
+    The client is the side that called, as far as `decode` knows that.
     """
     found: dict[int, Connection] = {}
+    sessions = SessionChecker(Connections(Names()))
     for seen in packets:
         if seen.packet is None or isinstance(seen.packet, Ping):
             continue
         connection = found.get(seen.connection)
         if connection is None:
-            connection = found[seen.connection] = Connection(seen.connection, *_client_and_server(seen))
+            connection = found[seen.connection] = Connection(seen.connection, NOBODY, NOBODY)
+        if connection.client is NOBODY or isinstance(
+            seen.packet, (EstablishConnection, ConnectionParameters)
+        ):
+            session = sessions.take(session_facts(sight_of(seen))).connection
+            connection.client, connection.server = session.client.endpoint, session.server.endpoint
         if is_message(seen.packet) and not seen.cut_bytes:
             connection.message_counts[connection.side_of(seen)] += 1
     return list(found.values())
-
-
-def _client_and_server(first: SeenPacket) -> tuple[Endpoint, Endpoint]:
-    if not isinstance(first.packet, EstablishConnection) and first.source.port == MSMQ_PORT:
-        return first.destination, first.source
-    return first.source, first.destination
 
 
 def choose(connections: list[Connection], side: str = "", only: int | None = None) -> Part:

@@ -10,6 +10,10 @@ and where they have something else at one place they are two.
 From the first that is another's on, it is taken for that one, which was seen first: its copies are repetitions, or
 what another interface saw of it.
 
+A mirror of a line whose packets are in tunnels may have them outside as well: that is the same, told in the
+same way. In tunnels with different numbers are different tenants, whatever they say; but
+where one answers the other's SYN, each direction has a tunnel of its own.
+
 What gives the bytes on by a connection of its own, a proxy, has numbers of its own, and is none of this.
 """
 
@@ -21,7 +25,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from mqproto.captures.net.direction import OPENING_LIMIT_BYTES, signed
+from mqproto.captures.net.direction import OPENING_LIMIT_BYTES
+from mqproto.captures.net.recent import signed
 from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
@@ -135,6 +140,7 @@ class Translations:
         self.found: list[Translation] = []
         self._pairs: OrderedDict[Way, _Pair] = OrderedDict()
         self._early: OrderedDict[tuple[int, ...], tuple[Way, int]] = OrderedDict()
+        self._asked: OrderedDict[tuple[_Addresses, int], Way] = OrderedDict()
         for each in known:
             pair = self._pair(each.way)
             pair.left, pair.initial = 0, each.initial
@@ -163,11 +169,24 @@ class Translations:
                 pair.left, pair.shown, pair.leads, pair.first = COMPARED_COUNT, {}, False, {}
                 pair.said = {}
             pair.initial = early.sequence
+        if early.flags & SYN and "%" in early.source.host:
+            self._compare_opening(early, way, pair)
         pair.first.setdefault(early.source, early.sequence)
         if early.kept_bytes >= PROOF_BYTES and pair.left:
             pair.left -= 1
             self._compare(early, way, pair)
         return pair
+
+    def _compare_opening(self, early: Early, way: Way, pair: _Pair) -> None:
+        """The directions of a connection may have tunnels of their own: what answers a SYN is of its connection."""
+        if not early.flags & ACK:
+            self._asked[_addresses(way), (early.sequence + 1) % 2**32] = way
+            if len(self._asked) > REMEMBERED_COUNT:
+                self._asked.popitem(last=False)
+            return
+        asked = self._asked.get((_addresses(way[::-1]), early.acknowledgment))
+        if asked not in (None, way[::-1]) and pair.initial is None and not (pair.shown or pair.leads):
+            self._show(early, way, pair, asked[::-1])
 
     def _compare(self, early: Early, way: Way, pair: _Pair) -> None:
         flags = early.flags & (SYN | FIN | RST | ACK)
@@ -180,9 +199,13 @@ class Translations:
             self._early.popitem(last=False)
         if known is None or pair.shown or pair.leads or abs(known[1] - early.time_ns) > APART_NS:
             return
-        shown = known[0]
+        if _may_be(way, known[0]):
+            self._show(early, way, pair, known[0])
+
+    def _show(self, early: Early, way: Way, pair: _Pair, shown: Way) -> None:
+        """From here on a connection is taken for another, or for what that is taken for, unless they contradict."""
         other = self._pairs.get(shown)
-        if other is None or other is pair or not _may_be(way, shown):
+        if other is None or other is pair:
             return
         if other.shown:
             shown = (other.shown[shown[0]], other.shown[shown[1]])
@@ -234,11 +257,30 @@ def _may_be(way: Way, shown: Way) -> bool:
     Another port of the same client is another connection: nobody translates an address into itself. The port of a
     service may be translated where the service is.
     """
-    if way[0] == way[1] or shown[0] == shown[1]:
+    if way[0] == way[1] or shown[0] == shown[1] or _are_tenants(way[0].host, shown[0].host):
         return False
     others = [(one, other) for one, other in zip(way, shown, strict=True) if one != other]
     is_redirected = any(MSMQ_PORT in (one.port, other.port) for one, other in others)
     return is_redirected or any(one.host != other.host for one, other in others)
+
+
+def _are_tenants(one: str, other: str) -> bool:
+    """Whether two addresses are in tunnels of others, neither of them inside of the other's; mirrors are nobody's."""
+    few, many = sorted((_tenants(one), _tenants(other)), key=len)
+    return many[len(many) - len(few) :] != few
+
+
+def _tenants(host: str) -> list[str]:
+    zone = host.partition("%")[2]
+    return [each for each in zone.split(".") if each and not each.startswith("erspan")]
+
+
+_Addresses: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def _addresses(way: Way) -> _Addresses:
+    """Without the tunnels that they are in."""
+    return tuple((end.host.partition("%")[0], end.port) for end in way)
 
 
 def said_of(found: Iterable[Translation]) -> list[str]:
@@ -256,9 +298,11 @@ def _between(way: Way, shown: Way) -> Between:
 def _text(first: Translation, count: int, between: Between) -> str:
     assert first.shown is not None
     (source, destination), (shown_source, shown_destination) = first.way, first.shown
+    is_same = _addresses(first.way) == _addresses(first.shown)
+    where = "in another tunnel or in none" if is_same else "seen once more behind address translation"
     text = (
-        f"the connection {source} > {destination} is {shown_source} > {shown_destination}, seen once more behind "
-        "address translation, and is judged as that"
+        f"the connection {source} > {destination} is {shown_source} > {shown_destination}, {where}, and is judged as "
+        "that"
     )
     if count > 1:
         hosts, shown = " and ".join(between.hosts), " and ".join(between.shown)

@@ -18,7 +18,7 @@ from mqproto.captures.decode.facts import (
     NumberedMessage,
     SessionFacts,
 )
-from mqproto.captures.decode.findings import Finding, Severity
+from mqproto.captures.decode.findings import Finding, Severity, of_damaged
 from mqproto.captures.decode.journeys import JourneyChecker, message_key
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sequences import SequenceChecker
@@ -27,7 +27,7 @@ from mqproto.captures.decode.sessions.connections import Connections, Origins
 from mqproto.captures.decode.sessions.half import Sent, last_loss
 from mqproto.captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
 from mqproto.captures.decode.ways import WayBook
-from mqproto.captures.packets import SeenPacket, StreamEnd, Sum
+from mqproto.captures.packets import PacketReader, SeenPacket, StreamEnd, Sum
 from mqproto.captures.translation import Translation, said_of
 from mqproto.wire import (
     ConnectionParameters,
@@ -46,6 +46,7 @@ from mqproto.wire import (
 from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.lenient import remarks
 
+NO_PACKET: Final = -1
 _LIMIT: Final = struct.Struct(base_header.struct_format("time_to_reach_queue_s"))
 
 
@@ -64,6 +65,7 @@ class Analyst:
         self._journeys = JourneyChecker(resolve=self._origins.resolve_hop)
         self._sequences = SequenceChecker()
         self._ways = WayBook()
+        self._reader: PacketReader | None = None
 
     def take(self, seen: SeenPacket) -> Sight:
         """The next packet of the capture; findings may be about earlier ones."""
@@ -82,7 +84,21 @@ class Analyst:
                 if sight.message is not None:
                     self._take_message(sight, sight.message, last_loss(view.half.losses, seen.number))
         sight.findings += own_findings(seen)
+        self._reader = seen.reader
+        if sight.findings:
+            sight.findings = [self._believed(found, found.packet) for found in sight.findings]
         return sight
+
+    def _believed(self, found: Finding, packet: int) -> Finding:
+        """A finding; a fault that rests on a frame that is damaged is none.
+
+        Args:
+            packet: that it is about. What comes before the first packet, and is none, has the number 0.
+        """
+        if found.severity is not Severity.FAULT or self._reader is None:
+            return found
+        is_damaged = any(map(self._reader.is_damaged, (packet, *found.others)))
+        return of_damaged(found) if is_damaged else found
 
     def finish(
         self,
@@ -90,6 +106,7 @@ class Analyst:
         lossless: bool = True,
         ends: Mapping[StreamEnd, Sum] | None = None,
         translations: Iterable[Translation] = (),
+        conflicts: Iterable[tuple[str, str]] = (),
     ) -> Iterator[Finding]:
         """What turns out to be wrong only at the end of the capture.
 
@@ -97,14 +114,17 @@ class Analyst:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
             ends: how much sides of connections have sent in all, as PacketReader has it.
             translations: which connections were read as others, as its `translations` have found.
+            conflicts: which frames contradict one another, as its `totals` have it.
         """
         for text in said_of(translations):
             yield Finding(Severity.NOTE, "address-translation", 0, text)
+        for code, text in conflicts:
+            yield Finding(Severity.NOTE, code, 0, text)
         for end, of in (ends or {}).items():
             self._ways.end(*end, of.sent_bytes, of.came_bytes)
         ways = self._ways.ways(self._origins, lossless=lossless)
-        yield from self._journeys.finish(ways)
-        yield from self._sequences.finish(ways)
+        for found in (*self._journeys.finish(ways), *self._sequences.finish(ways)):
+            yield self._believed(found, found.packet or NO_PACKET)
 
     def label(self, key: NodeKey) -> str:
         """What the queue manager at one end of a hop is called."""
@@ -171,6 +191,7 @@ def session_facts(sight: Sight) -> SessionFacts:
         seen.ahead,
         seen.cut_bytes,
         seen.snapped_bytes,
+        seen.opened,
     )
     if isinstance(packet, EstablishConnection):
         client, server = guids_of(seen, packet)

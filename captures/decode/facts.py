@@ -38,6 +38,7 @@ class SessionFacts(NamedTuple):
     window: WindowSize of a ConnectionParameters.
     position, size_bytes: where it stands in what its sender sent, missing bytes counted; how long it is.
     ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
+    opened: whether its sender opened the connection; None where the capture does not have the SYN.
     cut_bytes, snapped_bytes: as of mqproto.captures.packets.SeenPacket. Of a packet that is cut nothing behind its body
         is known, and so no SessionHeader; of an EstablishConnection a GUID that lacks is None.
     """
@@ -63,6 +64,7 @@ class SessionFacts(NamedTuple):
     ahead: bool = False
     cut_bytes: int = 0
     snapped_bytes: int = 0
+    opened: bool | None = None
 
 
 class Fate(Protocol):

@@ -49,6 +49,12 @@ class Finding(NamedTuple):
         }
 
 
+def of_damaged(found: Finding) -> Finding:
+    """What is left of a fault if a frame that it rests on is damaged."""
+    text = f"it would be {found.code}, but the checksum of a frame that tells so does not fit: nobody is judged by it"
+    return Finding(Severity.NOTE, "damaged-frame", found.packet, text, others=found.others)
+
+
 CODES: Final = {
     "malformed": "bytes that form no packet",
     "encrypted": "a connection that carries TLS, so that nobody can say what it carries",
@@ -79,8 +85,11 @@ CODES: Final = {
     "order-ack-unknown": "an OrderAck of a sequence that the capture does not have",
     "final-ack-unknown": "a FinalAck for a message that the capture does not have",
     "final-ack-mismatch": "a FinalAck whose number belongs to another message than its identifier",
+    "contradiction": "two frames that have other bytes for the same place of a stream",
+    "damaged-frame": "a frame whose checksum does not fit, so that nobody is judged by it",
     "missing-bytes": "bytes that the capture lacks",
-    "address-translation": "a connection that is another one, seen once more behind address translation",
+    "caller-by-port": "messages on a connection of which nothing but a port tells who called",
+    "address-translation": "a connection that is another one, seen behind address translation or in another tunnel",
     "damaged-capture": "a file that is no capture, of another system, or damaged; what came before the damage was read",
 }
 """Every code, with what it stands for."""

@@ -10,10 +10,10 @@ import struct
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
+from mqproto.base.words import when
 from mqproto.bodies import BYTES, read_body
 from mqproto.captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from mqproto.captures.decode.security.keyring import Evidence
@@ -36,7 +36,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.layouts.base import base_header
 
-NANOSECONDS: Final = 1_000_000_000
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
 """Characters of a body's text that a row has, at most."""
@@ -217,14 +216,12 @@ def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | Non
     """
     seen = sight.seen
     packet = seen.packet
-    second, rest_ns = divmod(seen.time_ns, NANOSECONDS)
-    clock = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     row = PacketRow(
         number=seen.number if seen.framed else None,
         frame=seen.frame,
         first_frame=seen.first_frame,
         file_offset=seen.file_offset,
-        time=f"{clock}.{rest_ns // 1_000:06d}Z",
+        time=f"{when(seen.time_ns, parted='T')}Z",
         time_ns=seen.time_ns,
         connection=None if seen.is_ping else seen.connection,
         position=seen.position,

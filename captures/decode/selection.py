@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import ERA_S, ERA_YEARS
 from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.names import Names, destination_format_name
 from mqproto.captures.decode.sequences import shown
@@ -190,8 +191,10 @@ def moment_named(text: str) -> Callable[[int], int]:
         of_day_ns = (int(hours) * 3_600 + int(minutes) * 60 + int(seconds_ or 0)) * NANOSECONDS
         of_day_ns += round(float(fraction or 0) * NANOSECONDS)
         return lambda first_ns: first_ns - first_ns % day_ns + of_day_ns
+    far = re.fullmatch(r"([+-]\d{4,15}|0000)(-.*)", text)
+    eras, year = divmod(int(far[1]), ERA_YEARS) if far else (0, 0)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(f"{5 * ERA_YEARS + year}{far[2]}" if far else text)
     except ValueError:
         raise UsageError(
             f"{text!r} is no time; write seconds after the first packet, 09:30:00.5, or 2026-01-31T09:30:00"
@@ -199,5 +202,6 @@ def moment_named(text: str) -> Callable[[int], int]:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     whole = moment.replace(microsecond=0)
-    moment_ns = int(whole.timestamp()) * NANOSECONDS + moment.microsecond * 1_000
+    second = int(whole.timestamp()) + (ERA_S * (eras - 5) if far else 0)
+    moment_ns = second * NANOSECONDS + moment.microsecond * 1_000
     return lambda _: moment_ns

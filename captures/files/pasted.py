@@ -2,13 +2,16 @@ r"""Bytes as people have them at hand: as they are, or as text from which they w
 
 hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, commas, colons, hyphens and 0x count for
                 nothing
-hex dump        xxd, hexdump, hexdump -C, od, PowerShell's Format-Hex, Wireshark: lines with an offset, and mostly with
-                the letters at their end. Of several dumps, each from 0 on, one follows the other.
-array           of C, C# or Go, as Wireshark and xxd -i write it: what stands in braces
+hex dump        xxd, hexdump, hexdump -C, od, PowerShell's Format-Hex, Wireshark, tcpdump -X, debuggers: lines with an
+                offset or an address, and mostly with the letters at their end. Of several dumps, each from 0 on, one
+                follows the other; of Wireshark's Follow TCP Stream the indented lines are the other side's.
+array           of C, C#, Java or Go, as Wireshark and xxd -i write it: what stands in braces
+numbers         a list in other brackets or in none: PowerShell, Go, Rust, JSON; decimal, from -128 on, or with 0x
 escaped string  of C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Every packet has control characters. Text has none but white space, and is known by that.
+Every packet has control characters. Text has none but white space, and is known by that. Digits do not tell their base:
+of several readings the first is right that has a packet.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -33,27 +36,43 @@ FORMS: Final = (
 )
 _BOMS: Final = ((BOM_UTF8, "utf-8"), (BOM_UTF16_LE, "utf-16-le"), (BOM_UTF16_BE, "utf-16-be"))
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
-_PREFIX: Final = re.compile(r"\b0[xX]")
+_SIGNATURE: Final = b"LIOR"
+_PREFIX: Final = re.compile(r"\b0[xX]|^\\x|^[xX]'")
+_SINGLE: Final = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F](?![0-9a-fA-F])")
+_THREE: Final = re.compile(r"[0-9a-fA-F]{3}")
 _HEX: Final = re.compile(r"[0-9a-fA-F\s:,-]*")
-_NO_DIGIT: Final = re.compile(r"[\s:,-]")
-_LINE: Final = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{3,16})(:?)(?:\s+(.*))?")
-_GROUP: Final = re.compile(r"((?:[0-9a-fA-F]{2}){1,8})(?![^\s|>])")
+_NO_DIGIT: Final = re.compile(r"[\s:,-]+")
+_LINE: Final = re.compile(
+    r"([\s|]*)(?:\.?[0-9A-Za-z]{1,15}:(?=[0-9a-fA-F]{4}))?(?:0[xX])?"  # .data:00401000
+    r"([0-9a-fA-F]{3,16}|[0-9a-fA-F]{1,8}`[0-9a-fA-F]{8})(?:\s*<[^<>]{1,200}>)?(:?)\|?(?:\s+(.*))?"
+)
+_GROUP: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}){1,8})(?![^\s|>])")
+_MIDDLE: Final = re.compile(r"(?:[0-9a-fA-F]{2} ){7}[0-9a-fA-F]{2}(-)[0-9a-fA-F]{2} ")
 _GAP: Final = re.compile(r"[ \t]{1,2}")
 _ITEM: Final = re.compile(r"[^\s,]+")
-_BYTE: Final = re.compile(r"0[xX][0-9a-fA-F]{1,2}|[0-9]{1,3}")
-_ESCAPE: Final = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.)|([^\\]+)")
-_ESCAPES: Final = {**dict(zip("abtnvfr", range(7, 14), strict=True)), "0": 0, "\\": 92, "'": 39, '"': 34}
+_TOKEN: Final = re.compile(r"[^\s,;\"'()<>{}\[\]]+|[()<>{}\[\]]")
+_CAST: Final = re.compile(r"\(\s*(?:s?byte|u?int8(?:_t)?|[iu]8|(?:un)?(?:signed )?char)\s*\)", re.IGNORECASE)
+_BYTE: Final = re.compile(r"(?:(?:0[xX]|&H)([0-9a-fA-F]{1,2})|(-?[0-9]{1,3}))(?:u8)?")
+_LONGER: Final = re.compile(r"(?:0[xX])?[0-9a-fA-F]{3,}:?|-?[0-9]+")
+_ESCAPE: Final = re.compile(r"\\(?:x|u00)([0-9a-fA-F]{2})|\\([0-7]{1,3})|\\(.)|([^\\]+)")
+_HAS_ESCAPE: Final = re.compile(r"\\(?:x|u00|[0-7])")
+_BEGINS_QUOTED: Final = re.compile(r"""\s*b?["']""")
+_IN_QUOTES: Final = re.compile(r"""(["']).*\\.*\1""")
+_STRING: Final = re.compile(r"\\.|[\"'\\]|[^\\\"']+")
+_ESCAPES: Final = {**dict(zip("abtnvfr", range(7, 14), strict=True)), "\\": 92, "'": 39, '"': 34}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}(?:\r?\n[A-Za-z0-9+/_-]+={0,2})*")
 _LINE_LIMIT: Final = 500_000
 """More lines than the dump of the largest packet has."""
 _LINE_GROUPS: Final = 64
 """More groups than any dump has in a line."""
+_SHORTEST_LIST: Final = 8
+"""How many numbers are a list: version and signature of a packet are in it."""
 _USUAL_BYTES: Final = 16
 """How many bytes a line has where nothing tells."""
 
 
-def read_pasted(data: bytes, where: str) -> bytes:
-    """The bytes that `data` is, or says.
+def read_pasted(data: bytes, where: str) -> list[bytes]:
+    """The bytes that `data` is, or says: of several dumps each by itself, in their order.
 
     Raises:
         UsageError: it is too long, empty, or text that says none; the line says what is wrong and what to do.
@@ -66,12 +85,24 @@ def read_pasted(data: bytes, where: str) -> bytes:
         raise UsageError(f"{where} is empty; give one packet's bytes, as they are or in hex")
     text = _text_of(data)
     if text is None:
-        return data
-    for read in (_dump, _hex, _array, _escaped, _base64):
-        if (found := read(text, where)) is not None:
-            return found
-    if "\ufffd" in text:
-        return data  # It is no UTF-8 either.
+        return [data]
+    if (dumps := _dumps(text, where)) is not None:
+        return dumps
+    first: bytes | None = None
+    refusal: UsageError | None = None
+    for read in (_hex, _array, _numbers, _escaped, _base64):
+        try:
+            found = read(text, where)
+        except UsageError as error:
+            refusal = refusal or error
+            continue
+        if found is not None and (_SIGNATURE in found or begins_stream(found)):
+            return [found]
+        first = found if first is None else first
+    if refusal is not None and first is None:
+        raise refusal
+    if first is not None or "\ufffd" in text:
+        return [data if first is None else first]  # It may be no UTF-8 either.
     left_out = (
         ", with what its * leaves out (od -v)" if re.search(r"^\*[ \t\r]*$", text, re.MULTILINE) else ""
     )
@@ -90,24 +121,30 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _hex(text: str, where: str) -> bytes | None:
-    plain = _PREFIX.sub("", text)
+    plain = _PREFIX.sub("", text.strip().strip("\"'<>;"))
     if not _HEX.fullmatch(plain):
         return None
+    if not _THREE.search(plain):
+        plain = _SINGLE.sub(r"0\g<0>", plain)
     digits = _NO_DIGIT.sub("", plain)
     try:
         return binascii.unhexlify(digits)
     except binascii.Error:
-        raise UsageError(f"{where} has an odd number of hex digits ({len(digits)}); one is missing") from None
+        raise UsageError(
+            f"{where} has an odd number of hex digits ({len(digits)}): one is missing, or it is not hex"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     """One line of a dump: its offset as it stands there, and what stands behind it.
 
+    indent: what stands before it.
     repeated: whether a * stood before it: the line before it comes again until here.
     """
 
     number: int
+    indent: str
     offset: str
     colon: bool
     spaced: bool
@@ -170,12 +207,17 @@ class _Line:
 
 
 def _says(letters: str, data: bytes) -> bool:
-    """Whether letters are those of some bytes; for one that is none there is a dot, or a letter of some codepage."""
+    """Whether letters are those of some bytes; for one that is none there is a dot, or a letter of some codepage.
+
+    tcpdump has a dot for a blank, and tshark a blank in the middle.
+    """
     shown = "".join(chr(byte) if 32 <= byte < 127 else "\0" for byte in data)
     for inside in (letters, letters[1:-1] if letters[0] + letters[-1] in ("||", "><") else ""):
-        said, meant = inside.strip(" "), shown.strip(" ")
-        if meant and len(said) == len(meant) and all(map(_may_be, said, meant)):
-            return True
+        for said, meant in ((inside.strip(" "), shown.strip(" ")), (inside, shown.replace(" ", "\0"))):
+            parted = len(said) == len(meant) + 1 and said[8:9] == " "
+            shut = said[:8] + said[9:] if parted else said
+            if meant and len(shut) == len(meant) and all(map(_may_be, shut, meant)):
+                return True
     return False
 
 
@@ -190,10 +232,12 @@ def _lines(text: str) -> Iterator[_Line]:
         if line.strip() == "*":
             repeated = True
         elif match := _LINE.fullmatch(line):
-            rest = match[3] or ""
+            indent, offset, colon, rest = match.groups("")
+            if middle := _MIDDLE.match(rest):
+                rest = f"{rest[: middle.start(1)]} {rest[middle.end(1) :]}"  # As WinDbg parts them.
             if not rest.strip() or _GROUP.match(rest):
-                spaced = line[match.end(2) :].startswith(("  ", "\t"))
-                yield _Line(number, match[1], bool(match[2]), spaced, rest, repeated)
+                spaced = line[match.end(3) :].startswith(("  ", "\t"))
+                yield _Line(number, indent, offset.replace("`", ""), bool(colon), spaced, rest, repeated)
                 repeated = False
 
 
@@ -207,29 +251,44 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
         at, number = end + 1, number + 1
 
 
-def _dump(text: str, where: str) -> bytes | None:
-    """What a hex dump says; None if it is none, as its offsets do not count what stands there."""
+def _dumps(text: str, where: str) -> list[bytes] | None:
+    """What hex dumps say; None if it is none, as its offsets do not count what stands there."""
     lines = [*islice(_lines(text), _LINE_LIMIT + 1)]
     if not any(line.rest for line in lines) or len(lines) > _LINE_LIMIT:
         return None
     first = lines[0]
     if len(lines) == 1 and _HEX.fullmatch(text) and not _sets_apart(first):
         return None
-    swapped = not first.colon and all(len(data) > 1 for line in lines[:2] for data, _ in line.groups()[:1])
+    numbers = first.rest[:2] in ("0x", "0X")
+    swapped = (numbers or not first.colon) and all(
+        len(data) > 1 for line in lines[:2] for data, _ in line.groups()[:1]
+    )
     if not first.has_letters(swapped=swapped) and first.has_letters(swapped=not swapped):
         swapped = not swapped
     wrong: _Line | None = None
-    for radix in (16, 8, 10):
-        try:
-            return _joined(lines, radix, swapped=swapped)
-        except _TornError as torn:
-            wrong = wrong or torn.line
-    if wrong is None or not any(line.colon or line.has_letters(swapped=swapped) for line in lines):
+    ours = [line for line in lines if line.indent == first.indent]
+    theirs = [line for line in lines if line.indent != first.indent]
+    for sides in ([ours, theirs], [lines]) if theirs else ([lines],):
+        for radix in (16, 8, 10):
+            try:
+                return [dump for side in sides for dump in _joined(side, radix, swapped=swapped)]
+            except _TornError as torn:
+                wrong = torn.line if len(sides) == 1 and wrong is None else wrong
+    if wrong is None or not _is_dump(lines, swapped=swapped):
         return None
     raise UsageError(
         f"{where} is a hex dump with something missing: line {wrong.number} at offset {wrong.offset} does not fit to"
-        " what stands before it; copy the dump whole"
+        " what stands before it; copy the dump whole, with bytes in hex (od -t x1, x/xb of gdb)"
     )
+
+
+def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
+    """Whether it is one for certain: offsets have a colon, letters say what the bytes do, or a margin stands out."""
+    if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
+        return True
+    width = len(lines[0].offset)
+    widest = max(2 * len(data) for line in lines for data, _ in line.groups())
+    return len(lines) > 1 and width > max(4, widest) and all(len(line.offset) == width for line in lines)
 
 
 def _sets_apart(line: _Line) -> bool:
@@ -245,8 +304,8 @@ class _TornError(Exception):
         self.line = line
 
 
-def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> bytes:
-    """The bytes of all lines.
+def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> list[bytes]:
+    """The bytes of all lines, those of each dump by themselves.
 
     Raises:
         _TornError: the offsets are no numbers of this radix, or do not count them.
@@ -257,7 +316,8 @@ def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> bytes:
         raise _TornError(lines[0]) from None
     if offsets[0] and len(lines) == 1 and not lines[0].colon:
         raise _TornError(lines[0])
-    whole = bytearray()
+    dumps = [bytearray()]
+    size = 0
     for index, line in enumerate(lines):
         # A dump that begins again is another one, behind this one.
         following = lines[index + 1] if index + 1 < len(lines) and offsets[index + 1] else None
@@ -269,21 +329,24 @@ def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> bytes:
         else:
             data = line.data(span, swapped=swapped)
         if following is not None:
-            if not data or span < len(data) or span % len(data) or len(whole) + span > INPUT_LIMIT_BYTES:
+            if not data or span < len(data) or span % len(data) or size + span > INPUT_LIMIT_BYTES:
                 raise _TornError(following)
             data *= span // len(data)
-        whole += data
-    return bytes(whole)
+        dumps[-1] += data
+        size += len(data)
+        if following is None and index + 1 < len(lines):
+            dumps.append(bytearray())
+    return [bytes(dump) for dump in dumps if dump]
 
 
 def _array(text: str, where: str) -> bytes | None:
-    if "{" not in text:
+    if "{" not in text or _BEGINS_QUOTED.match(text):
         return None
-    inside = _without_comments(text)
+    inside = _CAST.sub("", _without_comments(text))
     data = bytearray()
     for braces in re.finditer(r"\{([^{}]*)\}", inside):
         for item in _ITEM.finditer(braces[1]):
-            if not _BYTE.fullmatch(item[0]) or (number := _number(item[0])) > 0xFF:
+            if (number := _number(item[0])) is None:
                 raise UsageError(
                     f"{where} has an array with {quoted(item[0])}, which is no byte; write it as 0x10"
                 )
@@ -291,8 +354,36 @@ def _array(text: str, where: str) -> bytes | None:
     return bytes(data) or None
 
 
-def _number(item: str) -> int:
-    return int(item, 16) if item[:2] in ("0x", "0X") else int(item)
+def _numbers(text: str, where: str) -> bytes | None:
+    """What lists of numbers say, each of them as long as the head of a packet at least."""
+    data, run = bytearray(), bytearray()
+    before = ""
+    for token in chain(_TOKEN.finditer(_CAST.sub("", _without_comments(text))), (None,)):
+        word = "" if token is None else token[0]
+        if (number := _number(word)) is not None:
+            run.append(number)
+            continue
+        if word == "-":
+            continue  # A list of YAML.
+        if len(run) >= _SHORTEST_LIST:
+            if _LONGER.fullmatch(before) or _LONGER.fullmatch(word):
+                longer = before if _LONGER.fullmatch(before) else word
+                raise UsageError(
+                    f"{where} has numbers with {quoted(longer)}, which is no byte; write them in hex"
+                )
+            data += run
+        run.clear()
+        before = word
+    return bytes(data) or None
+
+
+def _number(item: str) -> int | None:
+    """The byte that a number is, which may have a sign, as in Java; None if it is no byte."""
+    found = _BYTE.fullmatch(item)
+    if found is None:
+        return None
+    number = int(found[1], 16) if found[1] else int(found[2])
+    return number & 0xFF if -128 <= number <= 0xFF else None
 
 
 def _without_comments(text: str) -> str:
@@ -307,21 +398,24 @@ def _without_comments(text: str) -> str:
 
 
 def _escaped(text: str, where: str) -> bytes | None:
-    if "\\x" not in text:
+    if not _HAS_ESCAPE.search(text):
         return None
+    if "<repeats" in text:
+        raise UsageError(
+            f"{where} leaves out what <repeats: in gdb x/100xb shows bytes, or set print repeats 0"
+        )
     data = bytearray()
+    bare = _IN_QUOTES.search(text) is None
     for _, line in _numbered(text):
-        inside = line.strip()
-        if quotes := [quote for quote in "\"'" if inside.count(quote) > 1]:
-            quote = min(quotes, key=inside.index)
-            inside = inside[inside.index(quote) + 1 : inside.rindex(quote)]
-        for found in _ESCAPE.finditer(inside):
+        for found in _ESCAPE.finditer(line.strip() if bare else _quoted(line)):
             if found[1]:
                 data.append(int(found[1], 16))
-            elif found[3]:
-                data += found[3].encode("latin-1", "replace")
-            elif found[2] in _ESCAPES:
-                data.append(_ESCAPES[found[2]])
+            elif found[2]:
+                data.append(int(found[2], 8) & 0xFF)
+            elif found[4]:
+                data += found[4].encode("latin-1", "replace")
+            elif found[3] in _ESCAPES:
+                data.append(_ESCAPES[found[3]])
             else:
                 raise UsageError(
                     f"{where} has {quoted(found[0])}, which is no escape for a byte; write it as \\x10"
@@ -329,9 +423,24 @@ def _escaped(text: str, where: str) -> bytes | None:
     return bytes(data)
 
 
+def _quoted(line: str) -> str:
+    """What stands between quotes."""
+    kept: list[str] = []
+    inside = ""
+    for found in _STRING.finditer(line):
+        if found[0] == inside:
+            inside = ""
+        elif inside:
+            kept.append(found[0])
+        elif found[0] in ("'", '"'):
+            inside = found[0]
+    return "".join(kept)
+
+
 def _base64(text: str, where: str) -> bytes | None:
     """Much text could be Base64, so that only what begins a packet or a Ping is."""
-    if not _BASE64.fullmatch(text.strip()):
+    text = text.strip().strip("\"';")
+    if not _BASE64.fullmatch(text):
         return None
     digits = re.sub(r"[\s=]", "", text).replace("-", "+").replace("_", "/")
     try:

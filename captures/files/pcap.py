@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import struct
 import sys
 import zlib
@@ -36,6 +37,7 @@ TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
 FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
+LEFT_OUT: Final = "the frame before it, whose bytes may be damaged as well, is left out"
 LINK_TYPE: Final = 0x03FF_FFFF  # the bits above say how long the frame check sequence is
 
 MAGICS: Final = (
@@ -45,6 +47,54 @@ MAGICS: Final = (
     *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
 )
 """What a file begins with that may be a capture, packed or not."""
+
+_EDITCAP: Final = "editcap -F pcapng IN OUT, which comes with Wireshark, makes one of it that is read"
+_UNPACKS: Final = "unpacks it"
+_GIVE: Final = "give a capture, or packets as bytes or hex"
+FOREIGN: Final = {
+    b"GMBU": ("a capture of Microsoft's Network Monitor", _EDITCAP),
+    b"RTSS": ("a capture of Microsoft's Network Monitor 1", _EDITCAP),
+    b"snoop\0": ("a capture of Sun's snoop", _EDITCAP),
+    b"TRSNIFF data": ("a capture of Sniffer for DOS", _EDITCAP),
+    b"XCP\0": ("a capture of NetXray or Sniffer", _EDITCAP),
+    b"\x05VNF": ("a capture of Visual Networks", _EDITCAP),
+    b"\xaa\xaa\xaa\xaa": ("a capture of 5View", _EDITCAP),
+    b"ObserverPktBuffer": ("a capture of Observer", _EDITCAP),
+    b"iptrace ": ("a capture of AIX's iptrace", _EDITCAP),
+    b"\x34\xcd\xb2\xa1": ("Kuznetzov's variant of pcap", _EDITCAP),
+    b"\xa1\xb2\xcd\x34": ("Kuznetzov's variant of pcap", _EDITCAP),
+    b"PK": ("a ZIP archive", f"unzip IN {_UNPACKS}"),
+    b"BZh": ("packed with bzip2", f"bzip2 -dc IN > OUT {_UNPACKS}"),
+    b"\xfd7zXZ\0": ("packed with xz", f"xz -dc IN > OUT {_UNPACKS}"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", f"7z x IN {_UNPACKS}"),
+    b"Rar!\x1a\x07": ("a RAR archive", f"unrar x IN {_UNPACKS}"),
+    b"\x04\x22\x4d\x18": ("packed with lz4", f"lz4 -dc IN > OUT {_UNPACKS}"),
+    b"LZIP": ("packed with lzip", f"lzip -dc IN > OUT {_UNPACKS}"),
+    b"\x1f\x9d": ("packed with compress", f"gzip -dc < IN > OUT {_UNPACKS}"),
+    b"MSCF": ("a cabinet", f"cabextract IN, or on Windows expand IN -F:* FOLDER, {_UNPACKS}"),
+    b"ElfFile\0": ("an event log of Windows, which has no packets", _GIVE),
+    b"%PDF": ("a PDF document", _GIVE),
+    **dict.fromkeys((b"<!", b"<?", b"<html", b"<HTML"), ("HTML or XML", _GIVE)),
+}
+"""What other files begin with, what they are, and what is to be done.
+
+editcap was tried with files of Network Monitor and of snoop, unzip, xz, bzip2 and tar by what they have written.
+"""
+_TAR_AT: Final = 257
+_TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
+"""A buffer of an ETL file begins with 72 bytes of its own, and the first one with the head of the trace."""
+HEAD_BYTES: Final = _TAR_AT + 5
+"""By so many bytes all these are told."""
+
+
+def foreign(head: bytes) -> str | None:
+    """What a file is that begins so and is not read, and what is to be done: `a ZIP archive: ...`; None if unknown."""
+    if _TRACE_HEAD.match(head):
+        return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
+    if head[_TAR_AT:HEAD_BYTES] == b"ustar":
+        return f"a tar archive: tar -xf IN {_UNPACKS}"
+    found = (said for begin, said in FOREIGN.items() if head.startswith(begin))
+    return next((f"{what}: {remedy}" for what, remedy in found), None)
 
 
 def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
@@ -132,9 +182,9 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
     if order is None:
         if not magic:
             raise CaptureError(where, 0, "the file is empty")
-        raise CaptureError(
-            where, 0, f"no capture: it begins with {magic.hex()}, and neither pcap, pcapng, gzip nor zstd do"
-        )
+        why = foreign(file.peek(HEAD_BYTES)[:HEAD_BYTES])
+        begins = f"no capture: it begins with {magic.hex()}, and neither pcap, pcapng, gzip nor zstd do"
+        raise CaptureError(where, 0, f"it is {why}" if why else begins)
     header = struct.Struct(order + FILE_HEADER)
     head = file.read(header.size)
     if len(head) < header.size:
@@ -156,6 +206,9 @@ def read_records(
 ) -> Iterator[Frame]:
     """The frames of a pcap file.
 
+    Nothing says where a record ends but its own head. So where no head follows a frame, its bytes may be those that
+    are damaged, and it is left out.
+
     Args:
         file: positioned at a record, which stands at `offset` of the file.
         section: what the head of the file says.
@@ -167,22 +220,43 @@ def read_records(
     tick_ns = NANOSECONDS // source.clock.ticks_per_second
     record = struct.Struct(section.order + RECORD_HEADER)
     number = 0
-    while head := file.read(record.size):
-        if len(head) < record.size:
-            raise CaptureError(where, offset, f"the file ends {len(head)} bytes into the head of a frame")
-        seconds, ticks, size_bytes, wire_bytes = record.unpack(head)
-        if size_bytes > MAX_FRAME_BYTES:
-            raise CaptureError(where, offset + 8, f"a frame of {size_bytes} bytes: at most {MAX_FRAME_BYTES}")
-        data = file.read(size_bytes)
-        if len(data) < size_bytes:
-            raise CaptureError(
-                where, offset, f"the file ends {len(data)} bytes into a frame of {size_bytes} bytes"
-            )
-        number += 1
-        missing_bytes = max(0, wire_bytes - size_bytes)
-        time_ns = seconds * NANOSECONDS + ticks * tick_ns
-        yield Frame(time_ns, data, "", missing_bytes, source.interface, number, offset)
-        offset += record.size + size_bytes
+    last: Frame | None = None
+    damage: CaptureError | None = None
+    try:
+        while head := file.read(record.size):
+            if len(head) < record.size:
+                reason = f"the file ends {len(head)} bytes into the head of a frame"
+                raise CaptureError(where, offset, reason)
+            seconds, ticks, size_bytes, wire_bytes = record.unpack(head)
+            is_odd = not 0 < size_bytes <= MAX_FRAME_BYTES
+            if is_odd and (reason := why_no_head(head, section.order)):
+                reason, last = reason if last is None else f"{reason}; {LEFT_OUT}", None
+                raise CaptureError(where, offset + 8, reason)
+            data = file.read(size_bytes)
+            if len(data) < size_bytes:
+                reason = f"the file ends {len(data)} bytes into a frame of {size_bytes} bytes"
+                raise CaptureError(where, offset, reason)
+            if last is not None:
+                yield last
+            number += 1
+            missing_bytes = max(0, wire_bytes - size_bytes)
+            time_ns = seconds * NANOSECONDS + ticks * tick_ns
+            last = Frame(time_ns, data, "", missing_bytes, source.interface, number, offset)
+            offset += record.size + size_bytes
+    except CaptureError as error:
+        damage = error
+    if last is not None:
+        yield last
+    if damage is not None:
+        raise damage
+
+
+def why_no_head(head: bytes, order: str) -> str:
+    """Why these bytes, as many as the head of a record has, are none; empty if they may be one."""
+    (size_bytes,) = struct.unpack_from(order + "I", head, 8)
+    if size_bytes > MAX_FRAME_BYTES:
+        return f"a frame of {size_bytes} bytes: at most {MAX_FRAME_BYTES}"
+    return "" if size_bytes or any(head) else "zeros, where a frame should begin"
 
 
 class _Unpacked(io.RawIOBase):

@@ -8,7 +8,8 @@ no use for are skipped.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple
 
@@ -179,6 +180,8 @@ class Section(NamedTuple):
     interface_count: int = 0
 
 
+Likeness = tuple[str, int, int]
+"""Name and link type of an interface, and how many before it in its section have the same."""
 BEGINNING: Final = Section()
 
 
@@ -192,6 +195,7 @@ class PcapngReader:
 
     Attributes:
         order: the byte order of the section, as struct writes it.
+        continued: by the number that it has, an interface of a later section that goes on from an earlier one.
     """
 
     def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
@@ -203,6 +207,9 @@ class PcapngReader:
         self._sources = list(section.sources)
         self._interface_count = section.interface_count
         self._frame_count = 0
+        self.continued: dict[int, Interface] = {}
+        self._earlier: dict[Likeness, Interface] = {}
+        self._last_ns: dict[int, int] = {}  # of each interface that had a frame
 
     @property
     def section(self) -> Section:
@@ -212,13 +219,34 @@ class PcapngReader:
     def frames(self) -> Iterator[Frame]:
         """Every frame from here on.
 
+        An interface of a later section is taken for one of an earlier section that is like it, if its frames come
+        behind those of that one: so it is where somebody joined the files of a ring.
+
         Raises:
             CaptureError: at the first damage.
         """
+        last_ns = self._last_ns
         for kind, body in self._blocks():
             frame = self._frame_in(kind, body)
-            if frame is not None:
-                yield frame
+            if frame is None:
+                continue
+            if frame.interface.number not in last_ns and self._earlier:
+                frame = frame._replace(interface=self._known(frame))
+            last_ns[frame.interface.number] = frame.time_ns
+            yield frame
+
+    def _known(self, frame: Frame) -> Interface:
+        """The interface of the first frame of one of a section, or that of an earlier section that it goes on from."""
+        interfaces = [source.interface for source in self._sources]
+        earlier = self._earlier.get(
+            dict(zip(interfaces, _likenesses(interfaces), strict=True))[frame.interface]
+        )
+        if earlier is None or frame.time_ns < self._last_ns.get(earlier.number, 0):
+            return frame.interface
+        place = interfaces.index(frame.interface)
+        self._sources[place] = self._sources[place]._replace(interface=earlier)
+        self.continued[frame.interface.number] = earlier
+        return earlier
 
     def take_block(self, offset: int) -> Frame | None:
         """The frame in the block at `offset` of the file; None if that holds none.
@@ -279,6 +307,8 @@ class PcapngReader:
         _, major, minor, _ = self._fields("IHHQ", body)
         if major != 1:
             raise self._error(12, f"pcapng version {major}.{minor}; we know 1.0")
+        interfaces = [source.interface for source in self._sources]
+        self._earlier.update(zip(_likenesses(interfaces), interfaces, strict=True))
         self._sources = []
 
     def _source(self, body: bytes) -> Source:
@@ -406,3 +436,12 @@ def _ended(options: bytes) -> bytes:
 
 def _padding(length: int) -> bytes:
     return bytes(-length % 4)
+
+
+def _likenesses(interfaces: Iterable[Interface]) -> Iterator[Likeness]:
+    """What the interfaces of a section are known by in others."""
+    count: Counter[tuple[str, int]] = Counter()
+    for each in interfaces:
+        like = (each.name, each.link_type)
+        yield *like, count[like]
+        count[like] += 1

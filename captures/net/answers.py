@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.ip import IpReader
-from mqproto.captures.net.links import ip_start
-from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segment, decode_segment
+from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segment, decode_segment, sum_fits
+from mqproto.captures.net.tunnels import datagram_in
 
 Place = tuple[Endpoint, Endpoint, int]
 """From where to where, and a sequence number."""
@@ -15,11 +15,16 @@ Place = tuple[Endpoint, Endpoint, int]
 
 def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
     """The segment that a frame holds or completes; None if there is none."""
-    start = ip_start(frame.link_type, frame.data)
-    datagram = None if start is None else ip.read(frame.data, start)
-    if datagram is None or datagram.protocol != PROTOCOL_TCP:
+    datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
+    if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP:
         return None
     return decode_segment(datagram)
+
+
+def sum_of(frame: Frame) -> bool | None:
+    """Whether the checksum of the segment in a frame fits, as `sum_fits`; None if there is none, or a part of one."""
+    datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, IpReader())
+    return None if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP else sum_fits(datagram)
 
 
 class Answers:

@@ -12,12 +12,13 @@ sides in order, gives up more.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
 from mqproto.captures.files.frame import Frame, Interface
-from mqproto.captures.net.recent import PIECE_COST_BYTES, Held, Recent
+from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, Contradiction, Held, Recent, cost_of, signed
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 EARLY_LIMIT_BYTES: Final = 1 << 20
@@ -26,11 +27,13 @@ PIECE_LIMIT_COUNT: Final = 1_024
 """Nor may more pieces than this wait, so that segments of one byte cost no more than others."""
 LATER_COUNT: Final = 64
 """So many later segments may overtake one in a capture. With more, bytes that were acknowledged are not in it."""
-JUMP_LIMIT_BYTES: Final = 1 << 28
-"""No window is as wide: a segment this far from what is due belongs to another connection between the same ports."""
 OPENING_LIMIT_BYTES: Final = 1 << 16
 """The window of a SYN is no wider. So a SYN that comes late is overtaken by no more, and its stream is read from bytes
 that stand no further behind it."""
+
+
+CONFLICT_LIMIT: Final = 8
+"""So many contradictions of a stream are told; they are all counted."""
 
 
 class Ending(Enum):
@@ -80,6 +83,8 @@ class Stream:
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
     from_start: the capture has the SYN or the answer to it, and had it before any bytes, so the first chunk begins the
         stream (if no bytes are missing before it).
+    opened: whether this side opened the connection, as the SYN or the answer to it tells that the connection begins
+        with; None where it begins with neither.
     sent_bytes: how many bytes it has in all, once it has ended, gaps counted: its FIN tells, or its RST with an ACK,
         which stands behind all that was sent [RFC 9293] 3.10.5. None where neither is there.
     came_bytes: how many of them can have come to the other side. Where that has reset the connection it has had no more
@@ -88,7 +93,8 @@ class Stream:
     gap_count, missing_bytes: how often and how many bytes were sent that the capture lacks.
     snapped_bytes: those of them that frames had which the capture cut, by its snapshot length. These are no gaps.
     retransmission_count: segments of which some bytes had been there before.
-    conflict_count: those of them that had another byte somewhere. What was read first stands.
+    conflict_count: those of them that had another byte somewhere. What was read first stands. `conflicts` has the
+        first CONFLICT_LIMIT of them.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
     keep_alive_count: repetitions of the last byte that ask whether anybody is there; its value means nothing.
     opposite: what the other side sent; None of a stream by itself.
@@ -110,7 +116,9 @@ class Stream:
     conflict_count: int = 0
     early_count: int = 0
     keep_alive_count: int = 0
+    conflicts: list[Contradiction] = field(default_factory=list)
     opposite: Stream | None = field(default=None, repr=False)
+    opened: bool | None = None
 
     def add(self, later: Stream) -> None:
         """Count what was read of it later on as well."""
@@ -120,6 +128,25 @@ class Stream:
         self.data_bytes += later.data_bytes
         for name in STREAM_COUNTS:
             setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.conflicts = (self.conflicts + later.conflicts)[:CONFLICT_LIMIT]
+
+    def contradict(self, first: Frame, second: Frame) -> None:
+        """Two frames have other bytes for the same place."""
+        self.conflict_count += 1
+        if len(self.conflicts) < CONFLICT_LIMIT:
+            self.conflicts.append(Contradiction.between(first, second))
+
+    def said_of_conflicts(self) -> Iterator[tuple[str, str]]:
+        """What is to be said of them: the code of a finding, and its text."""
+        for first, second, damaged in self.conflicts:
+            text = f"{self}: frames {first} and {second} have other bytes for the same place of the stream"
+            if damaged:
+                yield (
+                    "damaged-frame",
+                    f"{text}; the checksum of frame {damaged} does not fit, so that it was not taken",
+                )
+            else:
+                yield "contradiction", f"{text}; which the receiver took is not known"
 
     def __str__(self) -> str:
         return f"{self.source} > {self.destination}"
@@ -346,16 +373,15 @@ class Direction:
         if position == self._next and not self._early:
             # So it is nearly always.
             chunk = Chunk(frame.time_ns, payload, 0, frame.number, frame.offset, cut_bytes=cut_bytes)
-            self._put(payload, needs, chunk)
+            self._put(payload, needs, chunk, frame)
             return
         if position > self._next:
             self.stream.early_count += 1
         self._taken_count += 1
         count = self._taken_count
-        early = Early(position, count, frame.time_ns, frame.number, frame.offset, needs, payload, cut_bytes)
-        heapq.heappush(self._early, early)
+        heapq.heappush(self._early, Early(position, count, frame, needs, payload, cut_bytes))
         self._early_bytes += len(payload)
-        self._held.total_bytes += len(payload) + PIECE_COST_BYTES
+        self._held.total_bytes += cost_of(payload, frame)
         self._append_what_is_due(frame.time_ns)
         while self._early_bytes > EARLY_LIMIT_BYTES or len(self._early) > PIECE_LIMIT_COUNT:
             self._skip_gap()
@@ -371,29 +397,31 @@ class Direction:
     def _append_what_is_due(self, time_ns: int, missing_bytes: int = 0) -> None:
         assert self._next is not None
         while self._early and self._early[0].position <= self._next:
-            position, _, early_ns, frame, offset, needs, payload, cut_bytes = heapq.heappop(self._early)
+            position, _, frame, needs, payload, cut_bytes = heapq.heappop(self._early)
             self._early_bytes -= len(payload)
-            self._held.total_bytes -= len(payload) + PIECE_COST_BYTES
+            self._held.total_bytes -= cost_of(payload, frame)
             had_bytes = self._next - position
             if had_bytes:
                 self.stream.retransmission_count += 1
                 self.reached_back |= (
                     self._recent.known_from is not None and position < self._recent.known_from
                 )
-                self.stream.conflict_count += self._recent.contradicts(position, payload)
+                first = self._recent.contradicted_by(position, payload)
+                if first is not None:
+                    self.stream.contradict(first, frame)
             if had_bytes >= len(payload):
                 continue
             data = payload[had_bytes:] if had_bytes else payload
-            early_ns = max(time_ns, early_ns)
-            chunk = Chunk(early_ns, data, missing_bytes, frame, offset, cut_bytes=cut_bytes)
-            self._put(data, needs, chunk)
+            early_ns = max(time_ns, frame.time_ns)
+            chunk = Chunk(early_ns, data, missing_bytes, frame.number, frame.offset, cut_bytes=cut_bytes)
+            self._put(data, needs, chunk, frame)
             missing_bytes = 0
 
-    def _put(self, data: bytes, needs: int | None, chunk: Chunk) -> None:
+    def _put(self, data: bytes, needs: int | None, chunk: Chunk, frame: Frame) -> None:
         """Put a chunk in its place, which is the next. What the capture cut off of its frame will not come."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
-        self._recent.add(self._next, data)
+        self._recent.add(self._next, data, frame)
         self._next += len(data)
         self.stream.data_bytes += len(data)
         if chunk.cut_bytes:
@@ -408,7 +436,7 @@ class Direction:
         missing_bytes = first.position - self._next
         self._count_gap(missing_bytes)
         self._next = first.position
-        self._append_what_is_due(first.time_ns, missing_bytes)
+        self._append_what_is_due(first.frame.time_ns, missing_bytes)
 
     def _count_gap(self, missing_bytes: int) -> None:
         self.stream.gap_count += 1
@@ -420,17 +448,7 @@ class Early(NamedTuple):
 
     position: int
     order: int
-    time_ns: int
-    frame: int
-    offset: int
+    frame: Frame
     needs: int | None
     payload: bytes
     cut_bytes: int
-
-
-def signed(difference: int) -> int:
-    """The difference of two sequence numbers.
-
-    Of all 32-bit numbers half lie before another one, and half from it on.  [RFC 9293] 3.4
-    """
-    return (difference + 2**31) % 2**32 - 2**31

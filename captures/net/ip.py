@@ -20,6 +20,10 @@ AUTHENTICATION: Final = 51
 EXTENSIONS: Final = frozenset({0, 43, 60, 135, 139, 140, FRAGMENT, AUTHENTICATION})
 MAX_EXTENSIONS: Final = 16
 
+DAMAGED_IP: Final = "damaged IP, which is not read"
+FRAGMENT_OF_IP: Final = "fragments of IP"
+"""What there is instead of a datagram."""
+
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
 """Nobody cuts a packet into more; each is compared with the others."""
@@ -27,11 +31,15 @@ MAX_PARTIAL_COUNT: Final = 256
 """How many packets may wait for fragments; then the oldest is given up."""
 
 
+Key = tuple[bytes, bytes, int, int, str]
+
+
 class Datagram(NamedTuple):
     """What one IP packet carries.
 
     source, destination: 4 or 16 bytes.
     missing_bytes: how many bytes at the end of the payload the capture left out.
+    zone: the tunnel in which its addresses mean what they say; empty outside of all.
     """
 
     source: bytes
@@ -39,18 +47,19 @@ class Datagram(NamedTuple):
     protocol: int
     payload: bytes
     missing_bytes: int
+    zone: str = ""
 
 
 class Fragment(NamedTuple):
     """One fragment of a packet.
 
-    key: source, destination, protocol and identification, by which fragments of one packet know one another.
+    key: source, destination, protocol, identification and zone, by which fragments of one packet know one another.
     offset: of its first byte in the packet's payload.
     more: whether another one follows it.
     missing_bytes: as of a Datagram.
     """
 
-    key: tuple[bytes, bytes, int, int]
+    key: Key
     offset: int
     more: bool
     payload: bytes
@@ -75,28 +84,29 @@ class IpReader:
 
     def __init__(self) -> None:
         self.given_up_count = 0
-        self._partial: OrderedDict[tuple[bytes, bytes, int, int], _Partial] = OrderedDict()
+        self._partial: OrderedDict[Key, _Partial] = OrderedDict()
 
     @property
     def waiting_count(self) -> int:
         """Packets of which fragments are still missing."""
         return len(self._partial)
 
-    def read(self, frame: bytes, start: int, missing_bytes: int = 0) -> Datagram | None:
-        """The datagram that begins at `start`; None if it is damaged, or not whole yet.
+    def read(self, frame: bytes, start: int, missing_bytes: int = 0, zone: str = "") -> Datagram | str:
+        """The datagram that begins at `start`; a text if it is damaged, or not whole yet.
 
         Args:
             missing_bytes: how many bytes at the end of the frame the capture left out.
+            zone: as of a Datagram.
         """
         version = frame[start] >> 4 if start < len(frame) else 0
         whole_bytes = len(frame) + missing_bytes
         if version == 4:
-            return self._read_4(frame, start, whole_bytes)
-        return self._read_6(frame, start, whole_bytes) if version == 6 else None
+            return self._read_4(frame, start, whole_bytes, zone)
+        return self._read_6(frame, start, whole_bytes, zone) if version == 6 else DAMAGED_IP
 
-    def _read_4(self, frame: bytes, start: int, whole_bytes: int) -> Datagram | None:
+    def _read_4(self, frame: bytes, start: int, whole_bytes: int, zone: str) -> Datagram | str:
         if len(frame) < start + IPV4_HEADER.size:
-            return None
+            return DAMAGED_IP
         head, _, size_bytes, identification, fragment, _, protocol, _, source, destination = (
             IPV4_HEADER.unpack_from(frame, start)
         )
@@ -105,45 +115,46 @@ class IpReader:
         end = start + size_bytes if size_bytes else whole_bytes
         payload_start = start + header_bytes
         if header_bytes < IPV4_HEADER.size or payload_start > min(end, len(frame)):
-            return None
+            return DAMAGED_IP
         # What follows the packet is padding of the link.
         payload = frame[payload_start:end]
         missing_bytes = max(0, end - len(frame))
         if fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET):
             more, offset = bool(fragment & MORE_FRAGMENTS), (fragment & FRAGMENT_OFFSET) * 8
-            key = (source, destination, protocol, identification)
-            return self.add(Fragment(key, offset, more, payload, missing_bytes))
-        return Datagram(source, destination, protocol, payload, missing_bytes)
+            key = (source, destination, protocol, identification, zone)
+            return self.add(Fragment(key, offset, more, payload, missing_bytes)) or FRAGMENT_OF_IP
+        return Datagram(source, destination, protocol, payload, missing_bytes, zone)
 
-    def _read_6(self, frame: bytes, start: int, whole_bytes: int) -> Datagram | None:
+    def _read_6(self, frame: bytes, start: int, whole_bytes: int, zone: str) -> Datagram | str:
         if len(frame) < start + IPV6_HEADER.size:
-            return None
+            return DAMAGED_IP
         _, size_bytes, protocol, _, source, destination = IPV6_HEADER.unpack_from(frame, start)
         at = start + IPV6_HEADER.size
         end = at + size_bytes if size_bytes else whole_bytes
         for _ in range(MAX_EXTENSIONS):
             if protocol not in EXTENSIONS:
                 missing_bytes = max(0, end - len(frame))
-                return Datagram(source, destination, protocol, frame[at:end], missing_bytes)
+                return Datagram(source, destination, protocol, frame[at:end], missing_bytes, zone)
             if at + 8 > min(end, len(frame)):
-                return None
+                return DAMAGED_IP
             following = frame[at]
             if protocol == FRAGMENT:
                 offset, identification = struct.unpack_from("!HI", frame, at + 2)
-                key = (source, destination, following, identification)
+                key = (source, destination, following, identification, zone)
                 payload = frame[at + 8 : end]
                 missing_bytes = max(0, end - len(frame))
                 if offset & ~0b110:
-                    return self.add(Fragment(key, offset & ~0b111, bool(offset & 1), payload, missing_bytes))
+                    piece = Fragment(key, offset & ~0b111, bool(offset & 1), payload, missing_bytes)
+                    return self.add(piece) or FRAGMENT_OF_IP
                 at += 8
             elif protocol == AUTHENTICATION:
                 at += (frame[at + 1] + 2) * 4  # [RFC 4302] 2.2
             else:
                 at += (frame[at + 1] + 1) * 8
             if at > min(end, len(frame)):
-                return None
+                return DAMAGED_IP
             protocol = following
-        return None
+        return DAMAGED_IP
 
     def add(self, fragment: Fragment) -> Datagram | None:
         """The datagram, if this was the last fragment of it that was missing.
@@ -176,6 +187,6 @@ class IpReader:
         if partial.held_bytes != partial.whole_bytes:
             return None
         del self._partial[key]
-        source, destination, protocol, _ = key
+        source, destination, protocol, _, zone = key
         whole = b"".join(partial.pieces[at] for at in sorted(partial.pieces))
-        return Datagram(source, destination, protocol, whole, 0)
+        return Datagram(source, destination, protocol, whole, 0, zone)

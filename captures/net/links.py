@@ -1,4 +1,4 @@
-"""Link layers: where the IP packet begins in a frame.
+"""Link layers: what a frame holds, and where that begins.
 
 The numbers are the LINKTYPE values that tcpdump.org lists.
 """
@@ -18,11 +18,15 @@ LINUX_COOKED_2: Final = 276
 
 IPV4: Final = 0x0800
 IPV6: Final = 0x86DD
+IP_TYPES: Final = frozenset({IPV4, IPV6})
 VLAN_TAGS: Final = frozenset({0x8100, 0x88A8, 0x9100})
 MAX_TAGS: Final = 4
 
 FAMILIES: Final = frozenset({2, 10, 24, 28, 30})
 """What operating systems call IPv4 and IPv6 in a loopback's header."""
+
+Held = tuple[int, int]
+"""An EtherType, and where what it announces begins."""
 
 _half = struct.Struct("!H")
 
@@ -30,57 +34,57 @@ _half = struct.Struct("!H")
 def ip_start(link_type: int, frame: bytes) -> int | None:
     """Where the IP packet begins in a frame; None if it holds none, or if the link layer is not known."""
     find = _STARTS.get(link_type)
-    start = find(frame) if find is not None else None
-    return start if start is not None and start < len(frame) else None
+    found = find(frame) if find is not None else None
+    if found is None or found[0] not in IP_TYPES or found[1] >= len(frame):
+        return None
+    return found[1]
 
 
-def is_known(link_type: int) -> bool:
-    """Whether frames of this link layer are read."""
-    return link_type in _STARTS
+def held(link_type: int, frame: bytes) -> Held | None:
+    """What a frame holds; None if it ends before it says so, or if the link layer is not known."""
+    find = _STARTS.get(link_type)
+    return find(frame) if find is not None else None
 
 
-def _behind_type(frame: bytes, at: int) -> int | None:
-    """Behind the EtherType at `at`, and the VLAN tags that it may announce.  [IEEE 802.1Q] 9.4"""
+def behind_type(frame: bytes, at: int) -> Held | None:
+    """What the EtherType at `at` announces, behind the VLAN tags that it may announce.  [IEEE 802.1Q] 9.4"""
     for _ in range(MAX_TAGS + 1):
         if at + 2 > len(frame):
             return None
         (ether_type,) = _half.unpack_from(frame, at)
-        if ether_type in VLAN_TAGS:
-            at += 4
-            continue
-        return at + 2 if ether_type in (IPV4, IPV6) else None
-    return None
+        if ether_type not in VLAN_TAGS:
+            return ether_type, at + 2
+        at += 4
+    return ether_type, at - 2
 
 
-def _ethernet(frame: bytes) -> int | None:
-    return _behind_type(frame, 12)
+def _ethernet(frame: bytes) -> Held | None:
+    return behind_type(frame, 12)
 
 
-def _linux_cooked(frame: bytes) -> int | None:
-    return _behind_type(frame, 14)
+def _linux_cooked(frame: bytes) -> Held | None:
+    return behind_type(frame, 14)
 
 
-def _linux_cooked_2(frame: bytes) -> int | None:
+def _linux_cooked_2(frame: bytes) -> Held | None:
     """The EtherType comes first in this one; a tag would stand behind the header."""
     if len(frame) < 20:
         return None
     (ether_type,) = _half.unpack_from(frame)
-    if ether_type in VLAN_TAGS:
-        return _behind_type(frame, 22)
-    return 20 if ether_type in (IPV4, IPV6) else None
+    return behind_type(frame, 22) if ether_type in VLAN_TAGS else (ether_type, 20)
 
 
-def _loopback(frame: bytes) -> int | None:
+def _loopback(frame: bytes) -> Held | None:
     """Four bytes with an address family, in the byte order of the machine that wrote it."""
     families = {int.from_bytes(frame[:4], "little"), int.from_bytes(frame[:4], "big")}
-    return 4 if families & FAMILIES else None
+    return (IPV4, 4) if families & FAMILIES else None
 
 
-def _raw(frame: bytes) -> int:
-    return 0
+def _raw(frame: bytes) -> Held:
+    return IPV4, 0
 
 
-_STARTS: Final[dict[int, Callable[[bytes], int | None]]] = {
+_STARTS: Final[dict[int, Callable[[bytes], Held | None]]] = {
     NULL: _loopback,
     ETHERNET: _ethernet,
     LOOP: _loopback,
@@ -88,3 +92,5 @@ _STARTS: Final[dict[int, Callable[[bytes], int | None]]] = {
     LINUX_COOKED_2: _linux_cooked_2,
     **dict.fromkeys(RAW, _raw),
 }
+KNOWN: Final = frozenset(_STARTS)
+"""The link layers that are read; net/tunnels.py has a few more."""

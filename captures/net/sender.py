@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Chunk, Direction, Ending, Stream, signed
-from mqproto.captures.net.recent import PIECE_COST_BYTES, Held
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.direction import Arrival, Chunk, Direction, Ending, Stream
+from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, PIECE_COST_BYTES, Held, signed
 
 
 class Lag(IntEnum):
@@ -51,6 +52,7 @@ class Sender(Direction):
         absent: it has shown nothing for so long, though its bytes were acknowledged, that nothing waits for it until
             it is seen again.
         queue: what waits, in its order; `queue_bytes` are in it.
+        undecided: whether, if it had no past, its first segment may have overtaken others.
     """
 
     def __init__(self, stream: Stream, held: Held, *, assumed: bool = False) -> None:
@@ -59,6 +61,7 @@ class Sender(Direction):
         self.absent = False
         self.queue: deque[Waiting] = deque()
         self.queue_bytes = 0
+        self.undecided = False
         self._assumed = assumed
         self._needed_unseen: int | None = None  # the furthest that was needed before its first segment
         self._needed_bare: int | None = None  # and before its first bytes
@@ -153,13 +156,13 @@ class Sender(Direction):
     @property
     def stands_alone(self) -> bool:
         """Whether nothing was assumed that a reader would not know who had seen nothing before."""
-        return self._is_known_from(self._base)
+        return not self.undecided and self._is_known_from(self._base)
 
     def know(self) -> None:
         """All that was assumed is so."""
         self._assumed = False
         self._needed_unseen = self._needed_bare = None
-        self._is_torn = False
+        self._is_torn = self.undecided = False
 
     def take_run(
         self, start: int, size_bytes: int, from_start: bool, finish: int | None, ending: Ending
@@ -190,12 +193,12 @@ class Sender(Direction):
             return False
         return sequence_number is None or (sequence_number - self._next) % 2**32 == 0
 
-    def take_more(self, sizes: Sequence[int], payload: Callable[[int], bytes]) -> None:
+    def take_more(self, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]) -> None:
         """Add at once payloads that bring what is due, one behind the other.
 
         Args:
             sizes: in bytes.
-            payload: gives one of them. Only those are asked for that are to be remembered.
+            payload: gives one of them, and its frame. Only those are asked for that are to be remembered.
         """
         assert self._next is not None
         self._next = self._recent.add_many(self._next, sizes, payload)
@@ -203,7 +206,7 @@ class Sender(Direction):
 
     def is_continued_by(self, later: Sender) -> bool:
         """Whether `later` began where this one stands, and neither has anything that the other had to know."""
-        if self.waits or later.waits or later.reached_back:
+        if self.waits or later.waits or later.reached_back or (self._next is None and later.undecided):
             return False
         if self.absent:
             # Without a segment of it, all that the other side says goes on to be ahead.

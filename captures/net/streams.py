@@ -7,19 +7,18 @@ capture of any size, and keeps a bounded part of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.net.causality import View
-from mqproto.captures.net.direction import Arrival, Stream
-from mqproto.captures.net.recent import Held
+from mqproto.captures.net.direction import EARLY_LIMIT_BYTES, OPENING_LIMIT_BYTES, Arrival, Stream
+from mqproto.captures.net.recent import Caught, Held, signed
 from mqproto.captures.net.sender import Sender
 from mqproto.captures.net.taps import Half
-from mqproto.captures.net.tcp import ACK, SYN, Endpoint, Segment
+from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
-
 HELD_LIMIT_BYTES: Final = 64 << 20
 """What may wait or stay in all connections together; beyond it, the one that was silent longest gives its part."""
 CONNECTION_LIMIT: Final = 16_384
@@ -32,6 +31,31 @@ Ends = tuple[Endpoint, Endpoint]
 def ends_of(one: Endpoint, other: Endpoint) -> Ends:
     """Two ends by which a connection is known whoever sends: the lower one first."""
     return (one, other) if one <= other else (other, one)
+
+
+def beginning_in(caught: Sequence[Caught]) -> int:
+    """The place of what the side of the first segment begins with: 0, or that of a later one which it has overtaken.
+
+    That is its SYN, a bare acknowledgment, or bytes right before what is there. Others may have been sent again.
+    """
+    frame, first = caught[0]
+    earlier: list[tuple[int, int, Segment]] = []
+    for place, (other, segment) in enumerate(caught):
+        if segment[:2] != first[:2] or other.interface.number != frame.interface.number:
+            continue
+        distance = signed(first.sequence_number - segment.sequence_number)
+        if 0 < distance <= (OPENING_LIMIT_BYTES if segment.flags & SYN else EARLY_LIMIT_BYTES):
+            earlier.append((distance, place, segment))
+    found = reached = 0
+    for distance, place, segment in sorted(earlier):
+        size_bytes = len(segment.payload) + segment.cut_bytes
+        if segment.flags & SYN:
+            return place
+        # One byte, or none a byte before what is due, may be a keep-alive.
+        is_said = not size_bytes and distance > 1 and segment.flags & (ACK | RST) == ACK
+        if is_said or (size_bytes > 1 and distance - size_bytes <= reached):
+            found, reached = place, distance
+    return found
 
 
 class Reassembler:
@@ -82,6 +106,23 @@ class Reassembler:
             self._connections.move_to_end(oldest_ends)
         return arrivals
 
+    def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
+        """Another frame has whole what was damaged in a segment that was fed."""
+        if damaged.interface.number in self._halves:
+            damaged = self._halves[damaged.interface.number].put_right(damaged)
+        connection = self._connections[ends_of(segment.source, segment.destination)]
+        connection.contradict(damaged, whole, segment.source)
+
+    def begins(self, frame: Frame, segment: Segment) -> bool:
+        """Whether a segment is the first of its side, and has no SYN to say so: then it may have overtaken others."""
+        if segment.flags & SYN:
+            return False
+        connection = self._connections.get(ends_of(segment.source, segment.destination))
+        number = frame.interface.number
+        if number in self._halves:
+            number = self._halves[number].interface.number
+        return connection is None or connection.is_new_to(number, segment)
+
     def number_of(self, segment: Segment) -> int:
         """The number of the connection that a segment was fed for."""
         return self._connections[ends_of(segment.source, segment.destination)].number
@@ -98,11 +139,13 @@ class Connection:
 
     Args:
         number: what its streams have as `connection`.
-        first: the segment that it begins with. Only the answer to a SYN says by itself that its sender did not open
-            the connection; else the port does.
+        first: the segment that it begins with. A SYN, and the answer to one, say who opened the connection.
         held: what all connections that are read together hold.
         assumed: whether it had a past that is not known, as mqproto.captures.net.sender has it.
         apart: whether its two directions may have been caught by two interfaces.
+
+    Attributes:
+        waiting: of a range, what has come of it from a segment on that may have overtaken others.
     """
 
     def __init__(
@@ -115,32 +158,49 @@ class Connection:
         apart: bool = False,
     ) -> None:
         answers = first.flags & SYN and first.flags & ACK
-        serves = not first.flags & SYN and first.source.port == MSMQ_PORT != first.destination.port
         ends = (first.source, first.destination)
         self.number = number
-        self.ends = ends[::-1] if answers or serves else ends
+        self.ends = ends[::-1] if answers else ends
+        self._is_opened = bool(first.flags & SYN)
         self._held = held or Held()
         self._assumed = assumed
         self._apart = apart
         self._views: dict[int, View] = {}
+        self.waiting: list[Caught] = []
+
+    def is_new_to(self, interface: int, segment: Segment) -> bool:
+        """Whether an interface has seen nothing of the side that a segment is from."""
+        view = self._views.get(interface)
+        return view is None or view.pair(segment.source)[0].due is None
 
     def is_over_for(self, interface: int, segment: Segment) -> bool:
         """Whether a segment begins another connection between the same ends."""
         # At another interface it begins once more, with the number that it had at the first.
-        views = [self._views[interface]] if interface in self._views else self._views.values()
-        return any(view.pair(segment.source)[0].begins_anew(segment) for view in views)
+        view = self._views.get(interface)
+        if view is not None:
+            return view.pair(segment.source)[0].begins_anew(segment)
+        return any(view.pair(segment.source)[0].begins_anew(segment) for view in self._views.values())
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """What one segment lets be read."""
         return self.view(frame.interface).feed(segment, frame)
+
+    def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
+        """Another frame has whole what was damaged in one of this side."""
+        stream = self.view(damaged.interface).pair(source)[0].stream
+        stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 
     def view(self, interface: Interface) -> View:
         """What one interface saw of it; new, if that was nothing."""
         number = interface.number
         if number not in self._views:
             one, other = (
-                Sender(Stream(self.number, *ends, interface), self._held, assumed=self._assumed)
-                for ends in (self.ends, self.ends[::-1])
+                Sender(
+                    Stream(self.number, *ends, interface, opened=opened if self._is_opened else None),
+                    self._held,
+                    assumed=self._assumed,
+                )
+                for ends, opened in ((self.ends, True), (self.ends[::-1], False))
             )
             self._views[number] = View(one, other, apart=self._apart)
         return self._views[number]
@@ -163,7 +223,7 @@ class Connection:
         That is so where both wait for nothing, each side goes on where it stopped, and nothing that the earlier one
         alone knows was asked for.
         """
-        return all(
+        return not self.waiting and all(
             number in self._views
             and all(ours.is_continued_by(theirs) for ours, theirs in self._views[number].beside(view))
             for number, view in later._views.items()
@@ -193,6 +253,11 @@ class Connection:
         return [sender.stream for sender in self._senders]
 
     @property
+    def apart(self) -> bool:
+        """Whether its two directions may have been caught by two interfaces."""
+        return self._apart
+
+    @property
     def ahead(self) -> list[Stream]:
         """The streams of which all goes out ahead, as nothing is seen of the other side."""
         return [stream for view in self._views.values() for stream in view.ahead]
@@ -200,7 +265,7 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether bytes wait for others."""
-        return any(view.waits for view in self._views.values())
+        return bool(self.waiting) or any(view.waits for view in self._views.values())
 
     def forget(self) -> None:
         """Keep nothing to compare repetitions with."""

@@ -4,8 +4,9 @@ A full-duplex TAP has an interface for each direction of a line. That is so wher
 one interface, and some has one direction at one of them and the other at another.
 
 The interfaces of a bond, or a team, take turns, by segment or by connection and direction. That is so where what one of
-them has goes on at the other, and is acknowledged there, again and again and both ways, while next to nothing was
-seen at both. What was caught whole at two places was.
+them has goes on at the other, or is acknowledged there, again and again, while next to nothing was seen at both: each
+has just what the other lacks. What was caught whole at two places was seen at both. Of a capture that is looked at to
+its end, once is enough.
 
 Their clocks may be apart; then the times of one are put right by that of the other, so that one clock tells all times.
 How far they are apart is known within a round trip, from what was acknowledged.
@@ -29,7 +30,7 @@ SEEN_COUNT: Final = 64
 ALONE_COUNT: Final = 256
 """So many frames of one interface come before another is looked for no more."""
 TURNS_COUNT: Final = 8
-"""So often what one interface of a bond has goes on at the other, in either way."""
+"""So often what one interface of a bond has goes on at the other, if the capture does."""
 BOTH_SHARE: Final = 8
 """Fewer than one of so many may have been seen at both: what was sent again may have gone by the other."""
 
@@ -60,6 +61,7 @@ class Taps:
     def __init__(self) -> None:
         self.looked_at: list[Frame] = []
         self.halves: dict[int, Half] = {}
+        self._is_tap = True
 
     def look(self, frames: Iterator[Frame]) -> None:
         """Take as many frames as it needs.
@@ -67,9 +69,12 @@ class Taps:
         Raises:
             CaptureError, OSError: `frames` did; what came before that has been looked at.
         """
+        turns = _Turns()
         try:
-            self._look(frames)
+            self._look(frames, turns)
         finally:
+            if not self._is_tap:
+                self.halves = turns.halves()
             self._compare_clocks()
 
     def _compare_clocks(self) -> None:
@@ -80,11 +85,10 @@ class Taps:
             )
             self.halves[number] = half._replace(ahead_ns=ours.ahead_ns(theirs))
 
-    def _look(self, frames: Iterator[Frame]) -> None:
+    def _look(self, frames: Iterator[Frame], turns: _Turns) -> None:
         ip = IpReader()
         places: dict[tuple[Endpoint, Endpoint], Interface] = {}
-        turns = _Turns()
-        rest, is_tap = SEEN_COUNT, True
+        rest = SEEN_COUNT
         for frame in frames:
             self.looked_at.append(frame)
             turns.meet(frame.interface)
@@ -93,29 +97,32 @@ class Taps:
                 turns.take(segment, frame.interface.number)
                 ends = (segment.source, segment.destination)
                 here, there = places.setdefault(ends, frame.interface), places.get(ends[::-1])
-                if there is not None and is_tap:
+                if there is not None and self._is_tap:
                     if frame.interface == there or frame.interface != here:
-                        self.halves, is_tap = {}, False
+                        self.halves, self._is_tap = {}, False
                     else:
                         first, second = sorted((here, there), key=lambda one: one.number)
                         self.halves[second.number] = Half(first)
             rest -= bool(self.halves)
             if not rest:
                 return
-            if not is_tap and (turns.is_told or turns.is_alone(len(self.looked_at))):
-                break
-            if len(self.looked_at) >= FRAME_LIMIT:
-                break
-        if not is_tap:
-            self.halves = turns.halves()
+            is_told = not self._is_tap and (turns.is_told or turns.is_alone(len(self.looked_at)))
+            if is_told or len(self.looked_at) >= FRAME_LIMIT:
+                return
+        turns.least = 1
 
 
 class _Turns:
-    """Whether interfaces take turns."""
+    """Whether interfaces take turns.
+
+    Attributes:
+        least: how often they have to.
+    """
 
     def __init__(self) -> None:
+        self.least = TURNS_COUNT
         self._interfaces: dict[int, Interface] = {}
-        self._seen: dict[Place, int] = {}
+        self._seen: dict[tuple[Endpoint, Endpoint, int, int], int] = {}
         self._ended: dict[Place, int] = {}
         self._turns: Counter[tuple[int, int]] = Counter()
         self._both: Counter[tuple[int, int]] = Counter()
@@ -129,12 +136,13 @@ class _Turns:
         source, destination, sequence = segment.source, segment.destination, segment.sequence_number
         taken = len(segment.payload) + segment.cut_bytes
         taken += bool(segment.flags & SYN) + bool(segment.flags & FIN)
+        what = (source, destination, sequence, -1 if taken else segment.acknowledgment_number)
+        there = self._seen.setdefault(what, here)
+        if there != here:
+            self._both[_in_order(here, there)] += 1
+        elif taken:
+            self._follow(here, (source, destination, sequence))
         if taken:
-            there = self._seen.setdefault((source, destination, sequence), here)
-            if there != here:
-                self._both[_in_order(here, there)] += 1
-            else:
-                self._follow(here, (source, destination, sequence))
             self._ended[source, destination, (sequence + taken) % 2**32] = here
         if segment.flags & ACK:
             self._follow(here, (destination, source, segment.acknowledgment_number))
@@ -165,8 +173,8 @@ class _Turns:
         return sorted({_in_order(*pair) for pair in self._turns})
 
     def _is_bond(self, pair: tuple[int, int]) -> bool:
-        there, back = self._turns[pair], self._turns[pair[::-1]]
-        return min(there, back) >= TURNS_COUNT and BOTH_SHARE * self._both[pair] < there + back
+        turns = self._turns[pair] + self._turns[pair[::-1]]
+        return turns >= self.least and BOTH_SHARE * self._both[pair] < turns
 
 
 def _in_order(one: int, other: int) -> tuple[int, int]:

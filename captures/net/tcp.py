@@ -22,6 +22,7 @@ PROTOCOL_TCP: Final = 6
 
 ETHERNET_HEADER: Final = struct.Struct("!6s6sH")
 TCP_HEADER: Final = struct.Struct("!HHIIBBHHH")
+CHECKSUM_AT: Final = 16
 PSEUDO_HEADER: Final = struct.Struct("!4s4sBBH")
 
 # IPv4 counts the whole packet in 16 bits, and both headers are 20 bytes without options.
@@ -29,7 +30,10 @@ MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
 
 
 class Endpoint(NamedTuple):
-    """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port."""
+    """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port.
+
+    What a tunnel with a number holds has that behind the address, as others may have the same: 10.0.0.1%vxlan42.
+    """
 
     host: str
     port: int
@@ -128,8 +132,8 @@ def ip_frame(
 def decode_segment(datagram: Datagram) -> Segment | None:
     """The TCP segment in an IP packet; None if it is damaged.
 
-    Checksums are not looked at: a capture taken on the sending host often shows frames from before the
-    network card filled them in. A frame that the capture cut short gives what is left of its payload.
+    Checksums are not looked at, but where they decide something; then `sum_fits` tells. A frame that the capture cut
+    short gives what is left of its payload.
     """
     data = datagram.payload
     if len(data) < TCP_HEADER.size:
@@ -141,8 +145,8 @@ def decode_segment(datagram: Datagram) -> Segment | None:
     if not TCP_HEADER.size <= payload_start <= len(data):
         return None
     return Segment(
-        endpoint(datagram.source, source_port),
-        endpoint(datagram.destination, destination_port),
+        endpoint(datagram.source, source_port, datagram.zone),
+        endpoint(datagram.destination, destination_port, datagram.zone),
         sequence,
         acknowledgment,
         flags,
@@ -153,11 +157,27 @@ def decode_segment(datagram: Datagram) -> Segment | None:
     )
 
 
+def sum_fits(datagram: Datagram) -> bool | None:
+    """Whether the checksum of a TCP segment fits.  [RFC 9293] 3.1
+
+    None where nobody can say: of what the capture cut off, and of a segment that was caught before the network card
+    filled it in. Such a one has a zero there, or the sum of the pseudo header, to which the card adds the rest.
+    """
+    data = datagram.payload
+    if datagram.missing_bytes or len(data) < TCP_HEADER.size:
+        return None
+    pseudo_sum = word_sum(datagram.source) + word_sum(datagram.destination) + PROTOCOL_TCP + len(data)
+    if (pseudo_sum + word_sum(data)) % 0xFFFF == 0:
+        return True
+    found = int.from_bytes(data[CHECKSUM_AT : CHECKSUM_AT + 2], "big")
+    return None if not found or (found - pseudo_sum) % 0xFFFF == 0 else False
+
+
 @lru_cache(maxsize=4096)
-def endpoint(address: bytes, port: int) -> Endpoint:
-    """An address as it stands in a packet, 4 or 16 bytes, and a port."""
+def endpoint(address: bytes, port: int, zone: str = "") -> Endpoint:
+    """An address as it stands in a packet, 4 or 16 bytes, and a port; in a tunnel its zone is a part of the host."""
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
-    return Endpoint(socket.inet_ntop(family, address), port)
+    return Endpoint(socket.inet_ntop(family, address) + (f"%{zone}" if zone else ""), port)
 
 
 def word_sum(data: bytes) -> int:

@@ -16,10 +16,12 @@ from mqproto.captures.spoil.frames import (
     relinked,
     repeated,
     shortened,
+    shuffled,
     swapped,
+    with_other_bit,
 )
 from mqproto.captures.spoil.points import at_hosts, bonded, halved, skewed, translated
-from mqproto.captures.spoil.segments import coalesced, late_syns, placed, segmented, written
+from mqproto.captures.spoil.segments import coalesced, late_syns, placed, segmented, summed, written
 
 __all__ = [
     "HEADERS",
@@ -38,8 +40,11 @@ __all__ = [
     "repeated",
     "segmented",
     "shortened",
+    "shuffled",
     "skewed",
+    "summed",
     "swapped",
     "translated",
+    "with_other_bit",
     "written",
 ]

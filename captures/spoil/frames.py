@@ -27,6 +27,7 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
 }
 """By name: the link type, and what stands before the IP packet."""
 
+HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
 """How many frames a late one lets pass, at most."""
 
@@ -42,16 +43,31 @@ def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Fra
     return (frame for frame in frames if chance.random() * 100 >= percent)
 
 
-def repeated(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Some frames come once more, up to eight frames later: sent again, or caught twice."""
+def repeated(
+    frames: Iterable[Frame], percent: float, seed: int = 0, *, damaged: bool = False
+) -> Iterator[Frame]:
+    """Some frames come once more, up to eight frames later: sent again, or caught twice.
+
+    Args:
+        damaged: whether they were sent again as they had come damaged: with another bit behind the heads.
+    """
     chance = dice(seed, "repeat")
     waiting = _Waiting()
     for place, frame in enumerate(frames):
-        yield frame
+        is_repeated = chance.random() * 100 < percent
+        yield with_other_bit(frame, chance) if is_repeated and damaged else frame
         yield from waiting.due(place, frame.time_ns)
-        if chance.random() * 100 < percent:
+        if is_repeated:
             waiting.add(place + chance.randrange(1, FURTHEST), noted(frame, "once more"))
     yield from waiting.rest()
+
+
+def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
+    """A frame of which one bit is another: of what is behind 54 bytes, as many as the heads have mostly."""
+    data = bytearray(frame.data)
+    if len(data) > HEADS_BYTES:
+        data[chance.randrange(HEADS_BYTES, len(data))] ^= 1 << chance.randrange(8)
+    return noted(frame, "damaged")._replace(data=bytes(data))
 
 
 def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
@@ -81,6 +97,19 @@ def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
             continue
         yield noted(following, "swapped")._replace(time_ns=frame.time_ns)
         yield noted(frame, "swapped")._replace(time_ns=following.time_ns)
+
+
+def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Frame]:
+    """Each frame is overtaken by up to so many others, as where a card hands them over in several queues.
+
+    As those of `swapped`, each has the time of the place where it stands.
+    """
+    chance = dice(seed, "shuffle")
+    in_order = list(frames)
+    order = sorted(range(len(in_order)), key=lambda place: place + chance.uniform(0, places + 1))
+    for place, frame in zip(order, in_order, strict=True):
+        moved = in_order[place]
+        yield moved if moved is frame else noted(moved, "shuffled")._replace(time_ns=frame.time_ns)
 
 
 def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame]:

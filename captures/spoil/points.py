@@ -12,16 +12,15 @@ from typing import Final
 from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.net.ip import IPV4_HEADER, IPV6_HEADER
 from mqproto.captures.net.links import ip_start
-from mqproto.captures.net.tcp import word_sum
+from mqproto.captures.net.tcp import ACK, SYN, word_sum
 from mqproto.captures.spoil.frames import dice
-from mqproto.captures.spoil.segments import Placed, placed
+from mqproto.captures.spoil.segments import Placed, placed, summed
 
 WAYS: Final = ("one way", "the other way")
 MILLION: Final = 1_000_000
 TRANSLATOR: Final = bytes((198, 51, 100, 1))
 """The address that a host gives to all whose packets it passes on.  [RFC 5737] 3"""
 FIRST_PORT: Final = 20_000
-MSMQ_PORT: Final = (1801).to_bytes(2, "big")
 SIDES: Final = ("inside", "outside")
 
 
@@ -56,13 +55,15 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
     """A host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
 
     Each segment is seen twice: as its client's, and as the host's own, which has another port for each of the client's.
-    The second time is later. What is no segment of IPv4 is seen once.
+    The client is who sends first, or whom the answer to a SYN is for. The second time is later. What is no segment of
+    IPv4 is seen once.
 
     Args:
         late_ns: by how much.
         apart: whether either side is an interface of its own in the capture.
     """
     ports: dict[bytes, int] = {}
+    callers: dict[frozenset[bytes], bytes] = {}
     waiting: deque[Frame] = deque()
     for frame in frames:
         while waiting and waiting[0].time_ns <= frame.time_ns:
@@ -71,8 +72,9 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
         if place is None or frame.data[place.ip] >> 4 != 4:
             yield frame
             continue
-        is_answer = place.ends[0][-2:] == MSMQ_PORT
-        client = place.ends[is_answer]
+        called = place.ends[place.flags & (SYN | ACK) == SYN | ACK]
+        client = callers.setdefault(frozenset(place.ends), called)
+        is_answer = client != place.ends[0]
         port = ports.setdefault(client, FIRST_PORT + len(ports))
         both = [frame, _translated(frame, place, port, is_answer)]
         if apart:
@@ -89,14 +91,14 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
 
 
 def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Frame:
-    """A frame with another client. TCP's checksum is left to the card."""
+    """A frame with another client."""
     data = bytearray(frame.data)
     at, port_at = (place.ip + 16, place.tcp + 2) if is_answer else (place.ip + 12, place.tcp)
     data[at : at + 4] = TRANSLATOR
     struct.pack_into("!H", data, port_at, port)
     struct.pack_into("!H", data, place.ip + 10, 0)
     struct.pack_into("!H", data, place.ip + 10, -word_sum(bytes(data[place.ip : place.tcp])) % 0xFFFF)
-    return frame._replace(data=bytes(data))
+    return summed(frame._replace(data=bytes(data)))
 
 
 def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = False) -> Iterator[Frame]:

@@ -13,7 +13,17 @@ from typing import Final, NamedTuple
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, Frame
 from mqproto.captures.net.ip import FRAGMENT_OFFSET, IPV4_HEADER, IPV6_HEADER, MORE_FRAGMENTS
 from mqproto.captures.net.links import ip_start
-from mqproto.captures.net.tcp import FIN, PROTOCOL_TCP, PSH, RST, SYN, TCP_HEADER, word_sum
+from mqproto.captures.net.tcp import (
+    CHECKSUM_AT,
+    FIN,
+    PROTOCOL_TCP,
+    PSH,
+    RST,
+    SYN,
+    TCP_HEADER,
+    checksum,
+    word_sum,
+)
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
@@ -99,7 +109,7 @@ def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
             piece = payload[start : start + size_bytes]
             last = start + len(piece) == len(payload)
             flags = place.flags if last else place.flags & ~(PSH | FIN)
-            yield noted(written(frame, place, place.sequence + start, flags, piece), "cut up")
+            yield noted(summed(written(frame, place, place.sequence + start, flags, piece)), "cut up")
 
 
 def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
@@ -128,6 +138,25 @@ def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterato
     yield from (late._replace(time_ns=time_ns) for late, _ in waiting.values())
 
 
+def summed(frame: Frame, *, by_card: bool = False) -> Frame:
+    """A frame with the checksum that its segment ought to have; what is no TCP stays as it is.
+
+    by_card: only with what a kernel writes there for a card that is to add the rest: the sum of the pseudo header.
+    """
+    place = placed(frame)
+    if place is None:
+        return frame
+    data = bytearray(frame.data)
+    sum_at = place.tcp + CHECKSUM_AT
+    data[sum_at : sum_at + 2] = bytes(2)
+    addresses = (8, 40) if data[place.ip] >> 4 == 6 else (12, 20)
+    total = word_sum(bytes(data[place.ip + addresses[0] : place.ip + addresses[1]]))
+    total += PROTOCOL_TCP + place.end - place.tcp
+    found = total % 0xFFFF if by_card else checksum(total + word_sum(bytes(data[place.tcp : place.end])))
+    data[sum_at : sum_at + 2] = found.to_bytes(2, "big")
+    return frame._replace(data=bytes(data))
+
+
 def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
     """Two frames as one; None where no kernel joins them."""
     one, other = placed(frame), placed(following)
@@ -148,7 +177,7 @@ def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
 
 
 def written(frame: Frame, place: Placed, sequence: int, flags: int, payload: bytes) -> Frame:
-    """A frame with other payload. TCP's checksum is left to the card, as those of offloaded frames are."""
+    """A frame with other payload, and TCP's checksum left to the card."""
     head = bytearray(frame.data[: place.payload])
     struct.pack_into("!I", head, place.tcp + 4, sequence % 2**32)
     head[place.tcp + 13] = flags
@@ -160,4 +189,4 @@ def written(frame: Frame, place: Placed, sequence: int, flags: int, payload: byt
     else:
         size_bytes -= IPV6_HEADER.size
         struct.pack_into("!H", head, place.ip + 4, size_bytes if size_bytes <= LONGEST else 0)
-    return frame._replace(data=bytes(head) + payload)
+    return summed(frame._replace(data=bytes(head) + payload), by_card=True)

@@ -58,6 +58,17 @@ class Ranges:
         at = bisect_right(self._first, number + 1) - 1
         return self._last[at] + 1 if at >= 0 and self._last[at] > number else number + 1
 
+    def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The ranges of numbers from `first` to `last` that are not in the set, lowest first, both ends included."""
+        for begins, ends in self:
+            if begins > last:
+                break
+            if first < begins:
+                yield first, begins - 1
+            first = max(first, ends + 1)
+        if first <= last:
+            yield first, last
+
     def count_through(self, number: int) -> int:
         """How many numbers up to this one are in the set."""
         return sum(min(last, number) - first + 1 for first, last in self if first <= number)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from functools import lru_cache
+from typing import Final, Self
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ERA_YEARS: Final = 400
+ERA_S: Final = 146_097 * 86_400
+"""The calendar repeats itself after 400 years."""
 
 
 class Word(StrEnum):
@@ -21,3 +28,29 @@ class Word(StrEnum):
 def counted(count: int, what: str) -> str:
     """`1 packet`, `2 packets`."""
     return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
+@lru_cache(maxsize=256)
+def _told(second: int) -> tuple[str, str]:
+    """Date and time of day, UTC, of a second since 1970 or before: a year of five digits has a sign, as in ISO 8601."""
+    eras, rest = divmod(second, ERA_S)
+    moment = _EPOCH + timedelta(seconds=rest)
+    year = moment.year + ERA_YEARS * eras
+    shown = f"{year:04d}" if 0 <= year <= 9_999 else f"{year:+05d}"
+    return f"{shown}-{moment:%m-%d}", f"{moment:%H:%M:%S}"
+
+
+def date(time_ns: int) -> str:
+    """The date of any time that a capture can have, UTC."""
+    return _told(time_ns // 10**9)[0]
+
+
+def clock(time_ns: int, digits: int = 6) -> str:
+    """The time of day of it, to so many digits of a second, UTC."""
+    second, rest_ns = divmod(time_ns, 10**9)
+    return f"{_told(second)[1]}.{rest_ns // 10 ** (9 - digits):0{digits}d}"
+
+
+def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
+    """Date and time of day of it, UTC."""
+    return f"{date(time_ns)}{parted}{clock(time_ns, digits)}"

@@ -61,6 +61,9 @@ class RangesAgainstASet(RuleBasedStateMachine):
             assert self.ranges.after(number) == others[bisect_right(others, number)]
             below = number + 1 - bisect_right(others, number)
             assert self.ranges.count_through(number) == below
+            for last in (number - 1, number, LAST):
+                between = [n for low, high in self.ranges.gaps(number, last) for n in range(low, high + 1)]
+                assert between == [n for n in others if number <= n <= last]
 
 
 TestRangesAgainstASet = RangesAgainstASet.TestCase

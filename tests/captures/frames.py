@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.ip import IpReader
-from mqproto.captures.net.links import ip_start
-from mqproto.captures.net.tcp import PROTOCOL_TCP, Segment, decode_segment
+from mqproto.captures.net.tcp import SYN, Segment
+from mqproto.captures.spoil import placed
 
-
-def segment_in(frame: Frame, reader: IpReader) -> Segment | None:
-    """The TCP segment that a frame holds or completes; None if there is none."""
-    start = ip_start(frame.link_type, frame.data)
-    datagram = reader.read(frame.data, start, frame.missing_bytes) if start is not None else None
-    return decode_segment(datagram) if datagram is not None and datagram.protocol == PROTOCOL_TCP else None
+MSMQ_PORT = struct.pack("!H", 1801)
+SIGNATURE = b"LIOR"
 
 
 def decode_frame(frame: bytes) -> Segment | None:
@@ -36,3 +34,32 @@ def fragments_of(frame: bytes) -> list[bytes]:
         head[20:22] = struct.pack("!H", at // 8 | (0x2000 if at == 0 else 0))
         pieces.append(bytes(head) + piece)
     return pieces
+
+
+def moved(frames: Iterable[Frame], port: int) -> list[Frame]:
+    """The same where servers listen at another port than MSMQ's. TCP's checksum is made to fit."""
+    return [_moved(frame, port) for frame in frames]
+
+
+def _moved(frame: Frame, port: int) -> Frame:
+    place = placed(frame)
+    if place is None:
+        return frame
+    data = bytearray(frame.data)
+    for at in (place.tcp, place.tcp + 2):
+        if data[at : at + 2] == MSMQ_PORT:
+            (total,) = struct.unpack_from("!H", data, place.tcp + 16)
+            struct.pack_into("!H", data, at, port)
+            struct.pack_into("!H", data, place.tcp + 16, (total + 1801 - port) % 0xFFFF)
+    return frame._replace(data=bytes(data))
+
+
+def shakes_hands(frame: Frame) -> bool:
+    """Whether it has a SYN, or begins with an EstablishConnection or a ConnectionParameters.  [MS-MQMQ] 2.2.20.1"""
+    place = placed(frame)
+    if place is None:
+        return False
+    data = frame.data[place.payload : place.end]
+    return bool(place.flags & SYN) or (
+        data[4:8] == SIGNATURE and len(data) > 18 and data[18] & 0x0F in (2, 3)
+    )

@@ -6,21 +6,24 @@ import bisect
 import io
 import itertools
 import struct
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
-from mqproto.captures.files.pcap import PcapWriter, read_frames
+from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.ip import DONT_FRAGMENT
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from mqproto.captures.packets import PacketReader, SeenPacket, read_packets
-from mqproto.captures.spoil import shortened
+from mqproto.captures.packets import UDP, PacketReader, SeenPacket, read_packets
+from mqproto.captures.spoil import shortened, shuffled
 from mqproto.testing import packets as packets_of_any_kind
 from mqproto.wire import Ping, UserMessage, encode_packet, ping_packet
+from tests.bench.bulk import write_capture
+from tests.captures.pipeline.samples import FRAMES
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
@@ -345,7 +348,7 @@ def test_pings_are_packets_and_other_datagrams_are_not() -> None:
     assert (asked.packet, asked.is_ping, asked.source, asked.destination) == (ping, True, CLIENT, port)
     assert (wrong.packet, wrong.fault is not None) == (None, True)
     assert reader.totals.ping_frames == 2
-    assert dict(reader.totals.other_frames) == {"UDP": 1}
+    assert dict(reader.totals.other_frames) == {UDP: 1}
 
 
 def test_what_is_no_segment_is_counted_by_reason() -> None:
@@ -355,9 +358,9 @@ def test_what_is_no_segment_is_counted_by_reason() -> None:
     unknown = Frame(0, b"frame", interface=Interface(link_type=147))
     reader = read([arp, Frame(0, bytes(icmp)), unknown, arp])[1]
     assert dict(reader.totals.other_frames) == {
-        "no IP": 2,
-        "IP without TCP": 1,
-        "link type 147, which is not read": 1,
+        "ARP": 2,
+        "ICMP": 1,
+        "of link type 147, which is not read": 1,
     }
 
 
@@ -396,3 +399,39 @@ def test_packets_are_read_from_a_file(tmp_path: Path) -> None:
         for frame in said(user_message(200)):
             writer.write(frame)
     assert [len(one.data) for one in read_packets(path)] == [200]
+
+
+@pytest.mark.parametrize("ahead", [0, 5])
+def test_who_waits_for_each_frame_is_shown_what_it_holds_before_more_come(ahead: int) -> None:
+    """A capture that is piped while it is made ends at no time."""
+    come = 0
+
+    def coming() -> Iterator[Frame]:
+        nonlocal come
+        for frame in said(*[user_message(200)] * 1_000):
+            come += 1
+            yield frame
+
+    lags = [come - packet.frame for packet in PacketReader(coming(), ahead=ahead)]
+    assert lags[800] == ahead, "at first it is looked what the interfaces are"
+
+
+@pytest.mark.parametrize("name", [*FRAMES, "many connections"])
+def test_frames_that_have_overtaken_others_cost_no_packet(name: str, tmp_path: Path) -> None:
+    """Also where they come before the SYN, or before what their side said first."""
+    if name in FRAMES:
+        frames = FRAMES[name]
+    else:
+        write_capture(tmp_path / "many.pcapng", 300, connections=150)
+        frames = list(read_capture(tmp_path / "many.pcapng"))
+    whole = Counter((each.data, each.source) for each in PacketReader(frames))
+    for places, seed in itertools.product((1, 8, 24), range(4)):
+        worse = [frame._replace(number=n) for n, frame in enumerate(shuffled(frames, places, seed), 1)]
+        assert Counter((each.data, each.source) for each in PacketReader(worse)) == whole
+
+
+def test_what_was_sent_before_a_capture_began_and_again_in_it_is_no_loss() -> None:
+    """Only bytes right before what is there are taken to have been overtaken."""
+    first, _, third, fourth = said(*[user_message(200)] * 4, begun=False)
+    reader = PacketReader([frame._replace(number=n) for n, frame in enumerate((third, first, fourth), 1)])
+    assert (len(list(reader)), reader.totals.missing_bytes) == (2, 0)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.direction import Arrival, Chunk, Stream
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.streams import Reassembler
-from tests.captures.frames import segment_in
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Final
 
 from mqproto.captures.decode.facts import SessionFacts
 from mqproto.captures.decode.findings import Finding, Severity
-from mqproto.captures.decode.sessions.connections import MSMQ_PORT, Connection, Connections, Stage
+from mqproto.captures.decode.sessions.connections import Connection, Connections, Stage
 from mqproto.captures.decode.sessions.half import (
     HALF_CIRCLE,
     MAY_FOLLOW,
@@ -92,15 +92,17 @@ class SessionChecker:
     def take(self, facts: SessionFacts) -> SessionView:
         """Look at the next packet of a connection."""
         kind = facts.kind
-        begins = kind is Kind.ESTABLISH_CONNECTION and facts.source.port != MSMQ_PORT
-        connection = self._connections.find(facts, begins=begins)
+        connection = self._connections.find(facts)
+        tells = not connection.told and self._connections.hear(connection, facts)
         half, other = connection.halves(facts.source)
-        view = SessionView(connection, half, other)
+        view = SessionView(connection, half, other, tells=tells)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
         if kind is Kind.CUT:
             half.lack(facts.number)
         if facts.recoverable is not None:
+            if connection.by_port:
+                self._say_port(facts, view)
             self._take_turn(facts, view, before)
             self._count(facts, facts.recoverable, view)
         elif kind is Kind.ESTABLISH_CONNECTION:
@@ -140,6 +142,14 @@ class SessionChecker:
             self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 
+    def _say_port(self, facts: SessionFacts, view: SessionView) -> None:
+        """Messages cross a connection of which nothing but a port says who called; that names who is at its ends."""
+        view.connection.by_port = False
+        if isinstance(view.half.key, str) or isinstance(view.other.key, str):
+            called = view.connection.server.endpoint
+            text = f"nothing here tells who called; by its port {called} is taken to have been called"
+            view.findings.append(Finding(NOTE, "caller-by-port", facts.number, text))
+
     def _lose(self, view: SessionView, hidden: int | None) -> None:
         """The capture does not show something of what this end has sent, `hidden` messages at most."""
         view.half.lose(hidden)
@@ -156,6 +166,7 @@ class SessionChecker:
         connection, half, stage = view.connection, view.half, view.connection.stage
         client, server = facts.client or NULL_GUID, facts.server or NULL_GUID
         asks = half is connection.client
+        view.answers = not asks
         if self._is_in_turn(facts, view, before, stage is (Stage.NOTHING if asks else Stage.ASKED)):
             half.begin()
             if facts.client is None or facts.server is None:
@@ -164,14 +175,13 @@ class SessionChecker:
                 connection.stage = Stage.ASKED
                 connection.request = facts.number
             elif stage is Stage.ASKED:
-                view.answers = True
                 connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
                 self._take_answer(facts, client, server, view)
             elif not asks and facts.refused and stage is Stage.UNKNOWN:
                 self._take_answer(facts, client, server, view)
         if not asks and not facts.refused:
             conflict = self._connections.confirm(connection, client, server)
-            view.tells = conflict is not None
+            view.tells |= conflict is not None
             if conflict:
                 view.findings.append(Finding(NOTE, "identity-conflict", facts.number, conflict))
         elif asks and (facts.missing_bytes or facts.skipped_bytes or not connection.asked) and facts.client:

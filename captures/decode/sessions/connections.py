@@ -11,10 +11,11 @@ from typing import Final
 from mqproto.captures.decode.facts import NodeKey, SessionFacts
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sessions.half import NOTHING, Half
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.net.streams import MSMQ_PORT
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid, guid_text
 
-MSMQ_PORT: Final = 1801
 CONNECTION_LIMIT: Final = 4_096
 """How many connections are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
@@ -44,6 +45,7 @@ class Connection:
     client_guid, server_guid: as the handshake has them so far; NULL_GUID where it does not tell.
     timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
     request, proposal: the packets that asked for the session, and that proposed its parameters; 0 while there is none.
+    told: whether the capture tells which end called. by_port: whether, as long as it does not, a port alone says so.
     """
 
     client: Half
@@ -55,6 +57,8 @@ class Connection:
     timeouts_ms: tuple[int, int] | None = None
     request: int = 0
     proposal: int = 0
+    told: bool = True
+    by_port: bool = False
 
     def halves(self, source: Endpoint) -> tuple[Half, Half]:
         """The end that sends, and the other one."""
@@ -208,6 +212,22 @@ def _is_end(key: str) -> bool:
     return bool(host) and port.isdecimal() and (":" not in host or host.endswith("]"))
 
 
+def calls(facts: SessionFacts) -> bool | None:
+    """Whether the sender of a packet is the end that called, as the SYN tells, or else the packet's bytes; None if they
+    do not.  [MS-MQQB] 3.1.5.3
+
+    Who was called may refuse, who calls need not know whom.
+    """
+    if facts.opened is not None or facts.kind is not Kind.ESTABLISH_CONNECTION:
+        return facts.opened
+    return False if facts.refused else True if facts.server == NULL_GUID else None
+
+
+def has_port(facts: SessionFacts) -> bool:
+    """Whether one of the two ends is at MSMQ's port."""
+    return (facts.source.port == MSMQ_PORT) is not (facts.destination.port == MSMQ_PORT)
+
+
 class Connections:
     """The connections of a capture, and which queue managers they join.
 
@@ -222,20 +242,16 @@ class Connections:
         self._addresses = addresses or Addresses()
         self._called: dict[str, str] = {}
 
-    def find(self, facts: SessionFacts, *, begins: bool) -> Connection:
-        """The connection of a packet as seen at its interface, made if it is new.
-
-        Args:
-            begins: whether the packet is one that begins a session, so that its sender is the client.
-        """
+    def find(self, facts: SessionFacts) -> Connection:
+        """The connection of a packet as seen at its interface, made if it is new."""
         number = (facts.connection, facts.interface)
         connection = self._connections.get(number)
         if connection is None:
-            source, destination = client, server = facts.source, facts.destination
-            if not begins and (source.port == MSMQ_PORT or source.port < destination.port != MSMQ_PORT):
-                client, server = destination, source
-            connection = Connection(Half(client), Half(server))
-            if not begins:
+            told = calls(facts)
+            is_caller, by_port = self._presumed(facts) if told is None else (told, False)
+            client, server = (facts.source, facts.destination)[:: 1 if is_caller else -1]
+            connection = Connection(Half(client), Half(server), told=told is not None, by_port=by_port)
+            if not is_caller or facts.kind is not Kind.ESTABLISH_CONNECTION:
                 connection.lose_track()
             self.name(connection)
             self._connections[number] = connection
@@ -243,6 +259,53 @@ class Connections:
                 _, forgotten = self._connections.popitem(last=False)
                 forgotten.release()
         return connection
+
+    def _presumed(self, facts: SessionFacts) -> tuple[bool, bool]:
+        """Whether it is the sender of its first packet that called, where that does not tell; whether a port says so.
+
+        Who is known to listen there was called; else who is at MSMQ's port. Who asks for a session speaks first, and
+        has nothing to answer.
+        """
+        ends = (facts.source, facts.destination)
+        known = [end in self._addresses.listening for end in ends]
+        if known[0] != known[1]:
+            return known[1], True
+        if has_port(facts):
+            return facts.destination.port == MSMQ_PORT, True
+        if facts.kind is Kind.ESTABLISH_CONNECTION:
+            return not facts.ahead, False
+        return facts.source.port > facts.destination.port, True
+
+    def hear(self, connection: Connection, facts: SessionFacts) -> bool:
+        """A packet may tell who called, where that is not known yet; whether it turns out to have been the other end.
+
+        Of two EstablishConnections the second one answers. ConnectionParameters are proposed by who called, who was
+        answered and has had no others by then. Where frames come in disorder neither is sure, so MSMQ's port, if one
+        end has it, goes before both.
+        """
+        half, other = connection.halves(facts.source)
+        is_caller = half is connection.client
+        told = calls(facts)
+        if told is None and other.end:
+            if facts.kind is Kind.ESTABLISH_CONNECTION:
+                told = False
+            elif facts.kind is Kind.CONNECTION_PARAMETERS and (other.offered or not facts.ahead):
+                told = not other.offered
+            if told is not is_caller and has_port(facts):
+                told = None
+        if told is None:
+            return False
+        connection.told, connection.by_port = True, False
+        if told is is_caller:
+            return False
+        connection.client, connection.server = connection.server, connection.client
+        connection.lose_track()
+        if connection.asked:  # What was taken for the request was the answer to it.
+            connection.asked, connection.request = False, 0
+            self.confirm(connection, connection.client_guid, connection.server_guid)
+            return True
+        self.name(connection)
+        return False
 
     def known(self, number: tuple[int, int]) -> Connection | None:
         """A connection by its number and its interface, if it is remembered."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
+from mqproto.base.words import clock, date
 from mqproto.captures.decode.names import Names, printable
 from mqproto.captures.decode.security.words import protection_of
 from mqproto.captures.decode.sight import Kind, Sight, guids_of, tls_record
+from mqproto.captures.decode.views.words import DAY_NS
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -24,7 +25,6 @@ from mqproto.wire import (
 from mqproto.wire.layouts.session import DEFAULT_WINDOW_SIZE
 
 NANOSECONDS: Final = 1_000_000_000
-DAY_NS: Final = 86_400 * NANOSECONDS
 NAME_COLUMNS: Final = 12
 """The least width of a column of names."""
 LONGEST_NAME: Final = 24
@@ -48,9 +48,7 @@ class LineWriter:
         self._names = names
         self._began_ns = relative_to_ns
         self._columns = NAME_COLUMNS
-        self._day = -1
-        self._second = -1
-        self._second_text = ""
+        self._day: int | None = None
 
     def heading(self, first: Sight) -> str | None:
         """What the columns are, and the date, as the lines have only the time of day; None if it was said before.
@@ -61,8 +59,7 @@ class LineWriter:
         if day == self._day:
             return None
         self._day = day
-        date = datetime.fromtimestamp(first.seen.time_ns // NANOSECONDS, UTC).strftime("%Y-%m-%d")
-        when = f"{date} UTC" if self._began_ns is None else "seconds"
+        when = f"{date(first.seen.time_ns)} UTC" if self._began_ns is None else "seconds"
         longest = max(len(first.source), len(first.destination))
         self._columns = max(self._columns, min(longest, LONGEST_NAME))
         names = f"{'from':<{self._columns}} {'to':<{self._columns}}"
@@ -83,11 +80,7 @@ class LineWriter:
     def _time(self, time_ns: int) -> str:
         if self._began_ns is not None:
             return f"{(time_ns - self._began_ns) / NANOSECONDS:15.6f}"
-        second, rest_ns = divmod(time_ns, NANOSECONDS)
-        if second != self._second:
-            self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%H:%M:%S")
-        return f"{self._second_text}.{rest_ns // 1_000:06d}"
+        return clock(time_ns)
 
 
 def what(sight: Sight, names: Names) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from mqproto.base.words import counted
 from mqproto.captures.decode.names import printable
 from mqproto.captures.decode.views.words import duration, share
+from mqproto.captures.net.tunnels import NOT_READ
 from mqproto.captures.points import Clock, Point
 
 WIDTH: Final = 120
@@ -16,6 +17,9 @@ INDENT: Final = " " * 13
 BACK_NS: Final = 1_000_000_000
 """Frames that a card hands over late, and clocks that are put right as usual, go back by less."""
 NOTHING: Final = "nothing is known to be lacking"
+NO_FINDING: Final = "nothing was found to be wrong"
+KINDS_SHOWN: Final = 8
+"""So many kinds of frames that were not read are named, those with most frames."""
 
 
 class Lack(NamedTuple):
@@ -59,7 +63,7 @@ def lacks(point: Point) -> Iterator[Lack]:
     if point.untimed_frames:
         yield Lack(
             "no time",
-            f"{point.untimed_frames:,} of {_frames(point)} have no time",
+            f"{point.untimed_frames:,} of {_frames(point)} have no usable time",
             "How long anything with a packet in them took is not known",
         )
     if point.back_ns >= BACK_NS:
@@ -79,6 +83,25 @@ def lacks(point: Point) -> Iterator[Lack]:
         )
     if point.clock is not None or point.compared:
         yield from _clock(point.name, point.clock)
+
+
+def kinds(reasons: Mapping[str, int]) -> str:
+    """What frames without TCP or a Ping are: `15 frames are ESP, which is not read; 2 frames are ARP`."""
+    some = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    said = [f"{counted(n, 'frame')} {'is' if n == 1 else 'are'} {what}" for what, n in some[:KINDS_SHOWN]]
+    left = sum(n for _, n in some[KINDS_SHOWN:])
+    return "; ".join([*said, *([f"{left:,} more are of other kinds"] if left else [])])
+
+
+def unread(reasons: Mapping[str, int]) -> str:
+    """The same of those that nobody looked into, though MSMQ may be in them; empty if there are none."""
+    return kinds({what: count for what, count in reasons.items() if what.endswith(NOT_READ)})
+
+
+def found_nothing(reasons: Mapping[str, int]) -> str:
+    """That there is no finding, where all was looked at; else what was not."""
+    left = unread(reasons)
+    return f"no findings in what was read; {left}" if left else NO_FINDING
 
 
 def _frames(point: Point) -> str:
@@ -159,15 +182,21 @@ def _compared(clock: Clock) -> Lack:
     )
 
 
-def lines(points: list[Point]) -> Iterator[str]:
-    """What is known of the quality of a capture, for a terminal."""
+def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
+    """What is known of the quality of a capture, for a terminal.
+
+    Args:
+        reasons: what frames without TCP or a Ping are, at all points.
+    """
+    left = unread(reasons)
     for point in points:
         found = list(lacks(point))
-        end = "" if found else f"; {NOTHING}"
+        end = "" if found or left else f"; {NOTHING}"
         yield f"{printable(point.name)}: {_frames(point)}, {counted(point.connections, 'connection')}{end}"
         for each in found:
             yield from wrap(each.fact, WIDTH, initial_indent=f"  {each.what:<10} ", subsequent_indent=INDENT)
             yield from wrap(each.so, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    yield from wrap(left, WIDTH, subsequent_indent="  ")
 
 
 def as_json(point: Point) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from mqproto.base.words import counted
+from mqproto.base.words import counted, when
 from mqproto.captures.decode.findings import CODES, Finding, Severity
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sight import Kind, Sight
@@ -73,9 +72,11 @@ class Summary:
         size_bytes, time_ns = seen.size_bytes, seen.time_ns
         self.kinds[sight.kind].add(size_bytes)
         if self.first_ns is None:
-            self.first_ns = time_ns
-        if time_ns > self.last_ns:
+            self.first_ns = self.last_ns = time_ns
+        elif time_ns > self.last_ns:
             self.last_ns = time_ns
+        elif time_ns < self.first_ns:
+            self.first_ns = time_ns
         self._add_to_connection(sight, size_bytes, time_ns)
         if sight.message is not None and not sight.message.properties.message_class:
             name = self.names.destination(sight.message.user)
@@ -154,10 +155,14 @@ class Summary:
         yield from accounts(totals)
         yield ""
         if points.found:
-            yield from quality.lines([*points.found.values()])
+            yield from quality.lines([*points.found.values()], totals.other_frames)
             yield ""
         yield from self._tables()
-        yield from self._findings()
+        yield ""
+        if not self.findings:
+            yield quality.found_nothing(totals.other_frames)
+        for (severity, code), count in sorted(self.findings.items()):
+            yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
 
     def _times(self) -> Iterator[str]:
         if self.first_ns is None:
@@ -166,7 +171,7 @@ class Summary:
         span_s = (self.last_ns - self.first_ns) / NANOSECONDS
         packets = sum(count.packets for count in self.kinds.values())
         size_bytes = sum(count.size_bytes for count in self.kinds.values())
-        yield f"from {_moment(self.first_ns)} to {_moment(self.last_ns)}, {span_s:,.3f} s"
+        yield f"from {when(self.first_ns)} to {when(self.last_ns)}, {span_s:,.3f} s"
         rate = (
             f", {packets / span_s:,.0f} packets and {size_bytes / span_s:,.0f} bytes a second"
             if span_s
@@ -198,13 +203,6 @@ class Summary:
             for name, queue in queues[:SHOWN_LIMIT]:
                 yield f"{name:<{wide}} {queue.packets:>10,} {queue.size_bytes:>15,}"
             yield from _left_out(len(queues), "queues")
-
-    def _findings(self) -> Iterator[str]:
-        yield ""
-        if not self.findings:
-            yield "nothing was found to be wrong"
-        for (severity, code), count in sorted(self.findings.items()):
-            yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
 
 
 def accounts_as_json(totals: Totals) -> dict[str, Any]:
@@ -238,8 +236,10 @@ def accounts(totals: Totals) -> Iterator[str]:
         f"{totals.frames:,} frames = {totals.segment_frames:,} TCP segments + {totals.ping_frames:,} Pings + "
         f"{others:,} other traffic"
     )
-    for reason, count in sorted(totals.other_frames.items()):
+    kinds = sorted(totals.other_frames.items(), key=lambda item: (-item[1], item[0]))
+    for reason, count in kinds[:SHOWN_LIMIT]:
         yield f"  {count:,} {reason}"
+    yield from _left_out(len(kinds), "kinds of frames")
     parts = [
         (totals.packet_bytes, "of packets"),
         (totals.cut_bytes, "of packets cut off"),
@@ -254,13 +254,15 @@ def accounts(totals: Totals) -> Iterator[str]:
         (totals.snapped_bytes, "bytes cut off by the capture"),
         (totals.cut_frames, "frames cut short by the capture"),
         (totals.cut_packets, "packets read as far as their bytes go"),
-        (totals.conflict_count, "segments that overlap with other bytes"),
+        (totals.given_up_fragments, "IP packets of which fragments are missing"),
         (totals.retransmission_count, "segments retransmitted"),
         (totals.untimed_frames, "frames without a time"),
         (totals.given_up_connections, "connections forgotten, as too many were open at a time"),
     ]
     if any(count for count, _ in lacks):
         yield "; ".join(f"{count:,} {what}" for count, what in lacks if count)
+    yield from (text for _, text in totals.conflicts[:SHOWN_LIMIT])
+    yield from _left_out(len(totals.conflicts), "frames that contradict others")
 
 
 def _left_out(count: int, what: str) -> Iterator[str]:
@@ -270,8 +272,3 @@ def _left_out(count: int, what: str) -> Iterator[str]:
 
 def _ends(number: int, count: ConnectionCount) -> str:
     return f"{number:>4}  {count.client} > {count.server}" if count.server else f"{'':>6}{count.client}"
-
-
-def _moment(time_ns: int) -> str:
-    second, rest_ns = divmod(time_ns, NANOSECONDS)
-    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}.{rest_ns // 1_000:06d}"

@@ -11,6 +11,7 @@ import importlib
 import sys
 import zipfile
 from glob import glob
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,9 @@ def pack(path: Path) -> Path:
             for source in sorted(glob("**/*.py", root_dir=folder, recursive=True)):
                 if not source.startswith("simulator/"):
                     file.write(folder / source, Path(name) / source)
+                    # As compiled here, which a worker with the same Python need not do again.
+                    if (compiled := Path(cache_from_source(str(folder / source)))).exists():
+                        file.write(compiled, Path(name) / f"{source}c")
     return path
 
 

@@ -67,6 +67,7 @@ SESSION_COLUMNS: Final = (
     "ahead",
     "cut_bytes",
     "snapped_bytes",
+    "opened",
 )
 """What is read of packets to judge sessions."""
 
@@ -108,6 +109,7 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
         values(batch, "ahead"),
         values(batch, "cut_bytes"),
         values(batch, "snapped_bytes"),
+        values(batch, "opened"),
     )
 
 

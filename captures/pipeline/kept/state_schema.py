@@ -20,7 +20,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "session-facts": (
         "mqproto.captures.decode.facts.SessionFacts",
         "number time_ns connection interface source destination kind missing_bytes skipped_bytes recoverable "
-        "header client server refused timeouts_ms window position size_bytes ahead cut_bytes snapped_bytes",
+        "header client server refused timeouts_ms window position size_bytes ahead cut_bytes snapped_bytes opened",
     ),
     "finding": (
         "mqproto.captures.decode.findings.Finding",
@@ -69,7 +69,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "session": (
         "mqproto.captures.decode.sessions.connections.Connection",
-        "client server stage asked client_guid server_guid timeouts_ms request proposal",
+        "client server stage asked client_guid server_guid timeouts_ms request proposal told by_port",
     ),
     "connections": (
         "mqproto.captures.decode.sessions.connections.Connections",
@@ -173,7 +173,15 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "early-segment": (
         "mqproto.captures.net.direction.Early",
-        "position order time_ns frame offset needs payload cut_bytes",
+        "position order frame needs payload cut_bytes",
+    ),
+    "contradiction": (
+        "mqproto.captures.net.recent.Contradiction",
+        "first second damaged",
+    ),
+    "frame": (
+        "mqproto.captures.files.frame.Frame",
+        "time_ns data comment missing_bytes interface number offset options",
     ),
     "ending": (
         "mqproto.captures.net.direction.Ending",
@@ -187,7 +195,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "mqproto.captures.net.direction.Stream",
         "connection source destination interface from_start ending sent_bytes came_bytes data_bytes gap_count "
         "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
-        "opposite",
+        "conflicts opposite opened",
     ),
     "ip-reader": (
         "mqproto.captures.net.ip.IpReader",
@@ -207,7 +215,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sender": (
         "mqproto.captures.net.sender.Sender",
-        "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream _acknowledged "
+        "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream undecided _acknowledged "
         "_assumed _base _early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare "
         "_needed_unseen _next _recent _start _taken_count",
     ),
@@ -217,11 +225,15 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "tcp-connection": (
         "mqproto.captures.net.streams.Connection",
-        "ends number _apart _assumed _held _views",
+        "ends number waiting _apart _assumed _held _is_opened _views",
     ),
     "tap-half": (
         "mqproto.captures.net.taps.Half",
         "interface ahead_ns",
+    ),
+    "segment": (
+        "mqproto.captures.net.tcp.Segment",
+        "source destination sequence_number acknowledgment_number flags window options payload cut_bytes",
     ),
     "endpoint": (
         "mqproto.captures.net.tcp.Endpoint",
@@ -233,7 +245,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "connections msmq_streams given_up_connections packets cut_packets stream_bytes packet_bytes "
         "cut_bytes headless_bytes refused_bytes other_bytes hidden_bytes resumed_count gap_count "
         "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
-        "given_up_fragments",
+        "given_up_fragments conflicts",
     ),
     "translation": (
         "mqproto.captures.translation.Translation",
@@ -270,7 +282,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "reading": (
         "mqproto.captures.pipeline.source.scan.Reading",
-        "file start end first_number frame_count section damage",
+        "file start end first_number frame_count section damage continued",
     ),
     "open-pair": (
         "mqproto.captures.pipeline.reading.ranges.seams.OpenPair",
@@ -376,8 +388,18 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("ways", "_silent_out_of"): lambda: defaultdict(list),
     ("acknowledgment", "ahead"): lambda: False,
     ("framing", "_guess"): lambda: None,
+    ("session", "told"): lambda: True,
+    ("session", "by_port"): lambda: False,
+    ("session-facts", "opened"): lambda: None,
+    ("stream", "opened"): lambda: None,
+    ("sender", "undecided"): lambda: False,
+    ("tcp-connection", "waiting"): list,
+    ("tcp-connection", "_is_opened"): lambda: False,
     ("growth", "translations"): tuple,
+    ("reading", "continued"): dict,
     ("growth", "crossings"): dict,
     ("place", "translations"): tuple,
+    ("stream", "conflicts"): list,
+    ("totals", "conflicts"): list,
 }
 """By record and field: what one is that was kept without it."""

@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.source.files import CaptureFile
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
-FORM: Final = 12
+FORM: Final = 14
 """To be raised when what is saved means something else than before. Of another form nothing is used: then a series
 that has grown is read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"

@@ -23,9 +23,9 @@ import numpy as np
 from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.answers import segment_in
-from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, signed
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.merging import interleaved
+from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, signed
 from mqproto.captures.net.taps import FRAME_LIMIT
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment
 from mqproto.captures.packets import Totals, content_of
@@ -215,11 +215,7 @@ def _add(totals: Totals, frame: Frame, ip: IpReader) -> None:
     """Count a frame of a file, as mqproto.captures.packets does."""
     totals.frames += 1
     totals.cut_frames += frame.missing_bytes > 0
-    if frame.time_ns:
-        totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
-        totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
-    else:
-        totals.untimed_frames += 1
+    totals.see(frame.time_ns)
     content = content_of(frame, ip)
     if isinstance(content, Segment):
         totals.segment_frames += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,8 +33,8 @@ from mqproto.captures.pipeline.reading.fragments import waiting_packets
 from mqproto.captures.pipeline.reading.growth import FOLDER, saved_pairs
 from mqproto.captures.pipeline.reading.ranges.cutting import Packets, collected
 from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
-from mqproto.captures.pipeline.reading.ranges.seams import OpenPair, Seam, Stitcher
-from mqproto.captures.pipeline.reading.reading import CountedPair, Place
+from mqproto.captures.pipeline.reading.ranges.seams import END_OF_CAPTURE, OpenPair, Seam, Stitcher
+from mqproto.captures.pipeline.reading.reading import CountedPair, Place, put_right
 from mqproto.captures.pipeline.reading.rows import NO_STREAM, packet_rows
 from mqproto.captures.pipeline.reading.streams import closed_rows
 from mqproto.captures.pipeline.source.files import is_changed, mapped
@@ -55,6 +55,7 @@ CORRECTED: Final = pa.schema(
         ("skipped_bytes", pa.int64()),
         ("snapped_bytes", pa.int64()),
         ("ahead", pa.bool_()),
+        ("opened", pa.bool_()),
     ]
 )
 """What becomes of a stream's rows in a range: whether they stand, and as in ranges.seams.Correction."""
@@ -148,6 +149,7 @@ class _Joiner:
         self._connections: set[int] = set()
         self._stitchers: dict[Ends, Stitcher] = {}
         self._gone = _Gone(series)
+        self._first_numbers = [each.first_number for each in series.places if each.number >= series.first]
         for pair in saved_pairs(series.open_pairs, bucket, series.addresses.count):
             self._stitchers[pair.ends] = Stitcher(pair, self._segments, self._gone)
 
@@ -161,7 +163,7 @@ class _Joiner:
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
             self._corrections[place] += [
-                (stream, False, 0, 0, 0, 0, 0, False) for stream in pair.summary.places
+                (stream, False, 0, 0, 0, 0, 0, False, None) for stream in pair.summary.places
             ]
         self._add(place, seam, self._joined.totals, self._closed)
 
@@ -170,6 +172,7 @@ class _Joiner:
         series, joined = self._series, self._joined
         addresses, bucket = series.addresses, self._bucket
         for ends, stitcher in list(self._stitchers.items()):
+            self._add(series.end - 1, stitcher.decide(), joined.totals, self._closed)
             if stitcher.pair.last_place <= series.silent:
                 self._add(series.end - 1, stitcher.finish(), joined.totals, self._closed)
                 del self._stitchers[ends]
@@ -195,12 +198,21 @@ class _Joiner:
         for stream, correction in seam.corrections.items():
             self._corrections[place].append((stream, True, *correction))
         for packets in seam.packets:
-            self._count(place, len(packets), int(packets.framed.sum()))
-            self._packets[place].append(packets)
+            for at, some in self._by_range(place, packets):
+                self._count(at, len(some), int(some.framed.sum()))
+                self._packets[at].append(some)
         for seen in seam.closed:
             self._connections.add(seen.stream.connection)
             totals.add_stream(seen)
         closed += seam.closed
+
+    def _by_range(self, place: int, packets: Packets) -> Iterator[tuple[int, Packets]]:
+        """Packets by the range that they are readable in: it may be an earlier one, where they had to be waited for."""
+        at = np.searchsorted(self._first_numbers, packets.readable, side="right") - 1 + self._series.first
+        at = np.clip(at, self._series.first, place)
+        at[packets.readable >= END_OF_CAPTURE] = place
+        for each in np.unique(at).tolist():
+            yield each, packets.of(at == each)
 
     def _count(self, place: int, rows: int, framed: int) -> None:
         self._joined.rows[place] += rows
@@ -215,8 +227,7 @@ class _Joiner:
             reading = place.reading
             source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
             found = segments(reading, source.data, waiting_packets(self._series.waiting.get(number)))
-            found.join_halves(place.halves)
-            found.translate(place.translations, place.first_number)
+            put_right(place, source.data, found)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)
             )

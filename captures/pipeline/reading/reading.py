@@ -19,12 +19,14 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
 from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
+from mqproto.captures.pipeline.reading.ranges.copies import pass_over_damaged
 from mqproto.captures.pipeline.reading.ranges.flows import Flows, PairSummary, read_flows
+from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
 from mqproto.captures.pipeline.reading.rows import packet_rows, ping_rows
 from mqproto.captures.pipeline.source.files import mapped
 from mqproto.captures.pipeline.source.records import Data
-from mqproto.captures.pipeline.source.scan import Reading
-from mqproto.captures.pipeline.source.segments import segments
+from mqproto.captures.pipeline.source.scan import Reading, reading_ahead
+from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.translation import Early, Translation
 
 SUMMARY: Final = pa.schema([("place", pa.int64()), ("summary", pa.large_binary())])
@@ -127,8 +129,7 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
     found = segments(place.reading, data, ip)
     if ip.fragments:
         outbox.put(FRAGMENTS, addresses.series, fragment_rows(place.number, ip.fragments), source=address)
-    found.join_halves(place.halves)
-    found.translate(place.translations, place.first_number)
+    found = put_right(place, data, found)
     flows = read_flows(found, data, place.first_number, apart=bool(place.halves))
     packets = flows.packets
     rows = packet_rows(packets, asked=task.asked)
@@ -159,6 +160,20 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
         openings=flows.openings,
         back_ns=found.back_ns,
     )
+
+
+def put_right(place: Place, data: Data, found: Segments) -> Segments:
+    """The segments of a range, once it is known what is read as others; and what came damaged, and again whole."""
+    parts = []
+    ahead = reading_ahead(place.reading, found.section, data)
+    for reading, some in ((place.reading, found), (ahead, None if ahead is None else segments(ahead, data))):
+        if reading is not None and some is not None:
+            number = place.frames_before + reading.first_number
+            some.join_halves(place.halves)
+            some.translate(place.translations, number)
+            parts.append(RangeSegments(some, data, number))
+    pass_over_damaged(*parts)
+    return found
 
 
 def _by_bucket(addresses: Addresses, place: Place, flows: Flows) -> dict[int, pa.RecordBatch]:

@@ -53,6 +53,7 @@ def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterat
     streams = packets.streams
     hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
     codes["interface"] = np.array([stream.interface.number for stream in streams], dtype=np.int32)
+    codes["opened"] = np.array([stream.opened for stream in streams], dtype=object)
     codes["connection"] = np.array([stream.connection for stream in streams], dtype=np.int64)
     ring = asked.ring
     for low in range(0, len(packets), ROWS_AT_A_TIME):
@@ -117,6 +118,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
         "snapped_bytes": [0] * len(pings),
         "cut_bytes": [0] * len(pings),
         "ahead": [False] * len(pings),
+        "opened": [None] * len(pings),
     }
     return _batch(columns | codes, hosts, said)
 

@@ -176,6 +176,9 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
         table = _with(table, name, pa.array(column))
     if ahead.any():
         table = _with(table, "ahead", pa.array(table["ahead"].to_numpy() | ahead[stream]))
+    opened = np.full(size, None, dtype=object)
+    opened[rows] = known["opened"].to_pylist()
+    table = _with(table, "opened", pa.array(opened[stream], pa.bool_()))
     known_connection = pa.array(connection[stream], mask=stream == NO_STREAM)
     table = _with(table, "connection", known_connection)
     return table if stands.all() else table.filter(pa.array(stands[stream]))

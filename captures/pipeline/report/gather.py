@@ -13,6 +13,7 @@ from mqproto.captures.pipeline.report.counts.routes import routes
 from mqproto.captures.pipeline.report.counts.scanning import rows
 from mqproto.captures.pipeline.report.counts.security import security
 from mqproto.captures.pipeline.report.counts.sequences import sequences
+from mqproto.captures.pipeline.report.counts.spells import look_at_spells
 from mqproto.captures.pipeline.report.counts.stories import evidence, stories
 from mqproto.captures.pipeline.report.counts.traffic import traffic
 from mqproto.captures.pipeline.report.facts.facts import Captured, Facts, Story
@@ -27,6 +28,7 @@ _CAPTURES: Final = (
     "segment_frames",
     "ping_frames",
     "other_frames",
+    "other_reasons",
     "cut_frames",
     "first_ns",
     "last_ns",
@@ -54,6 +56,9 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     steps = steps_of(captured)
     hops = routes(tables, steps)
 
+    waiting = queues(tables, steps, captured.last_ns or 0)
+    look_at_spells(tables, hops, waiting, captured.last_ns or 0)
+
     places = Places()
     look_up(judged, places)
     known = evidence(tables, went.embedded, places)
@@ -66,7 +71,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         [*quality(tables).found.values()],
         traffic(tables, captured),
         hops,
-        queues(tables, steps, captured.last_ns or 0),
+        waiting,
         went,
         sequences(tables, hops.labels),
         judged,
@@ -88,6 +93,7 @@ def _captured(tables: Tables) -> Captured:
         captured.files += 1
         for name in ("size_bytes", "frames", "segment_frames", "ping_frames", "other_frames", "cut_frames"):
             setattr(captured, name, getattr(captured, name) + row[name])
+        captured.reasons.update(dict(row["other_reasons"] or ()))
         captured.damaged += row["damage"] is not None
         if row["first_ns"] is not None:
             times_ns = [captured.first_ns, captured.last_ns, row["first_ns"], row["last_ns"]]

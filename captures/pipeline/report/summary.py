@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mqproto.captures.decode.views import quality
-from mqproto.captures.pipeline.report.drawing.sparkline import slow_text
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts
 from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Story
-from mqproto.captures.pipeline.report.facts.overtime import slow_spell
+from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN
 from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
 from mqproto.captures.pipeline.report.facts.security import Security, why_weak
 from mqproto.captures.pipeline.report.facts.spread import Spread
@@ -43,7 +43,7 @@ def lines(facts: Facts) -> Iterator[str]:
     if captured.first_ns is not None and captured.last_ns is not None:
         yield f"from {when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
     yield ""
-    yield from quality.lines(facts.points[:POINTS_LISTED])
+    yield from quality.lines(facts.points[:POINTS_LISTED], captured.reasons)
     if len(facts.points) > POINTS_LISTED:
         yield f"and {counted(len(facts.points) - POINTS_LISTED, 'capture point')} more"
     yield ""
@@ -75,7 +75,7 @@ def lines(facts: Facts) -> Iterator[str]:
     for each in judged.found:
         yield f"{harmless(each.severity):<5} {harmless(each.code):<20} {each.count:>12,}  {each.meaning}"
     if not judged.found:
-        yield "nothing was found to be wrong"
+        yield quality.found_nothing(captured.reasons)
 
 
 def _queues(facts: Facts) -> Iterator[str]:
@@ -95,8 +95,8 @@ def _queues(facts: Facts) -> Iterator[str]:
             parts.append(f"{queue.failed:,} refused or expired")
         if queue.unended:
             parts.append(f"{queue.unended:,} not seen to end, for {duration(queue.oldest_ns)}")
-        parts += _since(queue.course)
         yield f"  {harmless(queue.called or queue.name) or 'no queue'}: {', '.join(parts)}"
+        yield from _since(queue.course)
     yield from _more(len(queues), "queue", facts.queues.left_out)
 
 
@@ -119,14 +119,14 @@ def _hops(facts: Facts) -> Iterator[str]:
             parts.append(
                 f"answered in {about(hop.answered.quantile(0.5))}, at most {duration(hop.answered.most)}"
             )
-        parts += _since(hop.course)
         yield f"  {harmless(hop.from_label)} > {harmless(hop.to_label)}: {', '.join(parts)}"
+        yield from _since(hop.course)
     yield from _more(len(hops), "hop", facts.routes.left_out)
 
 
 def _since(course: Course | None) -> Iterator[str]:
-    if course is not None and (text := slow_text(course)):
-        yield text
+    if course is not None:
+        yield from (f"    {harmless(text)}" for text in slow_texts(course))
 
 
 def _more(count: int, what: str, left_out: int) -> Iterator[str]:
@@ -297,7 +297,6 @@ def _course(course: Course | None) -> dict[str, Any] | None:
     """Over time: steps in which nothing began have no durations."""
     if course is None:
         return None
-    spell = slow_spell(course)
 
     def known(values: list[int]) -> list[int | None]:
         return [ns if count else None for ns, count in zip(values, course.counts, strict=True)]
@@ -310,8 +309,8 @@ def _course(course: Course | None) -> dict[str, Any] | None:
         "p95_ns": known(course.slow_ns),
         "most_ns": known(course.most_ns),
         "waiting": course.waiting,
-        "slow_from_ns": None if spell is None else spell.from_ns,
-        "slow_until_ns": None if spell is None else spell.until_ns,
+        "slow": [asdict(spell) for spell in course.spells[:SPELLS_SHOWN]],
+        "slow_count": len(course.spells),
     }
 
 

@@ -204,13 +204,16 @@ def analyse(
             (name, *each) for name, one in known.items() for each in one.damage
         ]
         parts = [part for work in works for part in work.parts] + verdicts.parts
-        translated = [(name, text) for name, one in known.items() for text in one.translated]
-        if damage or translated:
-            rows = rows_of_captures(damage, translated)
+        noted = [
+            (name, "address-translation", text) for name, one in known.items() for text in one.translated
+        ]
+        noted += [(name, *each) for name, one in known.items() for each in one.conflicts]
+        if damage or noted:
+            rows = rows_of_captures(damage, noted)
             parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             verdicts.judged.open.append(parts[-1].name)
-            verdicts.codes["note", "damaged-capture"] += len(damage)
-            verdicts.codes["note", "address-translation"] += len(translated)
+            verdicts.codes.update([("note", "damaged-capture")] * len(damage))
+            verdicts.codes.update(("note", code) for _, code, _ in noted)
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:

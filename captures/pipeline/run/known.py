@@ -40,6 +40,7 @@ class Known:
     one_way: whether its first frames have one direction only of each connection.
     halves: the series that are one in it, as the halves of a TAP.
     translated: what is to be said of connections that are others.
+    conflicts: what is to be said of frames that contradict one another, behind the code of the finding.
     """
 
     files: dict[str, str]
@@ -58,6 +59,7 @@ class Known:
     one_way: bool = False
     halves: list[str] = field(default_factory=list)
     translated: list[str] = field(default_factory=list)
+    conflicts: list[list[str]] = field(default_factory=list)
 
     @property
     def saved(self) -> set[str]:

@@ -333,6 +333,7 @@ class Work:
             one_way=self._one_way,
             halves=[series_name(half[0].path) for half in self._halves or ()],
             translated=list(self._translated.crossings.texts()),
+            conflicts=[list(each) for each in result.totals.conflicts],
         )
 
     def _grown(self) -> Growth:

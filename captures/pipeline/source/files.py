@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final, NamedTuple
 
-from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import (
     FILE_HEADER_BYTES,
     GZIP,
@@ -34,6 +34,7 @@ from mqproto.captures.files.pcap import (
 )
 from mqproto.captures.files.pcapng import PcapngReader, Section
 from mqproto.captures.files.series import order_in_series, series_name, unpacked_name
+from mqproto.captures.pipeline.source.records import TIME_LIMIT_NS, within
 from mqproto.captures.pipeline.source.storage import (
     Opened,
     absolute,
@@ -226,7 +227,7 @@ def look_at(path: str) -> CaptureFile:
             fingerprint=_fingerprint(path, source),
             section=section,
             start=0 if form == "pcapng" else FILE_HEADER_BYTES,
-            first_ns=first.time_ns if first is not None else None,
+            first_ns=within(first.time_ns) if first is not None else None,
             unpacked_bytes=packed_size(file) if packing else size_bytes,
         )
 
@@ -239,7 +240,23 @@ def frames_in(path: str) -> Iterator[Frame]:
         OSError: it cannot be opened or read.
     """
     with opened(path) as source:
-        yield from read_frames(source.file, path)
+        for frame in read_frames(source.file, path):
+            yield frame if abs(frame.time_ns) < TIME_LIMIT_NS else frame._replace(time_ns=0)
+
+
+def continued(file: CaptureFile) -> dict[int, Interface]:
+    """By their numbers, interfaces that go on from an earlier section of a pcapng; all its frames are read for it."""
+    found: dict[int, Interface] = {}
+    with (
+        suppress(CaptureError, OSError),
+        opened(file.path) as source,
+        unpacked(source.file, file.path) as (plain, name),
+    ):
+        reader = PcapngReader(plain, name)
+        found = reader.continued
+        for _ in reader.frames():
+            pass
+    return found
 
 
 def readable_frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:

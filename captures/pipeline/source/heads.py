@@ -20,6 +20,7 @@ from mqproto.captures.net.links import (
     FAMILIES,
     IPV4,
     IPV6,
+    KNOWN,
     LINUX_COOKED,
     LINUX_COOKED_2,
     LOOP,
@@ -27,7 +28,6 @@ from mqproto.captures.net.links import (
     NULL,
     RAW,
     VLAN_TAGS,
-    is_known,
 )
 from mqproto.captures.pipeline.source.records import Data, Integers, gather
 
@@ -93,7 +93,7 @@ def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> In
     NO_PLACE where there is none.
     """
     end = start + size
-    if not is_known(link_type):
+    if link_type not in KNOWN:
         return np.full(len(start), NO_PLACE, np.int64)
     if link_type in RAW:
         found = start.copy()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
-from mqproto.captures.files.pcap import RECORD_HEADER, read_records
+from mqproto.captures.files.pcap import RECORD_HEADER, read_records, why_no_head
 from mqproto.captures.files.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
@@ -48,8 +48,8 @@ FEW_BLOCKS: Final = 32
 """Sections as short as this are read block by block: columns would take longer."""
 OPTION_LIMIT: Final = 16
 """Blocks with more options than this are looked at one by one."""
-TIMES_NS: Final = (-(2**63), 2**63 - 1)
-"""What a column of times can hold: from 1677 to 2262."""
+TIME_LIMIT_NS: Final = 2**62
+"""How far from 1970 times are known here, from 1823 to 2116: any difference of two of them fits in a column."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Frames:
     """The frames that begin in a stretch of a capture, as columns in its order.
 
     offset: of the record or block.
-    time_ns: since 1970, UTC; 0 where the file does not say. Of times beyond 64 bits the nearest within them.
+    time_ns: since 1970, UTC; 0 where the file does not say, and for times beyond TIME_LIMIT_NS.
     start, size: of the frame in the file.
     missing: how many bytes at its end the capture left out.
     interface: its number, a key of `interfaces`.
@@ -194,12 +194,17 @@ def _walk_records(stretch: Stretch, with_columns: bool) -> Walked:
         while at < high:
             (size,) = unpack_size(data, at + 8)
             after = at + RECORD_BYTES + size
-            if size > MAX_FRAME_BYTES or after > end:
+            is_odd = not 0 < size <= MAX_FRAME_BYTES
+            if after > end or (is_odd and why_no_head(data[at : at + RECORD_BYTES], section.order)):
                 break
             offsets.append(at)
             at = after
     except struct.error:
         pass
+    # The last frame counts if the head of another follows it, or the end. With its columns it has been counted.
+    head = data[at : at + RECORD_BYTES]
+    if offsets and not with_columns and len(head) == RECORD_BYTES and why_no_head(head, section.order):
+        at = offsets.pop()
     walked = Walked(at, section, frame_count=len(offsets))
     if at < high:
         view = _view(stretch)
@@ -324,7 +329,7 @@ class _BlockWalker:
                 start = offset + (SIMPLE_BYTES if kind == SIMPLE_PACKET else ENHANCED_BYTES)
                 number = frame.interface.number
                 interfaces[number] = frame.interface
-                time_ns = _within(frame.time_ns)
+                time_ns = within(frame.time_ns)
                 frames.append((offset, time_ns, start, len(frame.data), frame.missing_bytes, number))
         finally:
             self._walked.frame_count += len(frames)
@@ -443,16 +448,16 @@ def _block_columns(
 def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
     """Times as `Clock.time_ns` has them: those in micro- and nanoseconds at once, others one by one."""
     tick_ns, rest = divmod(NANOSECONDS, clock.ticks_per_second)
-    if rest == 0 and clock.offset_s == 0 and (len(high) == 0 or int(high.max()) < (2**31 - 1) // tick_ns):
+    if rest == 0 and clock.offset_s == 0 and (len(high) == 0 or int(high.max()) < (2**30 - 1) // tick_ns):
         return (high << 32 | low) * tick_ns
     ticks = zip(high.tolist(), low.tolist(), strict=True)
-    times = (_within(clock.time_ns(upper << 32 | lower)) for upper, lower in ticks)
+    times = (within(clock.time_ns(upper << 32 | lower)) for upper, lower in ticks)
     return np.fromiter(times, np.int64, len(high))
 
 
-def _within(time_ns: int) -> int:
-    first, last = TIMES_NS
-    return min(max(time_ns, first), last)
+def within(time_ns: int) -> int:
+    """A time as columns have it: 0 for one that is too far away to be told from others."""
+    return time_ns if abs(time_ns) < TIME_LIMIT_NS else 0
 
 
 def _first(flags: Flags) -> int:

@@ -9,18 +9,26 @@ ended, and name no interface that was not described by then. One that does not i
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
+from mqproto.captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
 from mqproto.captures.files.pcapng import MAX_BLOCK_BYTES, Section
-from mqproto.captures.pipeline.source.files import RANGE_BYTES, CaptureFile, Mapped, Range, mapped, ranges
+from mqproto.captures.pipeline.source.files import (
+    RANGE_BYTES,
+    CaptureFile,
+    Mapped,
+    Range,
+    continued,
+    mapped,
+    ranges,
+)
 from mqproto.captures.pipeline.source.records import (
     FRAME_KINDS,
     RECORD_BYTES,
@@ -39,6 +47,8 @@ BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
 """How much of an object is fetched behind a range, for what begins in it: as a rule, and where that was not enough."""
 FETCHES: Final = 4
 """How many ranges of an object are fetched and scanned at a time when a query is planned."""
+AHEAD_BYTES: Final = 1 << 17
+"""So far behind a range it is looked for whole copies of what is damaged in it."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
 
@@ -102,6 +112,7 @@ class Reading:
     first_number: of its first frame, counted from 1 over the file.
     section: what is known at `start`: byte order and interfaces.
     damage: what ends the file at `end`, if it is damaged there. No range follows.
+    continued: by their numbers, interfaces that are read as others, as mqproto.captures.files.pcapng has it.
     """
 
     file: CaptureFile
@@ -111,6 +122,7 @@ class Reading:
     frame_count: int
     section: Section
     damage: CaptureError | None = None
+    continued: Mapping[int, Interface] = field(default_factory=dict)
 
 
 def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
@@ -173,9 +185,13 @@ def readings(scans: Sequence[Scanned]) -> list[Reading]:
         end, damage = scanned.following, scanned.damage
         if scanned.frame_count or damage:
             result.append(Reading(file, start, end, number, scanned.frame_count, section, damage))
+        section = scanned.section_after(section)
         if damage:
             break
-        start, section, number = end, scanned.section_after(section), number + scanned.frame_count
+        start, number = end, number + scanned.frame_count
+    if section.interface_count > len(section.sources):
+        aliases = continued(file)
+        result = [replace(reading, continued=aliases) for reading in result]
     return result
 
 
@@ -203,7 +219,29 @@ def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading
 
 
 def frames(reading: Reading, data: Data) -> Frames:
-    """The frames of a range, as columns.
+    """The frames of a range, as columns; as `frames_and_section`."""
+    return frames_and_section(reading, data)[0]
+
+
+def reading_ahead(reading: Reading, section: Section, data: Data) -> Reading | None:
+    """Some of what comes behind a range, if it is at hand.
+
+    Args:
+        section: what is known there.
+    """
+    file, start = reading.file, reading.end
+    if reading.damage is not None or is_remote(file.path) or start >= len(data):
+        return None
+    stretch = Stretch(data, file.form, file.where, start, min(start + AHEAD_BYTES, len(data)), section)
+    walked = walk(stretch, with_columns=False)
+    number = reading.first_number + reading.frame_count
+    return Reading(
+        file, start, walked.following, number, walked.frame_count, section, continued=reading.continued
+    )
+
+
+def frames_and_section(reading: Reading, data: Data) -> tuple[Frames, Section]:
+    """The frames of a range, as columns, and what is known behind it.
 
     Raises:
         CaptureError: they are not those that were scanned.
@@ -213,7 +251,12 @@ def frames(reading: Reading, data: Data) -> Frames:
     walked = walk(stretch, with_columns=True)
     if (walked.frame_count, walked.following) != (reading.frame_count, reading.end):
         raise CaptureError(file.where, walked.following, "the file has changed; analyse it again")
-    return walked.frames()
+    found = walked.frames()
+    for number, earlier in reading.continued.items():
+        if found.interfaces.pop(number, None) is not None:
+            found.interface[found.interface == number] = earlier.number
+            found.interfaces[earlier.number] = earlier
+    return found, walked.section
 
 
 def _scan_plain(part: Range) -> Scanned:

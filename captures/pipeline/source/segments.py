@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 import numpy as np
@@ -13,20 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.files.pcapng import BEGINNING, Section
 from mqproto.captures.net.ip import IpReader
-from mqproto.captures.net.links import is_known
 from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
+from mqproto.captures.net.tunnels import TUNNEL_PORTS
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from mqproto.captures.packets import (
     DAMAGED_TCP,
-    NO_IP,
-    NO_TCP,
     PING_PORT,
     UDP,
     SeenPacket,
     content_of,
-    unread_link,
 )
 from mqproto.captures.pipeline.source.heads import (
     NO_PLACE,
@@ -39,7 +37,7 @@ from mqproto.captures.pipeline.source.heads import (
 )
 from mqproto.captures.pipeline.source.octets import binaries
 from mqproto.captures.pipeline.source.records import Data, Frames, Integers, gather
-from mqproto.captures.pipeline.source.scan import Reading, frames
+from mqproto.captures.pipeline.source.scan import Reading, frames_and_section
 from mqproto.captures.translation import Translation
 
 TCP_LAYOUT: Final = layout(
@@ -66,9 +64,13 @@ class Segments:
     cut: how many bytes of the payload behind those the capture cut off.
     start, size: of the payload in the mapped file. `start` is -1 where it does not lie there in one piece (fragments,
         extension headers); then `odd_payloads` has it by its row.
+    frame_start, frame_size, frame_missing: of all of the frame, as mqproto.captures.pipeline.source.records.Frames.
     pings: as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point, whatever interface that is.
+    section: what is known of the file behind the range.
+    passed: by their rows, segments that are damaged, and from which is taken what they brought: the frames that have
+        it whole.
     """
 
     frame: Integers
@@ -83,6 +85,9 @@ class Segments:
     start: Integers
     size: Integers
     cut: Integers
+    frame_start: Integers
+    frame_size: Integers
+    frame_missing: Integers
     ends: list[Endpoint]
     interfaces: dict[int, Interface]
     odd_payloads: dict[int, bytes]
@@ -94,6 +99,8 @@ class Segments:
     first_ns: int | None
     last_ns: int | None
     back_ns: int = 0
+    section: Section = BEGINNING
+    passed: dict[int, Frame] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -134,10 +141,34 @@ class Segments:
             self.destination[rows] = np.where(is_straight, other, one)
         self.ends[:] = index
 
+    def pass_over(self, frame: int, whole: Frame) -> None:
+        """Take from the segment of a frame, given by its index, what another frame has whole."""
+        row = int(np.searchsorted(self.frame, frame))
+        self.size[row] = self.flags[row] = 0
+        if row in self.odd_payloads:
+            self.odd_payloads[row] = b""
+        self.passed[row] = whole
+
     def payload(self, data: Data, row: int) -> bytes:
         """The payload of one segment."""
         start = int(self.start[row])
         return self.odd_payloads[row] if start < 0 else data[start : start + int(self.size[row])]
+
+    def frame_of(self, data: Data, row: int, first_number: int) -> Frame:
+        """The frame of one segment.
+
+        Args:
+            first_number: of the first frame.
+        """
+        start = int(self.frame_start[row])
+        return Frame(
+            time_ns=int(self.time_ns[row]),
+            data=data[start : start + int(self.frame_size[row])],
+            missing_bytes=int(self.frame_missing[row]),
+            interface=self.interfaces[int(self.interface[row])],
+            number=first_number + int(self.frame[row]),
+            offset=int(self.offset[row]),
+        )
 
     def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
         """The payloads of some segments, in the order of `rows`; Python touches none that lies in the file."""
@@ -163,20 +194,20 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
     Raises:
         CaptureError: the file is not what was scanned.
     """
-    found = frames(reading, data)
+    found, section = frames_and_section(reading, data)
     other: Counter[str] = Counter()
     ends = _Ends()
-    at = _ip_places(found, data, other)
+    at = _ip_places(found, data)
     end = found.start + found.size
-    is_left = at != NO_PLACE
-    rows = np.flatnonzero(is_left)
+    is_left = np.ones(len(found), np.bool_)
+    rows = np.flatnonzero(at != NO_PLACE)
     version = versions(data, at[rows])
     parts: list[_Columns] = []
     for number, read in ((4, datagrams_4), (6, datagrams_6)):
         some = rows[version == number]
         datagrams = read(data, some, at[some], end[some], found.missing[some])
         is_left[datagrams.row] = False
-        is_left[_pings_in(data, datagrams, other)] = True
+        is_left[_odd_in(data, datagrams, other)] = True
         parts.append(_segments_in(data, datagrams, ends, other))
 
     single = _OneByOne(reading, data, found, ip or IpReader(), ends, other)
@@ -198,6 +229,9 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         start=columns.start,
         size=columns.size,
         cut=columns.cut,
+        frame_start=found.start[columns.row],
+        frame_size=found.size[columns.row],
+        frame_missing=found.missing[columns.row],
         ends=ends.endpoints,
         interfaces=found.interfaces,
         odd_payloads={int(np.searchsorted(columns.row, row)): one for row, one in single.payloads.items()},
@@ -207,8 +241,9 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         cut_frames=int((found.missing > 0).sum()),
         untimed_frames=len(found) - len(timed_ns),
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
-        last_ns=max(0, int(timed_ns.max())) if len(timed_ns) else None,
+        last_ns=int(timed_ns.max()) if len(timed_ns) else None,
         back_ns=_back_ns(found),
+        section=section,
     )
 
 
@@ -264,8 +299,8 @@ class _Ends:
         return indexes
 
 
-def _ip_places(found: Frames, data: Data, other: Counter[str]) -> Integers:
-    """Where the IP packet of each frame begins; those without one are counted."""
+def _ip_places(found: Frames, data: Data) -> Integers:
+    """Where the IP packet of each frame begins."""
     at = np.full(len(found), NO_PLACE, np.int64)
     numbers = np.unique(found.interface) if len(found.interfaces) > 1 else np.array([*found.interfaces])
     link_types = np.array([found.interfaces[number].link_type for number in numbers.tolist()], np.int64)
@@ -273,21 +308,19 @@ def _ip_places(found: Frames, data: Data, other: Counter[str]) -> Integers:
     for one in sorted({*link_types.tolist()}):
         rows = np.flatnonzero(link_type == one)
         at[rows] = ip_starts(data, one, found.start[rows], found.size[rows])
-        none_count = int((at[rows] == NO_PLACE).sum())
-        if none_count:
-            other[NO_IP if is_known(one) else unread_link(one)] += none_count
     return at
 
 
-def _pings_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
-    """Which frames hold Pings. Other datagrams, and what is neither UDP nor TCP, are counted."""
+def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
+    """Which frames hold Pings, or may hold tunnels. Other datagrams are counted."""
     udp = datagrams.of(PROTOCOL_UDP)
     fits = np.flatnonzero(udp.end - udp.start >= PORTS_LAYOUT.itemsize)
     head = gather(data, udp.start[fits], PORTS_LAYOUT)
-    pings: Integers = udp.row[fits[(head["source"] == PING_PORT) | (head["destination"] == PING_PORT)]]
-    other[UDP] += len(udp.row) - len(pings)
-    other[NO_TCP] += len(datagrams.row) - len(udp.row) - int((datagrams.protocol == PROTOCOL_TCP).sum())
-    return pings
+    is_odd = np.ones(len(udp.row), bool)  # So are those that end before it is known where they go.
+    is_odd[fits] = (head["source"] == PING_PORT) | np.isin(head["destination"], [PING_PORT, *TUNNEL_PORTS])
+    other[UDP] += len(udp.row) - int(is_odd.sum())
+    neither = datagrams.row[(datagrams.protocol != PROTOCOL_TCP) & (datagrams.protocol != PROTOCOL_UDP)]
+    return np.concatenate([udp.row[is_odd], neither])
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:

@@ -61,9 +61,24 @@ def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> l
         for name, query in asked.items():
             path = folder / f"{name}.{form}"
             place = str(path).replace("'", "''")
-            connection.execute(f"copy ({query}\n) to '{place}' ({FORMS[form]})")
+            rows = _harmless(connection, query) if form == "csv" else query
+            connection.execute(f"copy ({rows}\n) to '{place}' ({FORMS[form]})")
             written.append(path)
     return written
+
+
+def _harmless(connection: duckdb.DuckDBPyConnection, query: str) -> str:
+    """The same rows, with an apostrophe before each text that a spreadsheet would take for a formula and run."""
+    columns = connection.sql(f"describe {query}").fetchall()
+    chosen = []
+    for place, (name, kind, *_) in enumerate(columns):
+        found = f"column_{place}"  # By its place, as several may have one name.
+        if kind.startswith(("VARCHAR", "BLOB", "ENUM")) and not kind.endswith("[]"):
+            text = f"{found}::varchar"
+            found = f"if(({text})[1] in ('=', '+', '-', '@', chr(9), chr(13)), chr(39) || {text}, {text})"
+        chosen.append('{} as "{}"'.format(found, name.replace('"', '""')))
+    places = ", ".join(f"column_{place}" for place in range(len(columns)))
+    return f"select {', '.join(chosen)} from ({query}\n) as found({places})"
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from glob import has_magic
-from importlib.metadata import version as version_of
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -37,6 +38,8 @@ KEEP_S: Final = 3_600
 """For how long files are kept that count no more, for those who still read them."""
 AT_ONCE: Final = 8
 """How many tables are opened, or committed to, at a time."""
+version_of: Final = cache(version)
+"""It reads a file of the installed package."""
 LEFT_S: Final = 24 * 3_600
 """After this time a file that nothing names is taken to be left over, where it cannot be seen who is at work."""
 

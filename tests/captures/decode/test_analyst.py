@@ -142,7 +142,7 @@ SAMPLES: Final[dict[str, dict[str, int]]] = {
     "gap-held": {"gap": 1, "gap-filled": 1, "resend": 11},
     "hostile": {"malformed": 73},
     "intermediate-killed": {"resend": 24},
-    "loss-and-reordering": {"missing-bytes": 3},
+    "loss-and-reordering": {"missing-bytes": 3, "caller-by-port": 1},
     "multiple-destinations": {},
     "pings": {},
     "protected": {},

@@ -22,9 +22,11 @@ def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", readme[readme.index("What can be found") :]))
     assert set(CODES) <= listed
     folder = ROOT / "captures"
-    paths = (*(folder / "decode").rglob("*.py"), folder / "pipeline" / "judging" / "tasks" / "placing.py")
+    paths = [*(folder / "decode").rglob("*.py"), folder / "net" / "direction.py"]
+    paths += [folder / "pipeline" / "judging" / "tasks" / "placing.py"]
     sources = "".join(path.read_text("utf-8") for path in paths)
     made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
+    made |= set(re.findall(r'yield "([a-z-]+)", ', sources))
     made |= set(re.findall(r'ack, "([a-z-]+)", ', sources))
     made |= set(re.findall(r'"code": "([a-z-]+)"', sources))
     assert made == set(CODES)

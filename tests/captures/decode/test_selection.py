@@ -58,6 +58,8 @@ def test_kinds_go_by_their_beginnings_and_by_groups() -> None:
     ("text", "after_ns"),
     [
         ("1.5", 1_500 * MILLISECOND),
+        ("+10000-01-01T00:00:00", 253_402_300_800_000 * MILLISECOND - BEGAN_NS),
+        ("-0400-03-01T00:00:00+00:00", -74_784_816_000_000 * MILLISECOND - BEGAN_NS),
         ("-1", -1_000 * MILLISECOND),
         ("22:13:20", 0),
         ("22:13", -20_000 * MILLISECOND),

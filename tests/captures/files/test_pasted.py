@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -14,13 +16,18 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
+from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted as dumps_in
 from mqproto.wire import encode_packet, ping_packet
 from tests.examples import a_ping, a_user_message
 
 BACKSLASH: Final = chr(92)
 Form = Callable[[bytes], str]
 PACKET: Final = encode_packet(a_user_message(body=b"three pieces" + bytes(100)))
+
+
+def read_pasted(data: bytes, where: str) -> bytes:
+    """All dumps behind one another."""
+    return b"".join(dumps_in(data, where))
 
 
 def letters(data: bytes, other: str = ".") -> str:
@@ -146,13 +153,125 @@ def test_a_dump_that_windows_wrote_is_read(codec: str) -> None:
     "arguments", [["-A", "x", "-t", "x1z"], ["-A", "x", "-t", "x1z", "-v"], ["-t", "x1"], ["-x"]]
 )
 def test_what_od_writes_here_is_read(arguments: list[str]) -> None:
-    written = subprocess.run(["od", *arguments], input=PACKET, capture_output=True, check=True, timeout=20)
+    written = subprocess.run(["od", *arguments], input=PACKET, capture_output=True, check=True)
     order = PACKET if sys.byteorder == "little" or "-x" not in arguments else b""
     assert order in (b"", read_pasted(written.stdout, "here"))
 
 
-def test_dumps_behind_one_another_are_joined() -> None:
-    assert read_pasted((xxd(PACKET) + "\nand then\n" + wireshark(PACKET)).encode(), "here") == PACKET * 2
+def debugger(data: bytes, size: int, line: str, parted: str = " ") -> str:
+    """As gdb, lldb and WinDbg show memory: by its address, in bytes or in numbers with the low byte first."""
+    padded = data + bytes(-len(data) % size)
+    shown = []
+    for at, part in lines(padded, 16 if "letters" in line or size > 2 else 8 * size):
+        numbers = [
+            f"{int.from_bytes(part[i : i + size], 'little'):0{2 * size}x}" for i in range(0, len(part), size)
+        ]
+        address = 0x7FFE00001000 + at
+        said = {"at": address, "high": address >> 32, "low": address % 2**32, "letters": letters(part)}
+        shown.append(line.format(**said, numbers=parted.join(numbers)))
+    return "\n".join(shown) + "\n"
+
+
+def signed(data: bytes) -> str:
+    return ", ".join(str(byte - 256 if byte > 127 else byte) for byte in data)
+
+
+def netty(data: bytes) -> str:
+    head = "         |  0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f |\n+--------+-----+\n"
+    return head + "".join(f"|{at:08x}| {part.hex(' '):47} |{letters(part):16}|\n" for at, part in lines(data))
+
+
+OF_PACKETS: Final[dict[str, Form]] = {
+    "decimal": lambda data: ",".join(map(str, data)),
+    "PowerShell": lambda data: "\r\n".join(map(str, data)),
+    "Go": lambda data: f"[{' '.join(map(str, data))}]",
+    "Rust": lambda data: f"let p: [u8; {len(data)}] = [{', '.join(f'{byte}u8' for byte in data)}];",
+    "JSON of Node": lambda data: f'{{"type":"Buffer","data":[{",".join(map(str, data))}]}}',
+    "YAML": lambda data: "".join(f"- {byte}\n" for byte in data),
+    "Python's list": lambda data: f"bytes({[*map(hex, data)]})",
+    "Java": lambda data: f"[{signed(data)}]",
+    "Java's source": lambda data: f"byte[] p = {{ {', '.join(f'(byte) {byte:#x}' for byte in data)} }};",
+    "Visual Basic": lambda data: f"Dim p() As Byte = {{{', '.join(f'&H{byte:X}' for byte in data)}}}",
+    "Erlang": lambda data: f"<<{','.join(map(str, data))}>>",
+    "printf %x": lambda data: " ".join(f"{byte:x}" for byte in data),
+    "single digits with colons": lambda data: ":".join(f"{byte:x}" for byte in data),
+    "PostgreSQL": lambda data: f"{BACKSLASH}x{data.hex()}",
+    "SQL": lambda data: f"X'{data.hex()}'",
+    "NSData": lambda data: f"<{data.hex(' ', 4)}>",
+    "octal": lambda data: '"' + "".join(f"{BACKSLASH}{byte:03o}" for byte in data) + '"',
+    "JSON's string": lambda data: json.dumps(data.decode("latin-1")),
+    "JavaScript": lambda data: " + ".join(f"'{escaped(part)[1:-1]}'" for _, part in lines(data)),
+    "C's string": lambda data: f"char p[] =\n{escaped(data)};",
+    "gdb x/8xb": lambda data: debugger(data, 1, "{at:#x}:\t0x{numbers}", "\t0x"),
+    "gdb with symbols": lambda data: debugger(data, 1, "{at:#x} <buffer+8>:\t0x{numbers}", "\t0x"),
+    "gdb x/4xw": lambda data: debugger(data, 4, "{at:#x}:\t0x{numbers}", "\t0x"),
+    "gdb, prompt and all": lambda data: f"(gdb) x/99xb p\n{debugger(data, 1, '{at:#x}:{numbers}', chr(9) + '0x')}"
+    .replace(":", ":\t0x"),
+    "lldb": lambda data: debugger(data, 1, "{at:#x}: {numbers}  {letters}"),
+    "WinDbg db": lambda data: re.sub(
+        r"(  (?:[0-9a-f]{2} ){7}[0-9a-f]{2}) (?=[0-9a-f]{2} )", r"\1-",
+        debugger(data, 1, "{high:08x}`{low:08x}  {numbers}  {letters}"),
+    ),
+    "WinDbg dd": lambda data: debugger(data, 4, "{high:08x}`{low:08x}  {numbers}"),
+    "IDA": lambda data: debugger(data, 1, ".data:{low:08X} {numbers}  {letters}"),
+    "Netty": netty,
+    "tcpdump": lambda data: "".join(
+        f"\t0x{at:04x}:  {part.hex(' ', -2):39}  {letters(part).replace(' ', '.')}\n" for at, part in lines(data)
+    ),
+    "tshark's Follow": lambda data: "".join(
+        f"{at:08X}  {part.hex(' '):47}  {letters(part[:8])} {letters(part[8:])}\n" for at, part in lines(data)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OF_PACKETS)
+@given(st.binary(max_size=40))
+def test_every_form_that_only_a_packet_tells_is_read_as_its_bytes(form: str, more: bytes) -> None:
+    data = PACKET[:-4] + more
+    data += bytes(-len(data) % 8)
+    assert read_pasted(OF_PACKETS[form](data).encode(), "here") == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(line for number, line in enumerate(OF_PACKETS["gdb x/8xb"](PACKET).splitlines()) if number != 3),
+        "\n".join(line for number, line in enumerate(FORMS["od -t x1"](PACKET).splitlines()) if number != 1),
+        "".join(f"0x7ffe{at:04x}:\t" + "\t".join(map(str, part)) + "\n" for at, part in lines(PACKET, 8)),
+        "".join(f"{at:07o} {' '.join(f'{byte:3}' for byte in part)}\n" for at, part in lines(PACKET)),
+        '"\\020\\000\\003\\000LIOR", \'\\000\' <repeats 15 times>, "x"',
+        "[16, 0, 3, 0, 76, 73, 79, 82, 1234, 0, 0]",
+    ],
+    ids=["gdb, torn", "od, torn", "gdb x/8ub", "od -t u1", "gdb's repeats", "a number that is no byte"],
+)  # fmt: skip
+def test_a_margin_is_never_data_and_what_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"missing|no byte|leaves out") as refusal:
+        read_pasted(text.encode(), "here")
+    assert "\n" not in str(refusal.value)
+
+
+def test_dumps_behind_one_another_are_each_by_itself() -> None:
+    text = xxd(PACKET) + "\nand then\n" + wireshark(PACKET)
+    assert dumps_in(text.encode(), "here") == [PACKET, PACKET]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=40)), min_size=1, max_size=6),
+    st.sampled_from(["    ", "\t"]),
+)
+@example([(False, PACKET), (True, PACKET), (False, PACKET), (True, PACKET[:20])], "    ")
+def test_of_a_conversation_that_was_followed_each_side_counts_for_itself(
+    said: list[tuple[bool, bytes]], indent: str
+) -> None:
+    said = [(False, PACKET), *said]
+    text, at = "", [0, 0]
+    for answers, data in said:
+        for begins, part in lines(data):
+            shown = f"{at[answers] + begins:08x}  {part[:8].hex(' '):23}  {part[8:].hex(' '):23}   {letters(part)}\n"
+            text += indent * answers + shown
+        at[answers] += len(data)
+    sides = [b"".join(data for side, data in said if side is answers) for answers in (False, True)]
+    assert dumps_in(text.encode(), "here") == [side for side in sides if side]
 
 
 @pytest.mark.parametrize("form", ["xxd", "hexdump -C", "Wireshark", "Format-Hex"])

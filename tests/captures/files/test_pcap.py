@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import random
 import struct
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from backports import zstd
@@ -23,7 +24,7 @@ from tests.captures.frames import bare
 frames = st.builds(
     lambda time_ns, data, missing_bytes: Frame(time_ns, data, "", missing_bytes),
     st.integers(0, 2**32 * 10**9 - 1),
-    st.binary(max_size=60),
+    st.binary(min_size=1, max_size=60),
     st.integers(0, 2000),
 )
 ORDERS = pytest.mark.parametrize("order", ["<", ">"])
@@ -190,3 +191,21 @@ def test_a_pipe_can_be_read_and_stays_open() -> None:
             sink.write(written(TWO_FRAMES))
         assert [bare(frame) for frame in read_frames(source)] == TWO_FRAMES
         assert not source.closed
+
+
+INSIDE: Final = [Frame((number + 1) * 10**9, bytes([number + 1]) * 40) for number in range(6)]
+
+
+@pytest.mark.parametrize("damage", [bytes(4_096), random.Random(7).randbytes(512)], ids=["zeros", "garbage"])
+@pytest.mark.parametrize("at", range(24, 24 + 56 * 4, 5))
+def test_a_frame_beside_the_damage_is_left_out(damage: bytes, at: int) -> None:
+    whole = written(INSIDE)
+    found, error = read(whole[:at] + damage + whole[at + len(damage) :])
+    assert error is not None
+    assert found == INSIDE[: len(found)], "no frame has a byte of the damage"
+
+
+def test_what_comes_before_the_end_of_a_file_that_was_cut_is_whole() -> None:
+    whole = written(TWO_FRAMES)
+    found, error = read(whole[:-1])
+    assert (found, error is None) == (TWO_FRAMES[:1], False)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import ONLY_INTERFACE, CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import read_frames
-from mqproto.captures.files.pcapng import PcapngReader, PcapngWriter, Section
+from mqproto.captures.files.pcapng import PcapngReader, PcapngWriter, Section, read_pcapng
 from tests.captures.frames import bare
 
 frames = st.builds(
@@ -251,3 +251,38 @@ def test_frames_keep_their_interfaces_and_options_when_they_are_written_again(
 def test_frames_are_numbered_and_know_their_block() -> None:
     file = HEAD + packet("<", 1, b"one") + block("<", 5, bytes(12)) + packet("<", 2, b"two")
     assert [(frame.number, file[frame.offset]) for frame in read_frames(io.BytesIO(file))] == [(1, 6), (2, 6)]
+
+
+def sections(*captures: list[Frame]) -> list[Frame]:
+    """The files of these frames, one behind the other as `cat` puts them, read again."""
+    joined = io.BytesIO()
+    for frames in captures:
+        with PcapngWriter(joined, interface=frames[0].interface) as writer:
+            for frame in frames:
+                writer.write(frame)
+    joined.seek(0)
+    return list(read_pcapng(joined))
+
+
+def test_interfaces_of_a_ring_that_was_joined_go_on_in_the_next_section() -> None:
+    east, west, other = Interface(0, name="east"), Interface(1, name="west"), Interface(1, name="other")
+    times = iter(range(1, 99))
+    one, two, three = (
+        [Frame(next(times), b"", interface=each) for each in some]
+        for some in ([east, west, east], [west, east], [other, west])
+    )
+    read = sections(one, two, three)
+    assert [(frame.interface.number, frame.interface.name) for frame in read] == [
+        (0, "east"),
+        (1, "west"),
+        (0, "east"),
+        (1, "west"),
+        (0, "east"),
+        (4, "other"),
+        (1, "west"),
+    ]
+
+
+def test_interfaces_that_saw_the_same_time_in_two_sections_are_two() -> None:
+    frames = [Frame(time_ns, b"", interface=Interface(0, name="eth0")) for time_ns in (1, 5, 9)]
+    assert [frame.interface.number for frame in sections(frames, frames)] == [0, 0, 0, 1, 1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.captures.net.links import ip_start, is_known
+from mqproto.captures.net.links import KNOWN, ip_start
 
 MAC = bytes(12)
 PACKET = b"\x45 and so on"
@@ -56,4 +56,4 @@ def test_frames_without_an_ip_packet_have_none(link_type: int, frame: bytes) -> 
 @given(st.integers(0, 300), st.binary(max_size=60))
 def test_any_bytes_have_a_packet_inside_them_or_none(link_type: int, frame: bytes) -> None:
     start = ip_start(link_type, frame)
-    assert start is None or (is_known(link_type) and 0 <= start < len(frame))
+    assert start is None or (link_type in KNOWN and 0 <= start < len(frame))

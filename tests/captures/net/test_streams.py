@@ -11,11 +11,12 @@ from hypothesis import given, strategies as st
 from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net import direction, streams as streams_module
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.direction import Chunk, Ending
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
-from tests.captures.frames import decode_frame, segment_in
+from tests.captures.frames import decode_frame
 from tests.captures.whole import WholeStream, reassemble, streams
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
@@ -260,9 +261,12 @@ def test_what_two_interfaces_saw_is_counted_at_each() -> None:
     assert [stream.retransmission_count for stream in found] == [0] * 4
 
 
-def test_the_msmq_port_tells_who_was_called_where_the_capture_begins_late() -> None:
-    answer = Frame(0, encode_frame(Segment(SERVER, CLIENT, 1, 1, ACK, 0xFFFF, b"", b"x"), 0))
-    assert [stream.source for stream in reassemble([answer])] == [CLIENT, SERVER]
+def test_a_syn_or_the_answer_to_it_tells_who_opened_a_connection_and_nothing_else_does() -> None:
+    first, answer, third = in_time(*([frame] for frame in TcpConversation(CLIENT, SERVER).open()))
+    for frames in ([first, answer], [answer, third]):
+        found = [(each.source, each.opened) for each in reassemble(frames)]
+        assert found == [(CLIENT, True), (SERVER, False)]
+    assert [each.opened for each in reassemble([third])] == [None, None]
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=9))

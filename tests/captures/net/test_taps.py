@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from random import Random
 
 import pytest
 
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.net import taps
-from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.net.conversation import Segments, Side, TcpConversation
 from mqproto.captures.net.taps import Half, Taps
-from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.tcp import ACK, SYN, Endpoint
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.spoil import bonded, lost
 from mqproto.captures.spoil.frames import shortened
@@ -138,3 +140,45 @@ def test_damage_at_the_beginning_is_told_behind_what_came_before_it() -> None:
     assert [next(packets).source, next(packets).source] == [CLIENT, SERVER]
     with pytest.raises(CaptureError, match="byte 700"):
         next(packets)
+
+
+def exchanged(count: int, connections: int, *, bare: bool) -> list[Frame]:
+    """Connections of a handshake, so many messages and an answer each; `bare`: what comes is acknowledged at once."""
+    frames: list[bytes] = []
+    for number in range(connections):
+        talk = Segments(CLIENT._replace(port=40_001 + number), SERVER)
+        for sender, flags in ((Side.CLIENT, SYN), (Side.SERVER, SYN | ACK), (Side.CLIENT, ACK)):
+            frames.append(talk.leave(sender, flags))
+            talk.arrive(sender.other)
+        for sender in (Side.CLIENT, Side.SERVER, *[Side.CLIENT] * count, Side.SERVER):
+            frames += talk.leave_data(sender, PACKET)
+            talk.arrive(sender.other)
+            if bare:
+                frames.append(talk.leave(sender.other, ACK))
+    return [Frame(number * 1_000, frame, number=number) for number, frame in enumerate(frames, 1)]
+
+
+def shares(count: int) -> Iterator[list[int]]:
+    """Which of two interfaces each frame goes by: strictly in turns, some at a time, and by chance."""
+    yield [place % 2 for place in range(count)]
+    yield [place // 5 % 2 for place in range(count)]
+    for seed in range(12):
+        chance = Random(seed)
+        yield [chance.randrange(2) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 40])
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_bond_lacks_nothing_however_its_interfaces_share_a_short_conversation(
+    count: int, connections: int, bare: bool
+) -> None:
+    frames = exchanged(count, connections, bare=bare)
+    whole = [(seen.source, seen.number, seen.ahead) for seen in PacketReader(frames)]
+    for share in shares(len(frames)):
+        parted = [
+            frame._replace(interface=(EAST, WEST)[which]) for frame, which in zip(frames, share, strict=True)
+        ]
+        reader = PacketReader(parted)
+        assert [(seen.source, seen.number, seen.ahead) for seen in reader] == whole
+        assert reader.totals.missing_bytes == 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.framing import StreamCount
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.direction import STREAM_COUNTS, Ending
 from mqproto.captures.net.heads import fault_of
 from mqproto.captures.net.ip import IpReader
@@ -25,7 +26,6 @@ from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
 from mqproto.captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
 from mqproto.captures.pipeline.source.segments import Segments
 from mqproto.captures.translation import Translations
-from tests.captures.frames import segment_in
 
 BETWEEN = b"\xee\xee\xee"
 """What lies between two payloads in the file."""
@@ -77,6 +77,8 @@ def segments_of(
     odd_payloads: dict[int, bytes] = {}
     columns: list[tuple[int, ...]] = []
     for row, (frame, segment) in enumerate(rows):
+        frame_start = len(data)
+        data += frame.data
         start = len(data)
         if frame.number in scattered:
             start = -1
@@ -97,9 +99,12 @@ def segments_of(
                 start,
                 len(segment.payload),
                 segment.cut_bytes,
+                frame_start,
+                len(frame.data),
+                frame.missing_bytes,
             )
         )
-    table = np.array(columns, dtype=np.int64).reshape(-1, 12).T
+    table = np.array(columns, dtype=np.int64).reshape(-1, 15).T
     segments = Segments(
         frame=table[0],
         time_ns=table[1],
@@ -113,6 +118,9 @@ def segments_of(
         start=table[9],
         size=table[10],
         cut=table[11],
+        frame_start=table[12],
+        frame_size=table[13],
+        frame_missing=table[14],
         ends=list(ends),
         interfaces={frame.interface.number: frame.interface for frame, _ in rows},
         odd_payloads=odd_payloads,

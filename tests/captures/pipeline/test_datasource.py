@@ -152,6 +152,7 @@ engine.clear()
 """That rows go from stage to stage there as well."""
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("spark")
 def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ FILLED = {"packets", "relations", "endings", "sessions", "sequences", "gaps", "h
 """Tables that have rows for these samples, whatever the others have."""
 
 
+@pytest.mark.long
 def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
     tmp_path: Path, objects: ObjectStore
 ) -> None:
@@ -62,12 +63,12 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
     told = witnesses(seen)
     assert {".zip/" in place for witness in told for place in (witness.code, witness.needs)} == {True}
     assert {witness.sees for witness in told} == {"False"}
-    # What the killed one was doing was done again by another process, and what it had read, as that was lost with it.
+    # What the killed one was doing was done again by another process. What it had read, the other one may have by then.
     executors = defaultdict[str, set[int]](set)
     for witness in told:
         executors[witness.task].add(witness.executor)
     again = {task.partition(",")[0] for task, some in executors.items() if len(some) > 1}
-    assert {"reading packets", KILLED_STAGE} <= again
+    assert KILLED_STAGE in again
     processes.wait_until_gone(environ)
 
 
@@ -100,6 +101,7 @@ with spark_session(log=Path("spark.log")) as spark:
 """
 
 
+@pytest.mark.long
 def test_under_spark_submit_workers_have_our_code_from_what_it_was_given(tmp_path: Path) -> None:
     program, home = tmp_path / "program.py", home_of_our_own(tmp_path / "home")
     program.write_text(PROGRAM)

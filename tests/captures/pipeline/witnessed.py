@@ -1,7 +1,7 @@
 """`mqproto analyse` as a program that has witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
 Each task writes into FOLDER which executor carried it out and where that had our code from. With --kill, one executor
-dies when it has just written packets, and before it can say so: that is done again, and what the executor had read.
+dies when it has just written packets, and before it can say so: that is done again, and what was lost with it.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from mqproto.captures import spoil
 from mqproto.captures.files.frame import Frame, Interface
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
 from mqproto.captures.spoil import shortened
 from mqproto.wire import ConnectionParameters, encode_packet
-from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered
 
 CLIENT: Final = Endpoint("127.0.0.1", 40_001)
@@ -130,10 +131,10 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
             case "twice":
                 seen = [frame, frame]
             case "changed":
-                seen = [frame, frame[:-1] + b"?"]
+                seen = [frame, _other(frame)]
             case "before":
                 earlier = frames[draw(st.integers(0, len(frames) - 1))].data if frames else frame
-                seen = [frame, draw(st.sampled_from([earlier, earlier[:-1] + b"?"]))]
+                seen = [frame, draw(st.sampled_from([earlier, _other(earlier)]))]
             case "resent":
                 # The first copy was not caught; the second acknowledges all that had come by then.
                 resent.append(_segment(frame))
@@ -167,6 +168,11 @@ def tapped(frames: list[Frame], late: int) -> list[Frame]:
 def some_worlds() -> st.SearchStrategy[list[Frame]]:
     """Those with at least one frame."""
     return worlds().filter(bool)
+
+
+def _other(frame: bytes) -> bytes:
+    """With another byte at the end, and the checksum of that."""
+    return spoil.summed(Frame(0, frame[:-1] + b"?")).data
 
 
 def _odd(frame: bytes, kind: str) -> bytes:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame
-from mqproto.captures.spoil import cut, delayed, lost, repeated, shortened, swapped
+from mqproto.captures.spoil import cut, delayed, lost, repeated, shortened, shuffled, swapped
 
 shares = st.sampled_from([0, 1, 30, 100])
 seeds = st.integers(0, 5)
@@ -61,6 +61,15 @@ def test_what_is_swapped_stands_one_place_away_and_time_never_goes_back(percent:
     if percent == 100:
         assert [frame.data[0] for frame in worse[:4]] == [1, 0, 3, 2]
         assert worse[-1] == frames[-1]
+
+
+@given(st.integers(0, 30), seeds)
+def test_what_is_shuffled_is_overtaken_by_so_many_at_most(places: int, seed: int) -> None:
+    frames = some_frames()
+    worse = list(shuffled(frames, places, seed))
+    assert Counter(bare(worse)) == Counter(bare(frames))
+    assert [frame.time_ns for frame in worse] == [frame.time_ns for frame in frames]
+    assert all(place - frame.data[0] <= places for place, frame in enumerate(worse))
 
 
 @given(st.integers(0, 45), st.integers(0, 45))

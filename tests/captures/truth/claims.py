@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from mqproto.captures.decode import Finding, History, Severity
+from mqproto.captures.decode import Finding, History, Kind, Severity
 from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.journeys import UNTOLD, message_key
 from mqproto.captures.decode.views.follow import Event
@@ -165,6 +165,27 @@ class Claims:
             return Verdict.UNCHECKED
         one, other = (self.coverage.streams_between(*found.groups()[at : at + 2]) for at in (0, 2))
         return verdict(bool(one & other))
+
+    def caller_by_port(self, finding: Finding, number: int) -> Verdict:
+        """What tells is not there: who asked, and who answered."""
+        sight = self.truth.sights.get(number)
+        told = r"nothing here tells who called; by its port \S+ is taken to have been called"
+        if sight is None or re.fullmatch(told, finding.text) is None:
+            return Verdict.UNCHECKED
+        shaken = (Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS)
+        asked = [
+            number
+            for number, each in self.truth.sights.items()
+            if each.seen.connection == sight.seen.connection and each.kind in shaken
+        ]
+        return verdict(not all(self.coverage.has(self.truth.whole.spans[number]) for number in asked))
+
+    def damaged_frame(self, finding: Finding, number: int) -> Verdict:
+        """The frame that is named is the one that was damaged; frames are counted in the spoilt capture."""
+        found = re.search(r"the checksum of frame (\d+) does not fit", finding.text)
+        if found is None:
+            return Verdict.UNCHECKED
+        return verdict("damaged" in self.coverage.frames[int(found[1]) - 1].comment)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
         """The same message crossed the same hop before; and the reason is one. Or it crossed before or after."""
@@ -380,6 +401,8 @@ class Claims:
 _NOTES: Final[dict[str, Callable[[Claims, Finding, int], Verdict]]] = {
     "missing-bytes": Claims.missing_bytes,
     "address-translation": Claims.address_translation,
+    "caller-by-port": Claims.caller_by_port,
+    "damaged-frame": Claims.damaged_frame,
     "resend": Claims.resend,
     "resend-without-need": Claims.resend,
     "gap": Claims.gap,

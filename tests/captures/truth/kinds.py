@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from mqproto.captures import spoil
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import FIN, RST, SYN
+from tests.captures.frames import shakes_hands
 from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]
@@ -29,12 +30,21 @@ def _swapped(percent: float) -> Callable[[list[Frame], int], Files]:
     return lambda frames, seed: [list(spoil.swapped(frames, percent, seed))]
 
 
+def _shuffled(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.shuffled(frames, 24, seed))]
+
+
 def _late(frames: list[Frame], seed: int) -> Files:
     return [list(spoil.delayed(frames, 5, seed))]
 
 
 def _twice(frames: list[Frame], seed: int) -> Files:
     return [list(spoil.repeated(frames, 5, seed))]
+
+
+def _damaged(frames: list[Frame], seed: int) -> Files:
+    """Some frames come damaged by a wire, which carries none before a card has summed it; and are sent again."""
+    return [list(spoil.repeated(map(spoil.summed, frames), 5, seed, damaged=True))]
 
 
 def _bursts(frames: list[Frame], seed: int) -> Files:
@@ -138,6 +148,13 @@ def _hosts(frames: list[Frame], seed: int) -> Files:
     return [list(caught)]
 
 
+def _hosts_and_lost(frames: list[Frame], seed: int) -> Files:
+    """The same, and some frames of handshakes were seen at one of two hosts alone."""
+    chance = spoil.dice(seed, "handshakes")
+    (caught,) = _hosts(frames, seed)
+    return [[frame for frame in caught if not shakes_hands(frame) or chance.randrange(8)]]
+
+
 def _translated(frames: list[Frame], seed: int) -> Files:
     """A host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
     chance = spoil.dice(seed, "translated")
@@ -192,8 +209,10 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "bursts lost": _bursts,
     "1 % swapped": _swapped(1),
     "20 % swapped": _swapped(20),
+    "shuffled": _shuffled,
     "5 % late": _late,
     "5 % twice": _twice,
+    "5 % damaged, sent again": _damaged,
     "mirrored": _mirrored,
     "no handshakes": _filtered,
     "clock put right": _stepped,
@@ -208,6 +227,7 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "bond": _bonded,
     "one way only": _one_way,
     "at each host": _hosts,
+    "at each host, handshakes lost": _hosts_and_lost,
     "address translation": _translated,
     "address translation, 1 % lost": _translated_and_lost,
     "snaplen 96": _snapped(96),

@@ -58,7 +58,8 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
     analyst = Analyst()
     sights = [analyst.take(packet) for packet in reader]
     lossless, found = reader.totals.is_complete, reader.translations.found
-    last = list(analyst.finish(lossless=lossless, ends=reader.ends, translations=found))
+    conflicts = reader.totals.conflicts
+    last = list(analyst.finish(lossless=lossless, ends=reader.ends, translations=found, conflicts=conflicts))
     return Decoded(sights, last, reader.totals)
 
 

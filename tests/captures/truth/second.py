@@ -237,6 +237,7 @@ def _keeps_rules(truth: Truth, second: Decoded) -> bool:
 def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:
     """The frames of a whole capture in which packets are others, of the same sizes."""
     frames = {frame.number: frame for frame in whole.frames}
+    changed: set[int] = set()
     for number, other in others.items():
         span = whole.spans[number]
         seen = whole.packets[number]
@@ -250,10 +251,11 @@ def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:
                 data = frames[place].data
                 begin = placed.payload + start - at.start
                 piece = other[start - span.start : end - span.start]
+                changed.add(place)
                 frames[place] = frames[place]._replace(
                     data=data[:begin] + piece + data[begin + end - start :]
                 )
-    return list(frames.values())
+    return [spoil.summed(frame) if frame.number in changed else frame for frame in frames.values()]
 
 
 def _breaches(said: Decoded) -> Counter[str]:

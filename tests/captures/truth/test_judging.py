@@ -19,7 +19,8 @@ from mqproto.captures.pipeline.tables.lists import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
-from tests.captures.truth.judging import true_of
+from tests.captures.truth.judging import judged, true_of
+from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
 from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, ways_to
@@ -272,6 +273,14 @@ def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
     path = written(tmp_path / "tap.pcapng", halves[begun:])
     first = next(iter(read_packets(str(path))))
     assert decoded([halves[begun:]]).sights[0].seen.time_ns == first.time_ns
+
+
+def test_what_a_wire_damages_has_a_checksum_wherever_it_was_caught(truth: Truth, tmp_path: Path) -> None:
+    """A loopback interface has frames that no card has summed: of these no copy can be told from another."""
+    bare = Truth([spoil.summed(frame, by_card=True) for frame in truth.whole.frames])
+    files = KINDS["5 % damaged, sent again"](bare.whole.frames, 1)
+    assert any("damaged" in frame.comment for frame in files[0])
+    assert judged(bare, files, tmp_path / "damaged").complaints == {}
 
 
 def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(truth: Truth) -> None:

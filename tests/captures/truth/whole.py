@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 from mqproto.captures.packets import PacketReader, SeenPacket
-from tests.captures.frames import segment_in
 
 StreamKey: TypeAlias = tuple[int, Endpoint]
 """A connection by its number, and the side that sent."""
@@ -114,6 +114,7 @@ class Coverage:
     """
 
     def __init__(self, whole: Whole, frames: Iterable[Frame]) -> None:
+        self.frames = frames = list(frames)
         self.whole = whole
         parts: dict[tuple[StreamKey, int], list[tuple[int, int]]] = defaultdict(list)
         self.places: list[Span | None] = []  # of each frame, in their new order

@@ -14,10 +14,13 @@ from mqproto.captures.spoil import placed
 from mqproto.simulator.world.draw import draw
 from mqproto.simulator.world.scenarios.scenario import Burst, Scenario
 from mqproto.simulator.world.truth import simulate_into
+from tests.captures.frames import moved
 from tests.captures.truth.knowing import Truth
 
 DELAYED_NS: Final = 200_000_000
 """How long TCP may wait with an acknowledgment for something that it can ride on."""
+PORTS: Final = (41_801, 700, 65_001)
+"""Higher than those of clients, lower, and among them."""
 LARGEST_BYTES: Final = 20_000
 """What bodies have at most: more takes time, and has no more sentences."""
 
@@ -32,13 +35,17 @@ class World:
 
 
 def world(seed: int, folder: Path) -> World:
-    """The world of a seed. In every other one the kernels leave out what acknowledgments they can, as real ones do."""
+    """The world of a seed. In every other one the kernels leave out what acknowledgments they can, as real ones do; in
+    half of each of these nodes listen at other ports than MSMQ's.
+    """
     simulate_into(folder, modest(draw(seed)))
     name = folder / f"seed-{seed}"
     frames = list(read_capture(name.with_suffix(".pcapng")))
     facts = json.loads(name.with_suffix(".json").read_text("utf-8"))
     if seed % 2:
         frames = [frame._replace(number=number) for number, frame in enumerate(thinned(frames), 1)]
+    if seed // 2 % 2:
+        frames = moved(frames, PORTS[seed // 4 % len(PORTS)])
     return World(seed, Truth(frames), {each["id"]: each for each in facts["messages"]})
 
 

@@ -161,6 +161,7 @@ def bytes_of(seen: Seen) -> bytes:
     return bytes.fromhex("".join(raw for _, _, _, raw, _ in seen.fields))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_tshark_agrees_on_every_packet_of_the_samples(sample: Path, tmp_path: Path) -> None:
     reader = PacketReader(read_capture(sample))

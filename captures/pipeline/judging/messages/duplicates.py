@@ -187,7 +187,7 @@ class DuplicateStage:
 
     def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
         entry, reason = self._entry(known, time_ns, event)
-        verdict = judge(known.arrivals + 1, entry, has_resolver=False).verdict
+        verdict = judge(known.arrivals + 1, entry, has_resolver=False)
         if not known.arrivals or verdict is Verdict.NEW:
             known.first_ns, known.completed_ns = time_ns, None
         known.at = event.at

@@ -98,9 +98,8 @@ class SequenceCount:
     final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
-    doubtful: numbers with their MessageIDs that one covers, but that a later message has passed over, so that it proves
-        of them only that nothing more is to come; unless they are seen to come all the same. With those that the
-        captures have behind their OrderAck: what passes them over may come even later.
+    doubtful: numbers with their MessageIDs that the captures have behind an OrderAck of a higher one: it proves nothing
+        of what a later message passes over, which may come even later.
     """
 
     sequence: Sequence
@@ -139,32 +138,23 @@ class SequenceCount:
     def proved_through(self, number: int) -> list[tuple[int, int, int | None]]:
         """Take the numbers up to one that has been acknowledged: all that it proves to have come.
 
-        What a later message has passed over is not among them, unless it was seen to come.
+        What a later message has passed over is not among them, as who was sent it may not have taken it; the last is.
         """
         passed = self.sequence.passed
         proved = []
         for each in self.unseen.through(number):
-            if each[2] is not None or each[0] not in passed:
+            if each[0] == number or each[0] not in passed:
                 proved.append(each)
-            else:
-                self.doubt(each[0], each[1])
         return proved
 
     def doubt(self, number: int, message_id: int) -> None:
-        """One that an OrderAck covers may have been passed over."""
+        """One that an OrderAck covers may be passed over."""
         if len(self.doubtful) < NUMBER_LIMIT:
             self.doubtful[number] = message_id
 
     def believed(self) -> list[tuple[int, int]]:
         """Take those that were in doubt, and that nobody has passed over: each with its MessageID."""
         numbers = [number for number in self.doubtful if number not in self.sequence.passed]
-        return [(number, self.doubtful.pop(number)) for number in numbers]
-
-    def doubted(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Take those of some numbers that were in doubt, as they have come: each with its MessageID."""
-        if not self.doubtful:
-            return []
-        numbers = [number for number in self.doubtful if first <= number <= last]
         return [(number, self.doubtful.pop(number)) for number in numbers]
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:

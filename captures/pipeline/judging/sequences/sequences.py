@@ -213,8 +213,6 @@ class SequenceStage:
         for (hop, first, last), some in zip(hops, piece.hops, strict=True):
             new = some[max(0, sequence.order_acked + 1 - first) :]
             arrived = hop[1] == manager
-            if arrived:
-                self._confirm_doubted(count, sequence, first, last)
             arrived_ns = time_ns[new].tolist() if arrived else repeat(None)
             count.unseen.extend(last + 1 - len(new), columns["message_id"][new].tolist(), arrived_ns)
             crossed = count.crossed(hop, of("interface", int(some[0])), int(time_ns[some[0]]))
@@ -263,13 +261,11 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         elif view.is_new:
             # The captures have its OrderAck before they have it: they began later, or lack its first copies.
-            # One that was passed over, or may be by what comes as late, is in doubt until it is seen to come.
-            if hop[1] == message.towards[0]:
+            # One that was passed over is in doubt, or may be by what comes as late unless it was seen to come.
+            if hop[1] == message.towards[0] and number not in view.sequence.passed:
                 self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
             else:
                 count.doubt(number, message_id)
-        elif hop[1] == message.towards[0]:
-            self._confirm_doubted(count, view.sequence, number, number)
         crossed = count.crossed(hop, interface, message.time_ns)
         if crossed is None:
             return
@@ -284,11 +280,6 @@ class SequenceStage:
             self._out["gaps"].append(
                 (*_gap_row(series, view.sequence, hop, gap), message.number, message.time_ns)
             )
-
-    def _confirm_doubted(self, count: SequenceCount, sequence: Sequence, first: int, last: int) -> None:
-        """Messages are seen to come behind their OrderAcks, which did not prove that they came."""
-        for number, message_id in count.doubted(first, last):
-            self._confirmed += ((row, [message_id]) for row in count.confirming(sequence, number))
 
     def _add_order_ack(
         self,

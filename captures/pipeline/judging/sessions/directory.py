@@ -15,13 +15,16 @@ import pyarrow.compute as pc
 
 from mqproto.captures.decode.names import Names
 from mqproto.captures.decode.sessions.checker import SessionChecker
-from mqproto.captures.decode.sessions.connections import MSMQ_PORT, Addresses, Connections, Origins
+from mqproto.captures.decode.sessions.connections import Addresses, Connections, Origins
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.net.streams import MSMQ_PORT
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.judging.facts import SESSION_COLUMNS, session_facts
 from mqproto.captures.pipeline.tables.lists import key_of, key_text, mapped_texts, values
 from mqproto.wire import NULL_GUID, Guid, guid_from_text
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
+HANDSHAKE: Final = (str(Kind.ESTABLISH_CONNECTION), str(Kind.CONNECTION_PARAMETERS))
 ORIGIN_COLUMNS: Final = ("series", "source_address", "source_port", "source_manager", "hop_count")
 INTRODUCTION_LIMIT: Final = 65_536
 """How much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
@@ -69,7 +72,7 @@ class Learners:
         """What handshakes tell.
 
         Args:
-            handshakes: the EstablishConnection packets of all series, each series in the order of row_id, with
+            handshakes: the packets of all series with the kinds of HANDSHAKE, each series in the order of row_id, with
                 HANDSHAKE_COLUMNS.
         """
         for batch in handshakes:

@@ -348,6 +348,8 @@ class SessionStage:
         session = series.sessions.get((connection, interface))
         if session is None or session.connection is not series.connections.known((connection, interface)):
             return False
+        if session.connection.by_port:
+            return False
         from_client = is_from(batch, session.connection.client.endpoint)
         client, server = session.connection.client, session.connection.server
         asked = [(*half.unacknowledged, *half.unsaved) for half in (client, server)]

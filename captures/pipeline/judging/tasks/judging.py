@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqproto.captures.decode.sight import Kind
 from mqproto.captures.decode.ways import Ways
 from mqproto.captures.net.direction import Ending
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
@@ -86,8 +85,8 @@ def share(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) 
         bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
         for number, rows in split(batch, bucket).items():
             facts[number].append(rows)
-        asked = pc.equal(batch.column("kind"), str(Kind.ESTABLISH_CONNECTION))
-        found.handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
+        shaken = pc.is_in(batch.column("kind"), pa.array(directory.HANDSHAKE))
+        found.handshakes.append(batch.filter(shaken).select(directory.HANDSHAKE_COLUMNS))
         found.places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
         count(batch.num_rows, 0)
     outbox.put_all(opened(FACTS) if is_end else FACTS, facts)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqproto.captures.decode.findings import Severity
+from mqproto.captures.decode.findings import Finding, Severity, of_damaged
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.recent import KEPT_COUNT, LONGEST_BYTES, NEAR_COUNT, is_damaged
+from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.judging import findings
 from mqproto.captures.pipeline.judging.schema import FINDINGS
@@ -23,6 +31,10 @@ FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
 OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
 """Findings on their way to the packets that they are about, by the stage that found them."""
 PLACED: Final = ("file", "frame", "file_offset")
+NEAR: Final = (
+    *("row_id", "number", "connection"),
+    *("file", "frame", "first_frame", "source_address", "source_port"),
+)
 PLACED_FINDINGS: Final = packets.FINDINGS.schema
 """Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
 
@@ -37,11 +49,16 @@ def place_findings(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count
     wanted = pa.Table.from_batches([*settled, *left], FINDINGS)
     if not wanted.num_rows:
         return done
-    places = _places(bench.parts[task.number], wanted) if task.number < len(bench.parts) else {}
+    is_of_part = task.number < len(bench.parts)
+    places = _places(bench.parts[task.number], wanted) if is_of_part else {}
+    damaged = _damaged(bench.parts[task.number], wanted) if is_of_part else set()
     for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", left)):
         rows = pa.Table.from_batches(batches, FINDINGS)
         if not rows.num_rows:
             continue
+        if damaged:
+            told = [_believed(row, damaged) for row in rows.to_pylist()]
+            rows = pa.Table.from_pylist(told, schema=FINDINGS)
         rows = _placed(rows, places)
         found.codes.update(zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True))
         found.parts.append(bench.part("findings", stage, task.number, rows))
@@ -51,6 +68,57 @@ def place_findings(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count
 
 def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
     return [batch for name in names for batch in inbox.take(name)]
+
+
+def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
+    """A finding; a fault that rests on a packet of a damaged frame is none."""
+    rests_on = {(False, number) for number in (row["number"], *row["others"])}
+    if row["number"] is None:
+        rests_on.add((True, row["row_id"]))
+    if row["severity"] != Severity.FAULT or damaged.isdisjoint(rests_on):
+        return row
+    found = of_damaged(Finding(Severity.FAULT, row["code"], 0, row["text"]))
+    return row | {"severity": str(found.severity), "code": found.code, "text": found.text, "section": ""}
+
+
+def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
+    """The packets that faults rest on and whose frames are damaged, as far as the file can be read: by their numbers,
+    and by row_id where they have none.
+    """
+    faults = wanted.filter(pc.equal(wanted["severity"], str(Severity.FAULT)))
+    if not faults.num_rows:
+        return set()
+    told = zip(faults["row_id"].to_pylist(), faults["number"].to_pylist(), strict=True)
+    sought = {(True, row_id) if number is None else (False, number) for row_id, number in told}
+    sought |= {(False, number) for number in chain.from_iterable(faults["others"].to_pylist())}
+    by_file: defaultdict[str, list[tuple[int, int, tuple[bool, int], Endpoint]]] = defaultdict(list)
+    near = defaultdict[int | None, deque[tuple[Any, ...]]](partial(deque, maxlen=NEAR_COUNT))
+    for batch in read(part, NEAR):
+        for row_id, number, connection, *place in zip(
+            *(batch.column(name).to_pylist() for name in NEAR), strict=True
+        ):
+            near[connection].append(tuple(place))
+            for key in sought.intersection(((True, row_id), (False, number))):
+                for file, last, first, *source in near[connection]:
+                    by_file[file].append((last, first, key, Endpoint(*source)))
+    return {key for file, some in by_file.items() for key in _damaged_in(file, sorted(some))}
+
+
+def _damaged_in(
+    path: str, packets: list[tuple[int, int, tuple[bool, int], Endpoint]]
+) -> Iterator[tuple[bool, int]]:
+    """Those of a file, of which each is given by its last frame and its first, what it is known by, and its source."""
+    kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
+    waiting = iter(packets)
+    with suppress(CaptureError, OSError, StopIteration):
+        last, first, key, source = next(waiting)
+        for frame in read_capture(path):
+            if len(frame.data) <= LONGEST_BYTES:
+                kept.append(frame)
+            while frame.number == last:
+                if is_damaged(kept, first, last, source):
+                    yield key
+                last, first, key, source = next(waiting)
 
 
 def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
@@ -83,21 +151,20 @@ def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[
 
 
 def rows_of_captures(
-    damage: Iterable[tuple[str, str, int, str]], translated: Iterable[tuple[str, str]]
+    damage: Iterable[tuple[str, str, int, str]], noted: Iterable[tuple[str, str, str]]
 ) -> pa.Table:
     """Findings about captures, and not about packets.
 
     Args:
         damage: of each file that could not be read, or not to its end: its series, the file, where in it, and why.
-        translated: of connections that are others, their series, and what is to be said.
+        noted: of connections that are others, and of frames that contradict one another: their series, the code, and
+            what is to be said.
     """
     rows = [
         _of_capture(series) | {"code": "damaged-capture", "text": reason, "file": file, "file_offset": offset}
         for series, file, offset, reason in damage
     ]
-    rows += (
-        _of_capture(series) | {"code": "address-translation", "text": text} for series, text in translated
-    )
+    rows += (_of_capture(series) | {"code": code, "text": text} for series, code, text in noted)
     return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
 
 

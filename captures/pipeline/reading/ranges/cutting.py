@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import Final, NamedTuple
 
@@ -84,6 +84,11 @@ class Packets:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def of(self, rows: npt.NDArray[np.bool_]) -> Packets:
+        """Some of the rows."""
+        names = (column.name for column in fields(self) if column.name not in ("data", "streams"))
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def collected(parts: Sequence[Packets]) -> Packets:

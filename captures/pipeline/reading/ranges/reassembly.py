@@ -7,7 +7,8 @@ where many segments in a row bring just what is due, and wait for nothing, they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mqproto.captures.files.frame import Frame
-from mqproto.captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Ending, Stream
+from mqproto.captures.net.direction import Arrival, Ending, Stream
+from mqproto.captures.net.recent import AHEAD_COUNT, JUMP_LIMIT_BYTES, Caught
 from mqproto.captures.net.sender import Lag, Sender
-from mqproto.captures.net.streams import Connection
+from mqproto.captures.net.streams import Connection, beginning_in
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Segment
 from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from mqproto.captures.pipeline.source.records import Data, Integers
@@ -40,12 +42,18 @@ class RangeSegments(NamedTuple):
     first_number: int
     apart: bool = False
 
+    @property
+    def last_number(self) -> int:
+        """That of the last frame with a segment."""
+        return self.first_number + int(self.segments.frame[-1])
+
 
 class Epoch:
     """A connection in the segments of a pair, and the chunks of its streams."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._fed = (0, 0)  # the last frame, and how much could be read with it
         self._parts: dict[Stream, list[Chunks | list[Piece]]] = {}
 
     def add(self, stream: Stream, piece: Piece) -> None:
@@ -60,16 +68,22 @@ class Epoch:
         """The next chunks of a stream."""
         self._parts.setdefault(stream, []).append(chunks)
 
-    def add_arrivals(self, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
-        """What can be read with a frame, in this order."""
-        for place, (stream, chunk) in enumerate(arrivals, order):
-            if chunk is not None:
-                self.add(stream, Piece(readable, place, chunk))
+    def feed(self, caught: Caught, readable: int) -> None:
+        """What a segment lets be read, with a frame, behind what others did with the same."""
+        order = self._fed[1] if self._fed[0] == readable else 0
+        arrivals = self.connection.feed(*caught)
+        self._add_arrivals(arrivals, readable, order)
+        self._fed = readable, order + len(arrivals)
 
     def settle(self, readable: int) -> None:
         """The connection is over with a frame: what waits is read before what the frame itself brings."""
         arrivals = self.connection.settle()
-        self.add_arrivals(arrivals, readable, -len(arrivals))
+        self._add_arrivals(arrivals, readable, -len(arrivals))
+
+    def _add_arrivals(self, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
+        for place, (stream, chunk) in enumerate(arrivals, order):
+            if chunk is not None:
+                self.add(stream, Piece(readable, place, chunk))
 
     def chunks(self) -> dict[Stream, Chunks]:
         """All chunks of each stream that has any."""
@@ -90,7 +104,11 @@ def reassemble(
         assumed: if that is nothing, whether there may have been something, as mqproto.captures.net.sender has it.
     """
     segments, data, first_number, apart = part
-    epochs = [] if connection is None else [Epoch(connection)]
+    waiting: deque[Caught] = deque()
+    epochs: list[Epoch] = []
+    if connection is not None:
+        waiting, connection.waiting = deque(connection.waiting), []
+        epochs += [Epoch(connection)] if connection.streams else []
     ends, interfaces = segments.ends, segments.interfaces
     columns = (
         segments.source,
@@ -103,34 +121,105 @@ def reassemble(
         segments.time_ns,
         segments.offset,
         segments.cut,
+        segments.frame_start,
+        segments.frame_size,
+        segments.frame_missing,
     )
+    passed = {first_number + int(segments.frame[row]): whole for row, whole in segments.passed.items()}
     table = list(zip(*(column[rows].tolist() for column in columns), strict=True))
     run_ends = _run_ends(segments, rows).tolist()
     at = retry_at = 0
     patience = RUN_COUNT
-    while at < len(table):
-        end = run_ends[at]
-        if end - at >= RUN_COUNT and at >= retry_at and epochs and not epochs[-1].connection.waits:
-            if _take_run(part, rows[at:end], epochs[-1]):
-                at, patience = end, RUN_COUNT
-                continue
-            # What is repeated at length follows itself, and not what is due.
-            retry_at, patience = at + patience, 2 * patience
 
-        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset, cut = table[at]
-        number = first_number + index
+    def caught(at: int) -> Caught:
+        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset, cut, *raw = (
+            table[at]
+        )
         payload = segments.payload(data, int(rows[at]))
         one, other = ends[source], ends[destination]
         segment = Segment(one, other, sequence, acknowledgment, flags, 0, b"", payload, cut)
-        if not epochs or epochs[-1].connection.is_over_for(place, segment):
-            if epochs:
-                epochs[-1].settle(number)
-            connection = Connection(number, segment, assumed=assumed and not epochs, apart=apart)
-            epochs.append(Epoch(connection))
-        frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
-        epochs[-1].add_arrivals(epochs[-1].connection.feed(frame, segment), number, 0)
-        at += 1
+        start, size, missing = raw
+        bare = data[start : start + size]
+        return Frame(time_ns, bare, "", missing, interfaces[place], first_number + index, offset), segment
+
+    while waiting or at < len(table):
+        if not waiting:
+            end = run_ends[at]
+            if end - at >= RUN_COUNT and at >= retry_at and epochs and not epochs[-1].connection.waits:
+                if _take_run(part, rows[at:end], epochs[-1]):
+                    at, patience = end, RUN_COUNT
+                    continue
+                # What is repeated at length follows itself, and not what is due.
+                retry_at, patience = at + patience, 2 * patience
+            waiting.append(caught(at))
+            at += 1
+
+        undecided = False
+        if _begins(waiting[0], epochs):
+            last = waiting[0][0].number + AHEAD_COUNT
+            while at < len(table) and first_number + table[at][6] <= last:
+                waiting.append(caught(at))
+                at += 1
+            undecided = last > part.last_number
+            if undecided and not (assumed and len(epochs) < 2):
+                break
+        _read_next(waiting, epochs, passed, apart=apart, assumed=assumed, undecided=undecided)
+    if waiting:
+        frame, segment = waiting[0]
+        epochs = epochs or [Epoch(Connection(frame.number, segment, apart=apart))]
+        epochs[-1].connection.waiting = [*waiting]
     return epochs
+
+
+def decided(connection: Connection) -> list[Epoch]:
+    """The connections of a pair, when nothing more can come behind what waits."""
+    waiting, connection.waiting = deque(connection.waiting), []
+    epochs = [Epoch(connection)] if connection.streams else []
+    while waiting:
+        _read_next(waiting, epochs, {}, apart=connection.apart)
+    return epochs
+
+
+def _begins(first: Caught, epochs: Sequence[Epoch]) -> bool:
+    """As mqproto.captures.net.streams.Reassembler.begins."""
+    frame, segment = first
+    is_new = not epochs or epochs[-1].connection.is_new_to(frame.interface.number, segment)
+    return is_new and not segment.flags & SYN
+
+
+def _ahead(waiting: Sequence[Caught]) -> list[Caught]:
+    last = waiting[0][0].number + AHEAD_COUNT
+    return [each for each in waiting if each[0].number <= last]
+
+
+def _read_next(
+    waiting: deque[Caught],
+    epochs: list[Epoch],
+    passed: Mapping[int, Frame],
+    *,
+    apart: bool,
+    assumed: bool = False,
+    undecided: bool = False,
+) -> None:
+    """Take the first that waits, or what its side begins with: only noted while a past is assumed."""
+    number = waiting[0][0].number
+    assumed = assumed and len(epochs) < 2
+    place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
+    if place and not assumed:
+        earlier = waiting[place]
+        del waiting[place]
+        waiting.appendleft(earlier)
+    frame, segment = waiting.popleft()
+    if not epochs or epochs[-1].connection.is_over_for(frame.interface.number, segment):
+        if epochs:
+            epochs[-1].settle(number)
+        connection = Connection(number, segment, assumed=assumed and not epochs, apart=apart)
+        epochs.append(Epoch(connection))
+    epochs[-1].feed((frame, segment), number)
+    if frame.number in passed:
+        epochs[-1].connection.contradict(frame, passed[frame.number], segment.source)
+    if assumed and (undecided or place):
+        epochs[-1].connection.view(frame.interface).pair(segment.source)[0].undecided = True
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
@@ -140,6 +229,8 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
+    if segments.passed:
+        follows &= ~np.isin(rows, list(segments.passed))
     whole = size + segments.cut[rows]
     direction = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.source[rows]
     filled = np.flatnonzero(size > 0)
@@ -269,8 +360,9 @@ def distance(numbers: Integers, references: Integers) -> Integers:
     return behind
 
 
-def _payload_at(part: RangeSegments, rows: Integers, place: int) -> bytes:
-    return part.segments.payload(part.data, int(rows[place]))
+def _payload_at(part: RangeSegments, rows: Integers, place: int) -> tuple[bytes, Frame]:
+    segments, row = part.segments, int(rows[place])
+    return segments.payload(part.data, row), segments.frame_of(part.data, row, part.first_number)
 
 
 class Pairs:
@@ -436,6 +528,7 @@ class Smooth:
 
         odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
         odd |= segments.cut[by] > 0
+        odd |= np.isin(by, list(segments.passed))
         odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
         pair = pairs.pair[by]
         edges = pairs.edge_rows
@@ -491,6 +584,8 @@ class Smooth:
             # A segment with both counts as reset, as it does where they are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
             sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            is_late = int(segments.frame[row]) + AHEAD_COUNT > int(segments.frame[-1])
+            sender.undecided = is_late and not from_start
             if row in self._resets:
                 sender.reset_at, other.dropped_at = self._resets[row]
             other.hear(*heard)

@@ -25,7 +25,7 @@ from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_
 from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
 from mqproto.captures.pipeline.reading.ranges.flows import PairSummary, StreamRead
 from mqproto.captures.pipeline.reading.ranges.lookback import Frozen, LookBack
-from mqproto.captures.pipeline.reading.ranges.reassembly import Epoch, RangeSegments, reassemble
+from mqproto.captures.pipeline.reading.ranges.reassembly import Epoch, RangeSegments, decided, reassemble
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
@@ -40,7 +40,7 @@ class Correction(NamedTuple):
         connections have those of mqproto.captures.packets.SeenPacket.
     position: to be added.
     missing_bytes, skipped_bytes, snapped_bytes: to be added to its first packet's in the range.
-    ahead: whether all are ahead, as of mqproto.captures.packets.SeenPacket.
+    ahead, opened: whether all are, as of mqproto.captures.packets.SeenPacket.
     """
 
     connection: int
@@ -49,6 +49,7 @@ class Correction(NamedTuple):
     skipped_bytes: int
     snapped_bytes: int
     ahead: bool = False
+    opened: bool | None = None
 
 
 @dataclass(slots=True)
@@ -141,16 +142,24 @@ class Stitcher:
 
     def finish(self) -> Seam:
         """The capture is over: what waits for earlier bytes waits no longer."""
-        seam = Seam(proved=True)
+        seam = self.decide()
         state, self.pair.state = self.pair.state, None
         if state is not None:
             self._close(state, END_OF_CAPTURE + state.last_number, seam)
         return seam
 
+    def decide(self) -> Seam:
+        """No more frames come for now: what may have overtaken others has not."""
+        seam = Seam(proved=True)
+        state = self.pair.state
+        if state is not None and state.connection.waiting:
+            self._go_on(decided(state.connection), seam)
+        return seam
+
     def _prove(self, summary: PairSummary) -> Seam | None:
         """Go on to the end of a range, if it assumed what is so; else None, and the state is no longer true."""
         state, reads = self.pair.state, summary.connections
-        if reads is None:
+        if reads is None or (state is not None and state.connection.waiting):
             return None
         seam = Seam(proved=True)
         if state is not None and state.connection.is_over_for(summary.first.interface, summary.first.segment):
@@ -191,7 +200,7 @@ class Stitcher:
             for stream, read in later.streams.items():
                 assert read.framing is not None
                 state.framings[stream] = read.framing
-                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0, 0)
+                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0, 0, opened=stream.opened)
         self.pair.state = state
         return seam
 
@@ -227,6 +236,11 @@ class Stitcher:
         connection = None if state is None else state.connection
         epochs = reassemble(once_more, rows, connection)
         reached_back = any(epoch.connection.take_reached_back() for epoch in epochs)
+        self._go_on(epochs, seam)
+        return reached_back
+
+    def _go_on(self, epochs: list[Epoch], seam: Seam) -> None:
+        state = self.pair.state
         for epoch in epochs:
             if state is None or state.connection is not epoch.connection:
                 if state is not None:
@@ -234,7 +248,6 @@ class Stitcher:
                 state = PairState(epoch.connection, {})
             seam.packets += _cut(state, epoch.chunks())
         self.pair.state = state
-        return reached_back
 
     def _close(self, state: PairState, readable: int, seam: Seam) -> None:
         """The connection is over."""
@@ -298,6 +311,7 @@ def _join(
         framing.skipped_bytes,
         framing.snapped_bytes,
         ahead,
+        stream.opened,
     )
     framing.go_on_as(read.framing, read.packet_count > 0, ahead=ahead)
     return True

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from mqproto.captures.pipeline.report.facts.facts import Course
-from mqproto.captures.pipeline.report.facts.overtime import slow_spell, waiting_since_ns
-from mqproto.captures.pipeline.report.facts.words import about, clock, escaped
+from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN, waiting_since_ns
+from mqproto.captures.pipeline.report.facts.words import about, clock, counted, escaped
 
 WIDTH: Final = 240
 TOOK: Final = 38
@@ -75,9 +75,7 @@ def _area(course: Course) -> str:
 
 def spoken(course: Course, waiting: str) -> Iterator[str]:
     """What its course says: since when it is slow, and since when something waits."""
-    spell = slow_spell(course)
-    if spell is not None:
-        yield slow_text(course)
+    yield from slow_texts(course)
     if any(course.counts):
         step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])
         at = _at(course, course.begins_ns(step))
@@ -86,14 +84,19 @@ def spoken(course: Course, waiting: str) -> Iterator[str]:
         yield waiting_text(course, waiting)
 
 
-def slow_text(course: Course) -> str:
-    """`slow from 12:40:00 to 12:41:00`; `slow since 12:40:00`; nothing if it never was."""
-    spell = slow_spell(course)
-    if spell is None:
-        return ""
-    if spell.until_ns is None:
-        return f"slow since {_at(course, spell.from_ns)}"
-    return f"slow from {_at(course, spell.from_ns)} to {_at(course, spell.until_ns)}"
+def slow_texts(course: Course) -> Iterator[str]:
+    """`slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
+    for spell in course.spells[:SPELLS_SHOWN]:
+        until = "" if spell.until_ns is None else f" to {_at(course, spell.until_ns)}"
+        said = [counted(spell.messages, "message")]
+        said += ["a connection was reset"] * bool(spell.reset)
+        said += [f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items()]
+        if spell.reset is False and not spell.without:
+            said.append("no connection was reset or out of use")
+        yield f"slow {'from' if until else 'since'} {_at(course, spell.from_ns)}{until}: {'; '.join(said)}"
+    more = len(course.spells) - SPELLS_SHOWN
+    if more > 0:
+        yield f"and {counted(more, 'time')} more in which it was slow"
 
 
 def waiting_text(course: Course, waiting: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ class Captured:
     """What was read.
 
     shown: the first files, as CAPTURES has them.
+    reasons: what other frames are.
     damaged: how many are no captures, or are not whole.
     first_ns, last_ns: of all frames; None if there is none.
     """
@@ -28,6 +30,7 @@ class Captured:
     segment_frames: int = 0
     ping_frames: int = 0
     other_frames: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     cut_frames: int = 0
     damaged: int = 0
     first_ns: int | None = None
@@ -59,6 +62,7 @@ class Course:
         all; 0 where there are none.
     waiting: how many were waiting at the end of each step.
     usual_ns: what a quarter of all took at most.
+    spells: all times in which it was slow, the longest first.
     """
 
     first_ns: int
@@ -69,17 +73,27 @@ class Course:
     most_ns: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
     usual_ns: int = 0
+    spells: list[Spell] = field(default_factory=list)
 
     def begins_ns(self, step: int) -> int:
         """When a step begins."""
         return self.first_ns + step * self.step_ns
 
 
-class Spell(NamedTuple):
-    """A time in which something was slow. until_ns: None if it was to the end."""
+@dataclass(slots=True)
+class Spell:
+    """A time in which something was slow.
+
+    until_ns: None if it was to the end. messages: how many began in it.
+    reset: whether a connection that it needs was reset then; None if nobody has looked.
+    without: who had no connection in use, and for how long at most.
+    """
 
     from_ns: int
     until_ns: int | None
+    messages: int
+    reset: bool | None = None
+    without: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

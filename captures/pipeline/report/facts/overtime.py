@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,9 @@ SLOW: Final = 10
 """A step is slow if half of what began in it took more than so many times as long as a quarter of all."""
 SLOW_NS: Final = 10**7
 """Nor is anything slow that took less."""
+
+SPELLS_SHOWN: Final = 5
+"""So many slow times are named, the longest."""
 
 
 class Steps(NamedTuple):
@@ -98,6 +102,7 @@ class Courses:
         found.waiting = np.cumsum(self._change[thing]).tolist()
         order = np.argsort(place, kind="stable")
         found.usual_ns = _quantile(place[order], counts[order], 0.25)
+        found.spells = slow_spells(found)
         return found
 
     def _merge(self) -> None:
@@ -118,25 +123,26 @@ def _quantile(places: Any, counts: Any, share: float) -> int:
     return middle(int(places[np.searchsorted(np.cumsum(counts), share * counts.sum())]))
 
 
-def slow_spell(course: Course) -> Spell | None:
-    """The time around its slowest step in which it was slow without a break; None if it never was.
+def slow_spells(course: Course) -> list[Spell]:
+    """All times in which it was slow without a break, the longest first.
 
     Steps in which nothing began make no break, and do not count as slow.
     """
-    level_ns = max(SLOW * course.usual_ns, SLOW_NS)
+    level_ns = slow_level_ns(course)
     used = [step for step, count in enumerate(course.counts) if count]
-    if not used:
-        return None
-    peak = max(range(len(used)), key=lambda place: course.half_ns[used[place]])
-    if course.half_ns[used[peak]] <= level_ns:
-        return None
-    first = last = peak
-    while first > 0 and course.half_ns[used[first - 1]] > level_ns:
-        first -= 1
-    while last + 1 < len(used) and course.half_ns[used[last + 1]] > level_ns:
-        last += 1
-    until_ns = None if last + 1 == len(used) else course.begins_ns(used[last] + 1)
-    return Spell(course.begins_ns(used[first]), until_ns)
+    runs = [(slow, [*steps]) for slow, steps in groupby(used, lambda step: course.half_ns[step] > level_ns)]
+    found = []
+    for slow, steps in runs:
+        until_ns = None if steps[-1] == used[-1] else course.begins_ns(steps[-1] + 1)
+        if slow:
+            spell = Spell(course.begins_ns(steps[0]), until_ns, sum(course.counts[step] for step in steps))
+            found.append((steps[0] - steps[-1], spell))
+    return [spell for _, spell in sorted(found, key=lambda each: each[0])]
+
+
+def slow_level_ns(course: Course) -> int:
+    """What takes longer is slow."""
+    return max(SLOW * course.usual_ns, SLOW_NS)
 
 
 def waiting_since_ns(course: Course) -> int | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 import shlex
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from mqproto.base import words
 from mqproto.base.words import counted
 from mqproto.captures.decode.names import printable
 from mqproto.captures.decode.views.words import duration, share, short
@@ -30,7 +30,6 @@ __all__ = [
     "when",
 ]
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_LIMIT: Final = 300
 """A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
 
@@ -74,19 +73,13 @@ def about(nanoseconds: int) -> str:
 
 def when(time_ns: int | None) -> str:
     """Date and time, UTC, to the millisecond."""
-    return "–" if time_ns is None else f"{_moment(time_ns):%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
+    return "–" if time_ns is None else words.when(time_ns, 3)
 
 
 def clock(time_ns: int, since_ns: int) -> str:
     """The time of the day, UTC; with its date if that is another than that of the beginning."""
-    moment = _moment(time_ns)
-    date = "" if moment.date() == _moment(since_ns).date() else f"{moment:%Y-%m-%d} "
-    rest_ms = time_ns % 10**9 // 10**6
-    return f"{date}{moment:%H:%M:%S}" + (f".{rest_ms:03d}" if rest_ms else "")
-
-
-def _moment(time_ns: int) -> datetime:
-    return EPOCH + timedelta(seconds=time_ns // 10**9)
+    date = words.date(time_ns)
+    return ("" if date == words.date(since_ns) else f"{date} ") + words.clock(time_ns, 3).removesuffix(".000")
 
 
 def size(size_bytes: int) -> str:
@@ -119,17 +112,12 @@ def gaps_text(sequences: Sequences) -> str:
 
 def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
     """What shows a packet, as it is typed in a shell: its message from hop to hop, or all of that millisecond."""
-    words = ["mqproto", "decode", file]
+    typed = ["mqproto", "decode", file]
     if message is not None:
-        words += ["--follow", message]
+        typed += ["--follow", message]
     elif time_ns is not None:
-        milliseconds = time_ns // 10**6
-        words += ["--after", _typed(milliseconds), "--before", _typed(milliseconds + 1)]
-    return shlex.join(words)
-
-
-def _typed(milliseconds: int) -> str:
-    return f"{_moment(milliseconds * 10**6):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}"
+        typed += ["--after", words.when(time_ns, 3, "T"), "--before", words.when(time_ns + 10**6, 3, "T")]
+    return shlex.join(typed)
 
 
 def frame_filter(frame: int) -> str:

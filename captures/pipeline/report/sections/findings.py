@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
+from mqproto.captures.decode.views.quality import found_nothing
 from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
 from mqproto.captures.pipeline.report.drawing.markup import table
 from mqproto.captures.pipeline.report.facts.facts import Example, Facts, Found, Place
@@ -15,7 +16,8 @@ def findings(facts: Facts, shown: set[str]) -> Iterator[str]:
     judged = facts.judgments
     yield '<section id="findings"><h2>Findings</h2>'
     if not judged.found:
-        yield "<p>Nothing was found to be wrong.</p>"
+        said = found_nothing(facts.captured.reasons)
+        yield f"<p>{escaped(said[0].upper() + said[1:])}.</p>"
     else:
         yield "<p>A fault is a breach of the protocol. A note is worth a look: a network that fails may explain it.</p>"
     for each in judged.found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mqproto.captures.decode.views.quality import NOTHING, lacks
+from mqproto.captures.decode.views.quality import NOTHING, lacks, unread
 from mqproto.captures.pipeline.report.drawing.markup import table
 from mqproto.captures.pipeline.report.facts.facts import Facts
 from mqproto.captures.pipeline.report.facts.words import counted, duration, escaped
@@ -21,7 +21,9 @@ def quality(facts: Facts) -> Iterator[str]:
     if not facts.points:
         yield "<p>There are no frames.</p></section>"
         return
-    if not any(found.values()):
+    if left := unread(facts.captured.reasons):
+        yield f"<p>{escaped(left)}.</p>"
+    elif not any(found.values()):
         yield f"<p>At {counted(len(facts.points), 'capture point')}, {NOTHING}.</p>"
     heads = (
         "capture point",

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqproto.captures.pipeline.report.drawing.figures import courses_figure
 from mqproto.captures.pipeline.report.drawing.markup import Line, picture, table
-from mqproto.captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts, sparkline, waiting_text
 from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Queue
 from mqproto.captures.pipeline.report.facts.overtime import SLOW, SLOW_NS
 from mqproto.captures.pipeline.report.facts.ranking import slowest
@@ -90,5 +90,5 @@ def over_time(course: Course | None, waiting: str) -> str:
     """How it went, drawn; and since when it is slow or something waits, in words."""
     if course is None:
         return "–"
-    said = [text for text in (slow_text(course), waiting_text(course, waiting)) if text]
+    said = [text for text in (*slow_texts(course), waiting_text(course, waiting)) if text]
     return sparkline(course, waiting) + "<br>".join(map(escaped, said))

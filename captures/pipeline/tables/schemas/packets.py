@@ -99,7 +99,8 @@ skipped_bytes integer  right before it, of no packet
 snapped_bytes integer  of what lacks before it and in it, what frames had that the capture cut
 cut_bytes integer  how much of it the capture lacks, or has behind a hole; 0 if it is whole
 ahead flag  whether its sender may have had bytes of the other side that the capture has not shown before it
-source_address text  who sent it
+opened flag  whether its sender opened the connection; null where that does not begin with a SYN or the answer to one
+source_address text  who sent it; in a tunnel 10.0.0.1%vxlan42
 source_port short  of TCP, or of UDP for a Ping
 destination_address text  whom it was sent to
 destination_port short  of TCP, or of UDP for a Ping

@@ -127,7 +127,7 @@ ping_frames integer  those with a Ping, [MS-MQQB] 2.2.7
 other_frames integer  all others
 other_reasons counts  what those hold, with their numbers
 cut_frames integer  those that the capture cut
-untimed_frames integer  those without a time
+untimed_frames integer  those without a time, or with one before 1823 or after 2116
 back_ns integer  how far the time of a frame is before that of an earlier one, at most
 first_ns integer  the first frame, since 1970
 last_ns integer  the last frame, since 1970

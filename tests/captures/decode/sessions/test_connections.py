@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.captures.decode import Analyst
+from mqproto.captures.decode import Analyst, Finding
 from mqproto.captures.decode.sessions import connections as module
 from mqproto.captures.decode.sessions.connections import Origins
-from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.conversation import Segments, Side
+from mqproto.captures.net.tcp import ACK, SYN, Endpoint
+from mqproto.captures.packets import PacketReader
+from mqproto.captures.script import survey
+from mqproto.captures.spoil import at_hosts, placed, skewed
 from mqproto.wire import establish_connection
-from tests.captures.decode.scene import Scene, address, express, guid, names
+from tests.captures.decode.scene import MILLISECOND, Scene, address, express, guid, names, passed_on
+from tests.captures.frames import moved, shakes_hands
 from tests.captures.pipeline.judging.local import analyse
 from tests.captures.pipeline.judging.table import packet_table
 
@@ -127,3 +133,73 @@ def test_a_queue_manager_that_listens_at_two_addresses_in_turn_is_told_once() ->
         "3: it has two addresses, or two queue managers claim to be it"
     ]
     assert listening(("b", "b"), ("b", "c"), ("b", "c")) == []  # It moved.
+
+
+def relayed(port: int) -> list[Frame]:
+    """a sends five messages to c by way of b, with a sniffer at each of the two that have a clock of their own."""
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    for number in range(1, 6):
+        message = express(message_id=number)
+        first.send("a", message)
+        first.ack("b")
+        second.send("b", passed_on(message))
+        second.ack("c")
+    talks: dict[int, Segments] = {}
+    frames: list[bytes] = []
+    for seen in scene.packets:
+        talk = talks.get(seen.connection)
+        if talk is None:
+            talk = talks[seen.connection] = Segments(seen.source, seen.destination)
+            for sender, flags in ((Side.CLIENT, SYN), (Side.SERVER, SYN | ACK), (Side.CLIENT, ACK)):
+                frames.append(talk.leave(sender, flags))
+                talk.arrive(sender.other)
+        side = Side.SERVER if seen.source.port == 1801 else Side.CLIENT
+        frames += talk.leave_data(side, seen.data)
+        talk.arrive(side.other)
+    whole = [Frame(MILLISECOND * place, frame) for place, frame in enumerate(frames, 1)]
+    points = skewed(at_hosts(moved(whole, port)), 40 * MILLISECOND, interfaces=[1])
+    return [frame for frame in points if frame.interface.number < 2]
+
+
+def said_of(frames: list[Frame]) -> tuple[set[str], dict[tuple[int, int], set[object]]]:
+    """What is found, and which hops each message takes at each point."""
+    analyst = Analyst()
+    codes: set[str] = set()
+    hops: dict[tuple[int, int], set[object]] = {}
+    numbered = (frame._replace(number=number) for number, frame in enumerate(frames, 1))
+    findings: list[Finding] = []
+    for seen in PacketReader(numbered):
+        sight = analyst.take(seen)
+        findings += sight.findings
+        if sight.user is not None:
+            hops.setdefault((seen.interface.number, sight.user.message_id), set()).add(sight.hop)
+    codes = {each.code for each in (*findings, *analyst.finish())}
+    return codes - {"resend", "missing-bytes"}, hops
+
+
+PORTS = (1801, 700, 41_801, 65_001)
+"""MSMQ's own, and others that are lower and higher than those of clients."""
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("without_syns", [False, True])
+def test_any_frame_of_a_handshake_may_be_lost_at_either_of_two_points(port: int, without_syns: bool) -> None:
+    frames = relayed(port)
+    whole = said_of(frames)
+    assert whole[0] == set()
+    assert {hops for each in whole[1].values() for hops in each} == {
+        (guid("a"), guid("b")),
+        (guid("b"), guid("c")),
+    }
+    if without_syns:
+        frames = [frame for frame in frames if (at := placed(frame)) and not at.flags & SYN]
+    assert said_of(frames) == whole
+    for place in [place for place, frame in enumerate(frames) if shakes_hands(frame)]:
+        rest = [*frames[:place], *frames[place + 1 :]]
+        assert said_of(rest) == whole
+        for number in (0, 1):
+            one = [frame for frame in rest if frame.interface.number == number]
+            assert said_of(one) == (set(), {key: hops for key, hops in whole[1].items() if key[0] == number})
+            clients = {each.client.port for each in survey(PacketReader(one))}
+            assert not clients & {port}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.captures.decode import Acknowledged, LineWriter, Names
-from mqproto.captures.decode.views.line import DAY_NS
+from mqproto.captures.decode.views.words import DAY_NS
 from mqproto.captures.packets import SeenPacket
 from mqproto.wire import SessionAck, SessionHeader
 from tests.captures.decode.scene import Scene, names, transactional

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from mqproto.captures.decode.views.quality import NOTHING, as_json, lacks, lines
+from mqproto.captures.decode.views.quality import (
+    NO_FINDING,
+    NOTHING,
+    as_json,
+    found_nothing,
+    kinds,
+    lacks,
+    lines,
+)
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.points import Clock, Point
@@ -54,7 +62,7 @@ LACKING: list[tuple[dict[str, Any], str, str, str]] = [
         "1 of 4 connections: the first packets are missing",
         "which queue managers",
     ),
-    ({"untimed_frames": 1}, "no time", "1 of 10 frames have no time", "How long"),
+    ({"untimed_frames": 1}, "no time", "1 of 10 frames have no usable time", "How long"),
     (
         {"back_ns": 3_600_000_000_000},
         "order",
@@ -87,7 +95,7 @@ def test_what_lacks_is_said_with_what_cannot_be_known(
     assert fact in found.fact
     assert so in found.so
     assert as_json(point)["lacks"] == [found._asdict()]
-    assert NOTHING not in "\n".join(lines([point]))
+    assert NOTHING not in "\n".join(lines([point], {}))
 
 
 def test_the_clock_that_others_are_compared_with_lacks_nothing() -> None:
@@ -96,7 +104,7 @@ def test_the_clock_that_others_are_compared_with_lacks_nothing() -> None:
 
 def test_names_of_strangers_stay_text() -> None:
     hostile = "eth0\x1b[31m\u202e\n"
-    for line in lines([Point(hostile, cut_frames=1, clock=Clock(hostile, 1, 1, 1))]):
+    for line in lines([Point(hostile, cut_frames=1, clock=Clock(hostile, 1, 1, 1))], {}):
         assert line.isprintable()
 
 
@@ -115,7 +123,21 @@ def test_of_a_capture_that_has_everything_nothing_is_said_to_lack() -> None:
     [point] = points_of(SAMPLES / "three-hop.pcapng")
     assert not [*lacks(point)]
     assert point.connections == 2
-    assert next(lines([point])).endswith(f", 2 connections; {NOTHING}")
+    assert next(lines([point], {"ARP": 3})).endswith(f", 2 connections; {NOTHING}")
+
+
+def test_frames_that_nobody_looked_into_are_named_instead() -> None:
+    reasons = {"ESP, which is not read": 15, "of link type 147, which is not read": 1, "ARP": 3}
+    [point] = points_of(SAMPLES / "three-hop.pcapng")
+    text = "\n".join(lines([point], reasons))
+    assert NOTHING not in text
+    said = "15 frames are ESP, which is not read; 1 frame is of link type 147, which is not read"
+    assert text.endswith(f", 2 connections\n{said}")
+    assert found_nothing(reasons) == f"no findings in what was read; {said}"
+    assert found_nothing({"ARP": 3}) == NO_FINDING
+    assert kinds({f"EtherType 0x{each:04x}": 2 for each in range(99)}).endswith(
+        "; 182 more are of other kinds"
+    )
 
 
 def test_of_a_capture_that_lost_frames_and_began_late_both_are_said() -> None:

@@ -185,6 +185,7 @@ def test_what_nobody_takes_any_more_takes_no_room(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("spark")
 def test_spark_moves_rows_as_one_process_does(spark: SparkSession) -> None:
     engine = SparkEngine(spark)

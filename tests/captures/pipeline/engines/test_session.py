@@ -153,6 +153,7 @@ def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Po
     return process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("busy", [False, True], ids=["while Spark starts", "in the middle of a job"])
 def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     environ = processes.marked_environment()
@@ -173,6 +174,7 @@ def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     assert not list(cache.rglob("spark-*"))
 
 
+@pytest.mark.long
 def test_a_java_that_crashes_is_one_line_and_leaves_its_last_words_beside_the_log(tmp_path: Path) -> None:
     environ = processes.marked_environment()
     process = start_job(tmp_path, environ, "crash")

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.captures.decode import Names
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run import job
-from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.decode.lossy import lacking
 from tests.captures.decode.scene import Scene, names, passed_on, transactional
 from tests.captures.decode.story import pinged, story
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse
-from tests.captures.pipeline.judging.table import FOLDER, OF_OTHERS, SAMPLES, decode, sample
+from tests.captures.pipeline.judging.table import OF_OTHERS, decode
 
 PLACES = st.integers(0, 60)
 
@@ -53,37 +47,16 @@ def agree(
     cluster: Cluster,
     *,
     lossless: bool = True,
-    packets: pa.Table | None = None,
 ) -> None:
-    """The stages say of packets what decode says.
-
-    Args:
-        packets: the same packets as a table, if it is not to be made of them.
-    """
+    """The stages say of packets what decode says."""
     decoded = decode(seen, known, lossless=lossless)
-    packets = decoded.packets if packets is None else packets
-    found = analyse(packets, names=known, lossless=lambda series: lossless, cluster=cluster)
-    row_ids = sorted(packets.column("row_id").to_pylist())
-    for row_id, row in zip(row_ids, decoded.rows, strict=True):
+    found = analyse(decoded.packets, names=known, lossless=lambda series: lossless, cluster=cluster)
+    for row_id, row in enumerate(decoded.rows):
         expected = {name: getattr(row, name) for name in OF_OTHERS if name != "findings"}
         assert joined(found, row_id) == expected
         assert findings(found, row_id) == row.findings
     last = sorted(map(str, findings(found, None)))
     assert last == sorted(str(finding.as_json()) for finding in decoded.last)
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_is_judged_as_decode_judges_it(name: str) -> None:
-    seen, lossless = sample(name)
-    agree(seen, None, Cluster(parts=3, batch_rows=40), lossless=lossless)
-
-
-@pytest.mark.parametrize("name", ["hostile", "gap-held", "loss-and-reordering"])
-def test_the_table_of_packets_that_a_job_writes_is_judged_as_well(name: str, tmp_path: Path) -> None:
-    job.analyse([str(FOLDER / f"{name}.pcapng")], Tables(tmp_path / "tables"), LocalEngine())
-    seen, lossless = sample(name)
-    packets = Tables(tmp_path / "tables").read("packets")
-    agree(seen, None, Cluster(parts=2, batch_rows=64), lossless=lossless, packets=packets)
 
 
 def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:

@@ -46,6 +46,7 @@ def test_a_message_that_is_searched_for_is_shown_with_its_way(
     assert browser.complaints == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_link_to_a_message_shows_it(browser: Chromium, dead_letters: Tables) -> None:
     facts = gather(dead_letters)
     row = facts.messages.failed[0]
@@ -61,6 +62,7 @@ def test_a_link_to_a_message_shows_it(browser: Chromium, dead_letters: Tables) -
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_texts_of_strangers_stay_text_when_the_script_shows_them(browser: Chromium, tmp_path: Path) -> None:
     row = history(1, label=HOSTILE, route=[HOSTILE, "b", "c"])
     tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row)})
@@ -103,6 +105,7 @@ def rows_of(browser: Chromium, table: str) -> list[str]:
     return [str(text) for text in browser.evaluate(f"{found}.map((row) => row.cells[0].innerText)")]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_queue_host_and_label_narrow_messages_queues_and_hops(browser: Chromium, tmp_path: Path) -> None:
     messages = [
         history(number, queue=f"PRIVATE=C\\{number % 2}", label=f"order {number}") for number in range(7)
@@ -259,6 +262,7 @@ def test_no_text_of_a_picture_is_over_another_or_leaves_it(
         assert browser.evaluate(TEXTS_IN_EACH_OTHERS_WAY) == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_protects_a_message_is_seen_where_it_is_found(browser: Chromium, tmp_path: Path) -> None:
     text = page(gather(made_up(tmp_path / "out", secured_rows(SORTS))))
     for is_dark in (False, True):

@@ -220,6 +220,7 @@ def embedded_messages(reader: Reader) -> list[dict[str, Any]]:
     return [dict(zip(data["columns"], values, strict=True)) for values in data["messages"]]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_message_is_embedded_with_its_way_and_times_that_javascript_holds(tmp_path: Path) -> None:
     row = history(1)
     tables = made_up(tmp_path / "out", {"histories": [row], "hops": hops_of(row)})
@@ -247,6 +248,7 @@ def test_a_message_is_embedded_with_its_way_and_times_that_javascript_holds(tmp_
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_too_many_messages_the_page_says_which_command_finds_any(tmp_path: Path) -> None:
     rows = [history(number) for number in range(30)]
     for row in rows[10:]:
@@ -260,6 +262,9 @@ def test_of_too_many_messages_the_page_says_which_command_finds_any(tmp_path: Pa
 
 NOTHING: dict[str, Rows] = {"captures": []}
 NO_MESSAGES: dict[str, Rows] = {"captures": [capture(frames=5, other_frames=5)], "histories": [], "hops": []}
+NOT_READ: dict[str, Rows] = {
+    "captures": [capture(frames=5, other_frames=5, other_reasons=[("ESP, which is not read", 5)])]
+}
 ONE_PACKET: dict[str, Rows] = {
     "captures": [capture(frames=1, last_ns=BEGIN_NS)],
     "packets": [
@@ -284,6 +289,7 @@ ONE_HOP: dict[str, Rows] = {
     ("rows", "said"),
     [
         (NOTHING, ["0 captures", "no message of an application", "Nothing was found to be wrong"]),
+        (NOT_READ, ["No findings in what was read; 5 frames are ESP, which is not read."]),
         (
             NO_MESSAGES,
             ["no message of an application", "no packets of message queuing", "No message crossed"],
@@ -291,7 +297,7 @@ ONE_HOP: dict[str, Rows] = {
         (ONE_PACKET, ["no message of an application", "Ping"]),
         (ONE_HOP, ["What became of 1 message", "seen on one hop alone"]),
     ],
-    ids=["nothing", "no messages", "one packet", "one hop"],
+    ids=["nothing", "not read", "no messages", "one packet", "one hop"],
 )
 def test_where_there_is_little_to_say_the_page_says_so(
     rows: dict[str, Rows], said: list[str], tmp_path: Path
@@ -341,6 +347,7 @@ def test_every_message_has_its_findings_where_all_can_be_looked_up(
     assert f"with #{earlier}: frame.number == {frames[earlier]} " in f"{reader.text} "
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_a_message_with_very_many_findings_some_are_told_and_the_page_says_so(tmp_path: Path) -> None:
     row = history(1)
     packet = {

@@ -35,6 +35,7 @@ from tests.captures.pipeline.counting import CountingEngine
 from tests.captures.pipeline.rotation import in_files
 from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT, elsewhere
 from tests.captures.pipeline.worlds import worlds
+from tests.captures.tunnels import TUNNELS, by_direction
 from tests.memory import memory_folder
 
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
@@ -48,8 +49,12 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
     for sight in sights(reader, analyst):
         name = analyst.names.destination(sight.message.user) if sight.message is not None else None
         rows.append(row_of(sight, name).as_json())
-    lossless, translations = reader.totals.is_complete, reader.translations.found
-    last = analyst.finish(lossless=lossless, ends=reader.ends, translations=translations)
+    last = analyst.finish(
+        lossless=reader.totals.is_complete,
+        ends=reader.ends,
+        translations=reader.translations.found,
+        conflicts=reader.totals.conflicts,
+    )
     return rows, [finding.as_json() for finding in last]
 
 
@@ -117,6 +122,20 @@ def test_halves_of_a_tap_are_read_as_one(tmp_path: Path) -> None:
     analyse([str(path)], tables, LocalEngine(), range_bytes=4_000, body_texts=True)
     assert_same(tables, reader, wanted)
     assert set(tables.read("histories")["outcome"].to_pylist()) == {"confirmed"}
+
+
+@pytest.mark.parametrize("range_bytes", [4_000, 1 << 20])
+def test_a_bond_in_the_joined_files_of_a_ring_is_read_as_one(range_bytes: int, tmp_path: Path) -> None:
+    frames = list(spoil.bonded(read_capture(SAMPLES / "three-hop.pcapng"), 2))
+    parts = in_files(tmp_path, frames, [70, 150])
+    path = tmp_path / "joined.pcapng"
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    reader = PacketReader(read_capture(path))
+    wanted = expected(reader)
+    assert not reader.totals.missing_bytes
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
+    assert_same(tables, reader, wanted)
 
 
 @pytest.mark.parametrize("run_by_run", [False, True])
@@ -318,6 +337,23 @@ def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: in
 def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
     frames = list(spoil.translated(FRAMES["intermediate-killed"], 20_000))
     assert_read_as_one(frames, [len(frames) - 5], 6_000, run_by_run=True)
+
+
+def test_so_is_one_in_tunnels() -> None:
+    sent = FRAMES["express-pair"]
+    frames = [frame._replace(data=wrap(frame.data)) for frame in sent for wrap in TUNNELS.values()]
+    assert_read_as_one(frames, [len(frames) // 2], 6_000, run_by_run=True)
+    apart = list(by_direction(FRAMES["intermediate-killed"]))
+    assert_read_as_one(apart, [len(apart) // 2], 6_000, run_by_run=True)
+
+
+@pytest.mark.parametrize("name", ["vxlan", "gre with a key", "ipv6 in ip"])
+def test_so_is_one_in_tunnels_that_came_in_fragments_or_carry_them(name: str) -> None:
+    sent, wrap = FRAMES["express-pair"], TUNNELS[name]
+    outside = in_fragments([frame._replace(data=wrap(frame.data)) for frame in sent])
+    inside = [frame._replace(data=wrap(frame.data)) for frame in in_fragments(sent)]
+    for frames in (outside, inside):
+        assert_read_as_one(frames, [len(frames) // 2], 300, run_by_run=True)
 
 
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:

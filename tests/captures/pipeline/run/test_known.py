@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.tables.parts import parquet_table
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import in_files
-from tests.captures.pipeline.samples import FRAMES, SAMPLES, elsewhere
+from tests.captures.pipeline.samples import FRAMES, SAMPLES
 from tests.captures.pipeline.worlds import SMALL
 
 
@@ -47,19 +47,6 @@ def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Pat
     both = analyse([str(path), str(moved)], tables, LocalEngine())
     assert both.repeated == [(str(moved), str(path))]
     assert rows_of(tables) == before
-
-
-def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(tmp_path: Path) -> None:
-    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["loss-and-reordering"]]
-    folder = tmp_path / "captures"
-    folder.mkdir()
-    paths = in_files(folder, frames, [20, 21, 60])
-    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
-    analyse([str(folder)], at_once, LocalEngine())
-    for path in paths:
-        result = analyse([str(path)], run_by_run, LocalEngine())
-        assert len(result.series) == 1
-    assert rows_of(run_by_run) == rows_of(at_once)
 
 
 def test_of_connections_that_have_long_been_silent_nothing_is_kept(
@@ -199,15 +186,6 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
     result = analyse([str(packed)], tables, LocalEngine())
     assert [file.path for series in result.series for file in series.files][-1] == str(packed)
     assert tables.rows("captures") == 2
-
-
-def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
-    paths = [str(SAMPLES / "gap-held.pcapng"), str(elsewhere("final-acks", tmp_path))]
-    at_once, one_by_one = Tables(tmp_path / "at once"), Tables(tmp_path / "one by one")
-    analyse(paths, at_once, LocalEngine())
-    for path in paths:
-        analyse([path], one_by_one, LocalEngine())
-    assert rows_of(one_by_one) == rows_of(at_once)
 
 
 def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_them(

@@ -67,6 +67,7 @@ class UnluckyError(MqprotoError):
     """What a test raises in the middle of a batch."""
 
 
+@pytest.mark.long
 def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -78,7 +78,9 @@ def test_what_is_taken_is_what_one_reader_takes(packets: list[bytes], data: st.D
         for row, frame in enumerate(frames):
             taken = carried(found, whole, row)
             alone = IpReader().read(frame, 0, missing[row])
-            assert taken is None or (alone is not None and taken == alone and frame[0] >> 4 == version)
+            assert taken is None or (
+                not isinstance(alone, str) and taken == alone[:-1] and frame[0] >> 4 == version
+            )
 
 
 def without_length(packet: bytes) -> bytes:

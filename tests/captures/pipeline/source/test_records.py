@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.captures.files.pcap import FILE_HEADER_BYTES
 from mqproto.captures.files.pcapng import MAX_INTERFACES, Clock, Section
-from mqproto.captures.pipeline.source.records import TIMES_NS, Stretch, _times, gather, walk
+from mqproto.captures.pipeline.source.records import TIME_LIMIT_NS, Stretch, _times, gather, walk
 from tests.captures.pipeline.capture_files import block, files, section_header
 
 SECTION = Section("<")
@@ -46,10 +46,12 @@ def test_any_bytes_are_frames_or_damage(data: bytes, low: int, form: str, is_ass
     ),
 )
 def test_times_at_once_are_times_one_by_one(ticks: list[int], clock: Clock) -> None:
-    first_ns, last_ns = TIMES_NS
     high, low = (np.array([half(tick) for tick in ticks], np.int64) for half in (upper, lower))
-    expected = [min(max(clock.time_ns(tick), first_ns), last_ns) for tick in ticks]
-    assert _times(high, low, clock).tolist() == expected
+    times = [clock.time_ns(tick) for tick in ticks]
+    found = _times(high, low, clock)
+    assert found.tolist() == [time_ns if abs(time_ns) < TIME_LIMIT_NS else 0 for time_ns in times]
+    for one in found.tolist():
+        assert (found - one).tolist() == [other - one for other in found.tolist()]
 
 
 def upper(ticks: int) -> int:

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.files.frame import CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import PcapWriter
 from mqproto.captures.pipeline.source.files import look_at, mapped, ranges
-from mqproto.captures.pipeline.source.records import TIMES_NS
+from mqproto.captures.pipeline.source.records import within
 from mqproto.captures.pipeline.source.scan import Scanned, frames, read_plan, scan, unproved
 from tests.captures.pipeline.capture_files import block, damaged, files, packed, read_whole, section_header
 
@@ -64,12 +64,11 @@ def check(data: bytes, path: Path, range_bytes: int) -> None:
         return
     # Enough to cut between any two bytes; more would only take longer.
     found, found_damage = read_in_parts(path, max(range_bytes, len(data) // 25))
-    first_ns, last_ns = TIMES_NS
     assert found == [
         (
             frame.offset,
             frame.number,
-            min(max(frame.time_ns, first_ns), last_ns),
+            within(frame.time_ns),
             len(frame.data),
             frame.missing_bytes,
             frame.interface,

@@ -17,10 +17,11 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
-from mqproto.captures.packets import SeenPacket, Totals, content_of
+from mqproto.captures.packets import UDP, SeenPacket, Totals, content_of
 from mqproto.captures.pipeline.source.files import look_at, mapped
 from mqproto.captures.pipeline.source.scan import read_plan
 from mqproto.captures.pipeline.source.segments import Segments, segments
+from tests.captures.tunnels import TUNNELS, ethernet, ip, udp, wrapped
 from tests.conformance import ROOT
 
 SAMPLES = sorted((ROOT / "captures" / "samples").glob("*.pcapng"))
@@ -118,6 +119,9 @@ def link(dice: Dice) -> tuple[int, bytes]:
     )
 
 
+NAMES = sorted(TUNNELS)
+
+
 def a_few_frames(seed: int) -> list[Frame]:
     """One frame, or many alike, or the fragments of a packet."""
     dice = Dice(seed)
@@ -131,6 +135,8 @@ def a_few_frames(seed: int) -> list[Frame]:
     for packet in packets:
         link_type, head = link(dice)
         data = head + packet + bytes(dice.often(0, 1, 6, 20))
+        if link_type == 1:
+            data = TUNNELS[dice.choice(NAMES)](data) if dice.random() < 0.25 else data
         caught = dice.often(len(data), dice.randint(0, len(data)))
         time_ns = dice.often(1_700_000_000_000_000_000, 0, 5)
         interface = Interface(link_type=link_type, name=f"link {link_type}")
@@ -179,7 +185,9 @@ def one_by_one(path: Path) -> Account:
         totals.cut_frames += frame.missing_bytes > 0
         totals.untimed_frames += frame.time_ns == 0
         if frame.time_ns:
-            totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
+            totals.first_ns = (
+                frame.time_ns if totals.first_ns is None else min(totals.first_ns, frame.time_ns)
+            )
             totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
         content = content_of(frame, ip)
         if isinstance(content, Segment):
@@ -270,6 +278,15 @@ def test_columns_and_single_readers_agree_on_every_frame(
 ) -> None:
     path.write_bytes(written(frames))
     assert in_columns(path, range_bytes) == one_by_one(path)
+
+
+def test_they_agree_on_tunnels_and_on_what_is_not_read(path: Path) -> None:
+    frames = [frame for wrap in TUNNELS.values() for frame in wrapped(wrap)]
+    frames += [Frame(1, data) for data in (ip(50, bytes(40)), ip(1), ethernet(0x0806), udp(53, bytes(9)))]
+    path.write_bytes(written(frames))
+    account = one_by_one(path)
+    assert in_columns(path, 50_000) == account
+    assert sorted(account.other_frames) == ["ARP", "ESP, which is not read", "ICMP", UDP]
 
 
 def test_payloads_of_whole_packets_stay_where_they_are() -> None:

@@ -184,6 +184,7 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
     assert both[0]["packets"]
 
 
+@pytest.mark.long
 def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: Path) -> None:
     """Two runs, what the first one left of itself, a reader of it, a query, and what nobody needs deleted."""
     paths = [str(path) for path in rotation(tmp_path / "captures", 2)]

@@ -175,7 +175,8 @@ def test_a_session_by_the_book_is_taken_together_also_where_its_counts_wrap() ->
         found = judged(scene.packets, 133, 64)
     assert together == [True] * 3
     assert found == judged(scene.packets, 133, ENDLESS)
-    assert "findings" not in found
+    (note,) = found["findings"]
+    assert "caller-by-port" in note
 
 
 def test_a_connection_with_more_messages_than_can_be_counted_is_taken_in_parts() -> None:

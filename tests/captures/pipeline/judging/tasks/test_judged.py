@@ -104,6 +104,7 @@ def rotated(tmp_path_factory: pytest.TempPathFactory) -> Rotated:
     return Rotated(tables, at_once, tasks, kept, (result.codes, codes))
 
 
+@pytest.mark.long
 def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> None:
     """Whatever it has come to, each file costs as much."""
     tasks, kept = rotated.tasks, rotated.kept

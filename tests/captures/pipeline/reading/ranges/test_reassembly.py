@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.captures.files.frame import Frame
+from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.direction import Direction
 from mqproto.captures.net.ip import IpReader
@@ -17,7 +18,6 @@ from mqproto.captures.net.tcp import Segment
 from mqproto.captures.pipeline.reading.ranges import reassembly
 from mqproto.captures.pipeline.reading.ranges.chunks import Piece
 from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
-from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered, ranges
 from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversations, some_worlds
 

@@ -202,6 +202,14 @@ def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() 
             assert_same(frames, range(0, len(frames), dice.choice((1, 2, 3))))
 
 
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_side_that_begins_where_a_range_ends_may_have_overtaken_what_the_next_has(path: Path) -> None:
+    frames = list(read_capture(path))
+    for seed in range(8):
+        worse = numbered(spoil.shuffled(frames[seed:], 24, seed))
+        assert_same(worse, range(0, len(worse), 3 + 5 * seed))
+
+
 def test_a_packet_larger_than_a_range_is_joined() -> None:
     stream = user_message(200) + user_message(300_000) + user_message(200)
     frames = said(*cut_up(stream, 10_000))
@@ -225,18 +233,18 @@ def test_a_packet_at_the_seam_that_only_looked_like_one_is_found_out() -> None:
 
 
 def test_bytes_of_the_range_before_are_compared_with_what_repeats_them() -> None:
-    first, *rest = said(user_message(200), user_message(200), user_message(200))[2:]
-    other = first._replace(data=first.data[:-1] + b"?")
-    frames = numbered([first, *rest, other])
-    result = assert_same(frames, [1, 2, 3])
+    *opening, first, second, third = said(user_message(200), user_message(200), user_message(200))
+    other = spoil.summed(first._replace(data=first.data[:-1] + b"?"))
+    frames = numbered([*opening, first, second, third, other])
+    result = assert_same(frames, [3, 4, 5])
     assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
     assert result.asked == [3, 2, 3, 0, 1, 2, 3]
 
 
 def test_a_repetition_that_a_range_has_in_its_midst_reaches_back_too() -> None:
-    first, second, third = said(user_message(200), user_message(200), user_message(200))[2:]
-    other = first._replace(data=first.data[:-1] + b"?")
-    result = assert_same(numbered([first, second, other, third]), [1])
+    *opening, first, second, third = said(user_message(200), user_message(200), user_message(200))
+    other = spoil.summed(first._replace(data=first.data[:-1] + b"?"))
+    result = assert_same(numbered([*opening, first, second, other, third]), [3])
     assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
     assert result.asked == [1, 0, 1]
 
@@ -276,6 +284,7 @@ def test_what_was_skipped_and_missing_before_a_packet_is_told_with_it_however_ma
     frames = numbered([said_frames[0], *said_frames[2:]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        patch.setattr(reassembly, "AHEAD_COUNT", 0)
         result = assert_same(frames, [2, 3])
     assert [(found["missing_bytes"], found["skipped_bytes"]) for found in result.packets] == [(40, 60)]
     assert proved(result)

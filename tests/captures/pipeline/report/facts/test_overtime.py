@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from mqproto.captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
+from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts, sparkline, waiting_text
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course
 from mqproto.captures.pipeline.report.facts.overtime import (
     Courses,
     Steps,
-    slow_spell,
+    slow_spells,
     steps_of,
     waiting_since_ns,
 )
@@ -58,30 +59,50 @@ def test_each_step_has_what_began_in_it_and_what_waits_at_its_end(
             )
 
 
-def course(half_ms: list[int | None], waiting: list[int] | None = None, usual_ms: int = 5) -> Course:
+def course(half_ms: Sequence[int | None], waiting: list[int] | None = None, usual_ms: int = 5) -> Course:
     """Steps of a second, in which half took so long."""
     half = [(each or 0) * 10**6 for each in half_ms]
     counts = [0 if each is None else 1 for each in half_ms]
-    return Course(
+    found = Course(
         100 * SECOND, SECOND, counts, half, half, half, waiting or [0] * len(half), usual_ms * 10**6
     )
+    found.spells = slow_spells(found)
+    return found
 
 
 @pytest.mark.parametrize(
     ("half_ms", "said"),
     [
-        ([5, 5, 5], ""),
-        ([5, 49, 5], ""),
-        ([5, 51, 900, 5, 60], "slow from 00:01:41 to 00:01:43"),
-        ([5, None, 900, None, 800], "slow since 00:01:42"),
-        ([900, None, None, 5], "slow from 00:01:40 to 00:01:41"),
-        ([5, 900, 60, 5], "slow from 00:01:41 to 00:01:43"),
-        ([None, None], ""),
+        ([5, 5, 5], []),
+        ([5, 49, 5], []),
+        ([5, 51, 900, 5, 60], ["from 00:01:41 to 00:01:43: 2 messages", "since 00:01:44: 1 message"]),
+        ([5, None, 900, None, 800], ["since 00:01:42: 2 messages"]),
+        ([900, None, None, 5], ["from 00:01:40 to 00:01:41: 1 message"]),
+        (
+            [5, 900, 5, 60, 60, 60, 5],
+            ["from 00:01:43 to 00:01:46: 3 messages", "from 00:01:41 to 00:01:42: 1 message"],
+        ),
+        ([None, None], []),
+        ([], []),
     ],
 )
-def test_it_says_since_when_it_is_slow_and_until_when(half_ms: list[int | None], said: str) -> None:
-    assert slow_text(course(half_ms)) == said
-    assert (slow_spell(course(half_ms)) is None) == (not said)
+def test_it_says_all_times_in_which_it_was_slow_the_longest_first(
+    half_ms: list[int | None], said: list[str]
+) -> None:
+    assert list(slow_texts(course(half_ms))) == [f"slow {text}" for text in said]
+
+
+def test_of_many_slow_times_five_are_named_and_what_happened_then() -> None:
+    found = course([5, 900] * 3 + [5, 900, 900] + [5, 900] * 5 + [5])
+    found.spells[0].reset = True
+    found.spells[1].reset = False
+    found.spells[2].reset, found.spells[2].without = False, {"shop": 31 * SECOND}
+    texts = list(slow_texts(found))
+    assert len(texts) == 6
+    assert texts[0] == "slow from 00:01:47 to 00:01:49: 2 messages; a connection was reset"
+    assert texts[1].endswith(": 1 message; no connection was reset or out of use")
+    assert texts[2].endswith(": 1 message; shop had no connection in use for 31 s")
+    assert texts[5] == "and 4 times more in which it was slow"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +123,10 @@ def test_it_says_since_when_something_waits(waiting: list[int], since: int | Non
 
 def test_what_is_drawn_is_said_as_well_and_names_stay_text() -> None:
     drawn = sparkline(course([5, None, 900], [0, 1, 2]), '"><script>')
-    assert 'aria-label="slow since 00:01:42; slowest at 00:01:42, where 95 % took 900 ms at most; 2' in drawn
+    assert (
+        'aria-label="slow since 00:01:42: 1 message; slowest at 00:01:42, where 95 % took 900 ms at most; 2'
+        in drawn
+    )
     assert "<script" not in drawn
     assert drawn.count("h.01") == 4
     assert "nan" not in sparkline(course([None]), "waiting")

@@ -1,0 +1,165 @@
+"""Frames that are damaged: decode and analyse say the same of them, and accuse nobody."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mqproto.captures import spoil
+from mqproto.captures.decode import Analyst, Finding, Severity
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
+from mqproto.captures.files.pcapng import PcapngWriter
+from mqproto.captures.packets import PacketReader
+from tests.captures.truth.saying import Decoded, decoded, tabled
+
+HOP: Final = [*read_capture(Path("captures/samples/three-hop.pcapng"))]
+WHOLE: Final = decoded([HOP])
+FILLED: Final = [
+    number for number, frame in enumerate(HOP) if (at := spoil.placed(frame)) and at.end > at.payload
+]
+FIRST, LATER, LAST = FILLED[0], FILLED[12], FILLED[-1]
+PLACES: Final = pytest.mark.parametrize("place", [FIRST, LATER, LAST], ids=["first", "later", "last"])
+
+
+def numbered(frames: Sequence[Frame]) -> list[Frame]:
+    return [frame._replace(number=number) for number, frame in enumerate(frames, 1)]
+
+
+def with_other_bit(frame: Frame, at: int) -> Frame:
+    """A frame of which a bit is another, `at` bytes into its payload."""
+    place = spoil.placed(frame)
+    assert place is not None
+    data = bytearray(frame.data)
+    data[place.payload + at] ^= 0x20
+    return frame._replace(data=bytes(data))
+
+
+def with_copy(place: int, first: Frame, second: Frame) -> list[Frame]:
+    """The capture with two copies of a frame, the second three frames later."""
+    behind = min(place + 4, len(HOP))
+    return numbered([*HOP[:place], first, *HOP[place + 1 : behind], second, *HOP[behind:]])
+
+
+def said(frames: Sequence[Frame], folder: Path) -> Decoded:
+    """What decode says, once analyse has said the same."""
+    ours = decoded([frames])
+    theirs = Counter[tuple[str, str, str]]()
+    for (severity, code, _, text), count in tabled(folder, [frames], stories=False).findings.items():
+        theirs[severity, code, text] += count
+    assert Counter((str(each.severity), each.code, each.text) for each in ours.findings) == theirs
+    return ours
+
+
+def contents(told: Decoded) -> Counter[bytes]:
+    return Counter(sight.seen.data for sight in told.sights)
+
+
+def about_frames(told: Decoded) -> list[tuple[str, str]]:
+    """What is said of frames: the code, and the text without the ends of their connection."""
+    found = [each for each in told.last if each.code in ("contradiction", "damaged-frame")]
+    return [(each.code, each.text.partition(": ")[2]) for each in found]
+
+
+@PLACES
+@pytest.mark.parametrize("is_first", [True, False], ids=["damaged first", "damaged later"])
+def test_of_two_copies_the_damaged_one_is_passed_over(place: int, is_first: bool, tmp_path: Path) -> None:
+    for number, at in enumerate([0, 5, 17, 31]):
+        copies = with_other_bit(HOP[place], at), HOP[place]
+        frames = with_copy(place, *(copies if is_first else copies[::-1]))
+        told = said(frames, tmp_path / str(number)) if not number else decoded([frames])
+        assert contents(told) == contents(WHOLE)
+        assert told.faults == []
+        second = min(place + 4, len(HOP)) + 1
+        assert about_frames(told) == [
+            (
+                "damaged-frame",
+                f"frames {place + 1} and {second} have other bytes for the same place of the stream; the checksum of "
+                f"frame {place + 1 if is_first else second} does not fit, so that it was not taken",
+            )
+        ]
+
+
+@PLACES
+def test_copies_that_contradict_each_other_are_told_with_both_frames(place: int, tmp_path: Path) -> None:
+    other = spoil.summed(with_other_bit(HOP[place], 31))
+    told = said(with_copy(place, HOP[place], other), tmp_path / "tables")
+    second = min(place + 4, len(HOP)) + 1
+    text = f"frames {place + 1} and {second} have other bytes for the same place of the stream; which the receiver took"
+    assert about_frames(told) == [("contradiction", f"{text} is not known")]
+    assert contents(told) == contents(WHOLE), "the first is shown"
+
+
+def test_nobody_is_judged_by_a_frame_that_came_damaged_only(tmp_path: Path) -> None:
+    accused = 0
+    for number, place in enumerate(FILLED):
+        for at in (5, 17, 30):
+            frames = numbered([*HOP[:place], with_other_bit(HOP[place], at), *HOP[place + 1 :]])
+            fitting = numbered([*frames[:place], spoil.summed(frames[place]), *frames[place + 1 :]])
+            accused += bool(decoded([fitting]).faults)
+            told = said(frames, tmp_path / f"{number}") if at == 5 and not number % 8 else decoded([frames])
+            assert told.faults == []
+    assert accused > len(FILLED), "were the checksums right, somebody would be"
+
+
+def test_where_no_checksum_of_a_sender_fits_nothing_can_be_told_of_it(tmp_path: Path) -> None:
+    def offloaded(frame: Frame) -> Frame:
+        place = spoil.placed(frame)
+        assert place is not None
+        data = bytearray(frame.data)
+        data[place.tcp + 16] ^= 0x55
+        return frame._replace(data=bytes(data))
+
+    bad = with_other_bit(HOP[FIRST], 5)
+    frames = [*map(offloaded, [*HOP[:FIRST], bad, *HOP[FIRST + 1 :]])]
+    told = said(numbered(frames), tmp_path / "one")
+    assert [each.code for each in told.faults][:1] == ["malformed"]
+    copies = [offloaded(frame) for frame in with_copy(LATER, HOP[LATER], with_other_bit(HOP[LATER], 31))]
+    assert [code for code, _ in about_frames(said(copies, tmp_path / "two"))] == ["contradiction"]
+
+
+def test_of_a_frame_that_was_cut_nobody_can_say(tmp_path: Path) -> None:
+    cut = [*spoil.shortened(HOP, 80)]
+    data = cut[LATER].data
+    other = cut[LATER]._replace(data=data[:-1] + bytes([data[-1] ^ 0x20]))
+    frames = [*cut[: LATER + 1], other, *cut[LATER + 1 :]]
+    assert [code for code, _ in about_frames(said(numbered(frames), tmp_path / "tables"))] == [
+        "contradiction"
+    ]
+
+
+def file_of(kind: str) -> bytes:
+    file = io.BytesIO()
+    writer = PcapWriter(file) if kind == "pcap" else PcapngWriter(file)
+    for frame in HOP:
+        writer.write(frame)
+    return file.getvalue()
+
+
+def faults_in(file: bytes) -> list[Finding]:
+    """The accusations that decode has for a file, up to where it is damaged."""
+    reader, analyst = PacketReader(read_frames(io.BytesIO(file))), Analyst()
+    found: list[Finding] = []
+    try:
+        for packet in reader:
+            found += analyst.take(packet).findings
+    except CaptureError:
+        pass
+    found += analyst.finish(lossless=False, ends=reader.ends)
+    return [each for each in found if each.severity is Severity.FAULT]
+
+
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_damage_inside_a_file_accuses_nobody(kind: str) -> None:
+    chance = random.Random(7)
+    whole = file_of(kind)
+    for at in range(200, len(whole) - 512, 97):
+        for damage in (bytes(4_096), chance.randbytes(512), chance.randbytes(24)):
+            hurt = (whole[:at] + damage + whole[at + len(damage) :])[: len(whole)]
+            assert faults_in(hurt) == [], (at, len(damage))
