@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    __version__: str
+
     from mqproto.base.configuration import Settings
     from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
     from mqproto.base.moment import Moment
@@ -75,6 +77,10 @@ else:
 
     def __getattr__(name):
         """PEP 562"""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version(__name__)
         for home, names in _HOMES.items():
             if name in names:
                 from importlib import import_module

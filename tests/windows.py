@@ -375,6 +375,11 @@ class Sender(Alone):
         self.commit()
         return identifier, number
 
+    def put_some(self, count: int, **changes: Any) -> None:
+        """An application sends so many."""
+        for _ in range(count):
+            self.put(**changes)
+
     def take_next(self) -> InFlight | Ending:
         """The next message leaves for the neighbour, or is over."""
         entries, over = self.take_run(1)

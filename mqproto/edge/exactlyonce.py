@@ -7,7 +7,7 @@ the document resolver. Each is asked only if those before it do not decide; what
 from __future__ import annotations
 
 from enum import Enum, StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.base.errors import UsageError
 
@@ -62,21 +62,6 @@ class Attempt(Enum):
     FAILED_FOR_GOOD = "fatal error"
 
 
-class Step(StrEnum):
-    """Which step decides."""
-
-    DELIVERY_COUNT = "delivery count"
-    HISTORY = "document history"
-    RESOLVER = "document resolver"
-
-
-class Judgment(NamedTuple):
-    """What a message is, and by which step; no verdict if the resolver is to be asked."""
-
-    verdict: Verdict | None
-    step: Step
-
-
 ASK: Final = None
 """In the tables: the resolver decides."""
 
@@ -96,8 +81,8 @@ BY_HISTORY: Final = {
 """Step 2, where it is: whatever the delivery count."""
 
 
-def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Judgment:
-    """Steps 1 and 2.
+def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:
+    """What steps 1 and 2 say; None if the resolver is to be asked.
 
     Args:
         delivery_count: from 1, this delivery counted; -1 if it is not known.
@@ -109,10 +94,8 @@ def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Ju
     """
     count = Count.of(delivery_count)
     if entry is None:
-        verdict, step = BY_COUNT[count][has_resolver], Step.DELIVERY_COUNT
-    else:
-        verdict, step = BY_HISTORY[entry][has_resolver], Step.HISTORY
-    return Judgment(verdict, step if verdict is not ASK else Step.RESOLVER)
+        return BY_COUNT[count][has_resolver]
+    return BY_HISTORY[entry][has_resolver]
 
 
 ENTRY_AFTER: Final = {

@@ -157,6 +157,18 @@ class Performer:
             del self._outcomes[each]
         return forgotten
 
+    def goes_on(self, first: int, *, is_new: bool) -> bool:
+        """Whether one that shows nothing but its name may be one that has kept count, by the first identifier it uses.
+
+        That goes on with what came, or is one of those that are remembered. With 0 begins one that has lost count.
+
+        Args:
+            is_new: whether that of a new operation, and of none that is invoked once more.
+        """
+        if self._newest is None or 0 < behind(self._newest, first) <= self.profile:
+            return True
+        return not is_new and first != 0 and first in self._outcomes
+
     @property
     def following(self) -> int:
         """The identifier of the next operation, if its invoker has lost count: that behind the newest that came."""

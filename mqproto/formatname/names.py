@@ -243,8 +243,11 @@ FormatName: TypeAlias = SingleName | MultipleElementName
 
 
 def direct_name(path: PathName) -> DirectName:
-    """The direct format name of a path name; the operating system finds its computer."""
-    return DirectName(Protocol.OS, path.computer, *path.local)
+    """The direct format name of a path name; the operating system finds a computer that is no IP address."""
+    try:
+        return DirectName(Protocol.TCP, path.computer, *path.local)
+    except FormatNameError:
+        return DirectName(Protocol.OS, path.computer, *path.local)
 
 
 def _canonical_address(protocol: Protocol, address: str) -> str:

@@ -19,8 +19,9 @@ QUEUE_LIMIT: Final = 124
 COMPUTER_LIMIT: Final = 256
 SUBQUEUE_LIMIT: Final = 32
 
-# The rule of MSMQ 4.0 to 6.0. It takes DEL, as the ABNF does, and a slash, which therefore separates nothing.
-_QUEUE_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x80))) - set('"+,;\\')
+# The rule of MSMQ 4.0 to 6.0. It takes DEL, as the ABNF does, and a slash, which therefore separates nothing. Windows
+# makes queues with spaces in their names, which the ABNF does not have.
+_QUEUE_CHARACTERS: Final = frozenset(map(chr, range(0x20, 0x80))) - set('"+,;\\')
 # The ABNF has every visible character. Those left out here would end the computer's name in some format name,
 # and no operating system allows them in one.
 _COMPUTER_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x7F))) - set('"+,/:;=\\@')
@@ -96,8 +97,8 @@ class PathName:
     r"""A queue on a computer: `server\private$\orders`, `.\system$;DEADXACT`.  [MS-MQMQ] 2.1.1
 
     computer: 1 to 256 visible characters; `.` is the computer one is on.
-    queue: 1 to 124 characters, none of them a space or one of `" + , ; \`.
-    subqueue: up to 32 characters, or empty.
+    queue: 1 to 124 characters, none of them one of `" + , ; \`; spaces neither first nor last.
+    subqueue: up to 32 such characters, or empty.
 
     Raises:
         FormatNameError: no such name can be.
@@ -200,6 +201,8 @@ def check_text(what: str, text: str, limit: int, allowed: frozenset[str]) -> Non
         raise FormatNameError(f"the {what} has {len(text)} characters; at most {limit} are allowed")
     if strangers := [character for character in text if character not in allowed]:
         raise FormatNameError(f"a {what} cannot contain {strangers[0]!a}")
+    if text.strip() != text:
+        raise FormatNameError(f"a {what} neither begins nor ends with a space")
 
 
 def check_computer(name: str) -> None:

@@ -57,7 +57,19 @@ def parse_queue_name(text: str) -> FormatName | PathName:
     """
     if _PREFIX.match(text) or re.match(r"\s*[A-Za-z]*\s*=", text):
         return parse_format_name(text)
-    return parse_path_name(text)
+    try:
+        return parse_path_name(text)
+    except FormatNameError:
+        # The computer that is meant need not be one that is known here: its format name is understood in any case.
+        if (meant := guess(text)) is not None and meant.path.computer != ".":
+            raise FormatNameError(f"{told(text)}: {meant.reason}; write {direct_name(meant.path)}") from None
+        for beginning in ("DIRECT=", "DIRECT=TCP:"):
+            try:
+                name = parse_format_name(beginning + text.strip())
+            except FormatNameError:
+                continue
+            raise FormatNameError(f"{told(text)}: {beginning} is missing; write {name}") from None
+        raise
 
 
 def _parse_element(text: str) -> SingleName:

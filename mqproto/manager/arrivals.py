@@ -58,6 +58,7 @@ from mqproto.wire import (
     MessageClass,
     QueueName,
     TransactionHeader,
+    TxSequenceId,
     UserHeader,
     decode_message,
     encode_packet,
@@ -280,7 +281,7 @@ class Arrivals:
             return
         assert queue is not None
         if admission is Admission.IN_SEQUENCE:
-            if remote.is_proven or self._is_known(queue, run, remote):
+            if remote.is_proven or self._is_known(queue.queue, queue.name, run, remote):
                 self._arrived_in_sequence(queue, run, remote, now)
         else:
             self._let_in(queue, run, remote, now)
@@ -290,7 +291,7 @@ class Arrivals:
 
         What acknowledges is judged by its own rule. Nothing is kept of what is refused. Who sends a transactional
         message to no queue, or to one for others, hears so, as he would repeat it for ever; but not that a queue is
-        closed to him, as the operator may have forgotten to open it.
+        closed to him, as the operator may have forgotten to open it. A full store turns all away alike, as of nodes.
         """
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
@@ -300,13 +301,21 @@ class Arrivals:
             raise NotWelcomeError(refusal)
         if refusal is None:
             return False
+        self.room.see_that_it_fits(run, head, remote, is_ours=is_ours)
         transactional = bool(head.flags & TRANSACTIONAL) and refusal is not MessageClass.NACK_Q_EXCEED_QUOTA
-        if transactional and self._came_before(run, now):
-            return True
-        is_told = transactional and refusal is not MessageClass.NACK_ACCESS_DENIED
-        refuse = self._refuse if is_told and self._may_tell(remote, now) else self._note_refusal
-        refuse(run, remote, refusal)
+        if transactional:
+            deleted = self._queues.deleted(name := run.facts.destination_queue)
+            if self._came_before(run, now):
+                return True
+            if deleted is not None and not self._is_known(deleted, str(local_name(name)), run, remote):
+                return True
+        self._turn_down(run, remote, refusal, now, told=transactional)
         return True
+
+    def _turn_down(self, run: Run, remote: Remote, why: MessageClass, now: Moment, *, told: bool) -> None:
+        """Refuse a stranger's message. told: whether he is to hear so, if he may."""
+        told = told and why is not MessageClass.NACK_ACCESS_DENIED and self._may_tell(remote, now)
+        (self._refuse if told else self._note_refusal)(run, remote, why)
 
     def _refusal_of_stranger(
         self, run: Run, remote: Remote, head: Head, *, is_ours: bool
@@ -701,19 +710,19 @@ class Arrivals:
 
     # Strangers' sequences that gave up their places
 
-    def _is_known(self, queue: LocalQueue, run: Run, remote: Remote) -> bool:
+    def _is_known(self, queue: int, called: str, run: Run, remote: Remote) -> bool:
         """Whether the sequence of a stranger's message is in memory; else the store is asked, and the message waits."""
         [packet] = run.packets
         source, name = head_of(packet).source_queue_manager, run.facts.destination_queue
-        if self._sequences.find(source, queue.queue, name, run.shape.header_of(packet)) is not None:
+        if self._sequences.find(source, queue, name, run.shape.header_of(packet)) is not None:
             return True
-        read = lookup(source, queue.queue)
+        read = lookup(source, queue)
         waiting = self._looked_up.get(read)
         if waiting is None:
             waiting = self._looked_up[read] = []
             self.reads.append(read)
         if self.looked_up_bytes and self.looked_up_bytes + len(packet) > LOOKED_UP_BYTES:
-            self._waypoints.dropped(packet, queue.name)  # Its sender still has it.
+            self._waypoints.dropped(packet, called)  # Its sender still has it.
         else:
             waiting.append((run, remote))
             self.looked_up_bytes += len(packet)
@@ -733,13 +742,29 @@ class Arrivals:
         for run, remote in waiting:
             self.looked_up_bytes -= len(run.packets[0])
             queue = self._queues.of_run(run)
-            if queue is None or not queue.declaration.transactional:
-                continue
             header, name = run.shape.header_of(run.packets[0]), run.facts.destination_queue
+            if queue is None or not queue.declaration.transactional:
+                self._end_unless_had(rows, run, remote, now)
+                continue
             if self._sequences.find(read.source, queue.queue, name, header) is None:
                 held_queue = self._place_given_up(read.source, remote)
                 self._begin((read.source, queue.queue, name), held_queue, header, rows, now)
             self._arrived_in_sequence(queue, run, remote, now)
+
+    def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
+        """There is no queue for it any more. If it had come before, it has its own end, as for `_came_before`."""
+        [packet] = run.packets
+        header, name = run.shape.header_of(packet), run.facts.destination_queue
+        deleted = self._queues.deleted(name)
+        row = None if deleted is None else returning(rows, deleted, name, header)
+        if row is not None:
+            last = (TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp), row.number)
+            if (header.tx_sequence_id, header.tx_sequence_number) <= last:
+                self._waypoints.duplicate_dropped(packet)
+                return
+        refusal = self._refusal_of_stranger(run, remote, head_of(packet), is_ours=True)
+        if isinstance(refusal, MessageClass) and not self._came_before(run, now):
+            self._turn_down(run, remote, refusal, now, told=True)
 
     @property
     def known_count(self) -> int:

@@ -88,6 +88,7 @@ class Confirmations:
         state: StoredState,
     ) -> None:
         self._identity = desk.identity
+        self._settings = desk.settings
         self._writes = desk.writes
         self._notes = desk.notes
         self._endings = desk.endings
@@ -97,6 +98,8 @@ class Confirmations:
         self._doubts = doubts
         self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
+        self._proven: list[tuple[TxSequenceId, int, int]] = []
+        """Of which sequences OrderAcks of this turn have said that messages from one number to another arrived."""
         self._undecided: dict[tuple[int, int], Word] = {}
         """By final queue and MessageID, or by the lane of dead letters and the position there."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
@@ -178,6 +181,11 @@ class Confirmations:
 
     def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
         """Messages of ours with numbers from one to another arrived, as far as they are in doubt; whether any is."""
+        if self._settings.follows_figures:
+            self._proven.append((identifier, first, last))
+        return self._decide_doubts(identifier, first, last)
+
+    def _decide_doubts(self, identifier: TxSequenceId, first: int, last: int) -> bool:
         doubts = list(self._doubts.between(identifier, first, last))
         for doubt in doubts:
             self._decide(*doubt.place, Word(0, MessageClass.ACK_REACH_QUEUE))
@@ -369,6 +377,11 @@ class Confirmations:
 
     def pages(self) -> list[ReadPage]:
         """The messages to read now: one page for each."""
+        if self._proven:
+            # What became one in this turn had no letter when its OrderAck came.
+            for proven in self._proven:
+                self._decide_doubts(*proven)
+            self._proven.clear()
         reads, self._reads = self._reads, []
         return reads
 

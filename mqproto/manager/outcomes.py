@@ -198,17 +198,29 @@ class Outcomes:
         return True
 
     def tell_of_damage(
-        self, ending: Ending, letters: SystemQueue, source: Guid, name: str, *, in_doubt: bool, now: Moment
+        self,
+        ending: Ending,
+        letters: SystemQueue,
+        source: Guid | None,
+        name: str,
+        *,
+        in_doubt: bool,
+        now: Moment,
     ) -> None:
-        """Keep word of a message that is lost. It leads to where it lies, so that nobody sends it on."""
+        """Keep word of a message that is lost. It leads to where it lies, so that nobody sends it on.
+
+        Args:
+            source: who sent what is lost. The letter has its identifier then, and else one of its own.
+        """
         assert isinstance(ending.packet, HurtPacket)
+        number = self._outbound.next_message_id() if source is None else ending.packet.message_id % 2**32
         message = user_message(
-            source=source,
+            source=source or self._identity,
             destination_manager=self._identity,
             destination=f"OS:.\\{letters}",
-            message_id=ending.packet.message_id % 2**32,
+            message_id=number,
             sent_time_s=now.utc_s,
-            label=f"damaged on disk: a message of {name}"[:LABEL_LIMIT],
+            label=f"damaged on disk: message {ending.packet.message_id} of {name}"[:LABEL_LIMIT],
             body=(
                 f"The store had message {ending.packet.message_id} of {name} not as it was written."
                 f"{' It may have arrived before.' * in_doubt} The table quarantine of the store has what was there."

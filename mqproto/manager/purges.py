@@ -167,9 +167,11 @@ class Damage:
         """It is lost: a dead letter says so, and who sent it hears of it if its head can be read."""
         packet = ending.packet
         assert isinstance(packet, HurtPacket)
+        # What cannot be read is known to be ours only where all is that waits there.
+        source = self._identity if letters is SystemQueue.DEADXACT else None
         if head is not None:
             self._endings.append(ending)
-        source = self._identity if head is None else head.user.source_queue_manager
+            source = head.user.source_queue_manager
         became = f"it is lost{', unless it had arrived' * in_doubt}: {letters} has a letter that says so"
         self._outcomes.tell_of_damage(ending, letters, source, name, in_doubt=in_doubt, now=now)
         self._left(key, packet, name, became)

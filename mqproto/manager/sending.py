@@ -272,6 +272,10 @@ class Sending:
     def _packets_bytes(self, run: Run) -> int:
         """What the packets of a run take, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
         stamp = self._stamp(run)
+        if run.example.signer:
+            example = self._example(run)
+            signed = self._guard.signed(example)
+            stamp = Stamp(self._with_signature(encode_packet(example), signed, run.destination.manager))
         return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
     def _check_manager(self, manager: Guid) -> None:

@@ -31,7 +31,8 @@ class Spot(StrEnum):
     """Where a message may be."""
 
     UNSENT = "unsent"
-    """In an outgoing queue: it is to be sent, or to be sent again because the connection broke."""
+    """In an outgoing queue: it is to be sent, or to be sent again because the connection broke; alone, if the next hop
+    may refuse it."""
     IN_FLIGHT = "in flight"
     """Sent; the next hop has not acknowledged it."""
     AWAITING_ORDER_ACK = "awaiting OrderAck"
@@ -183,7 +184,7 @@ class Whereabouts:
     def _outgoing_spot(self, queue: OutgoingQueue, position: int, packet: bytes) -> Spot | None:
         if isinstance(queue, OutgoingSequence):
             return _sequence_spot(queue, position, packet)
-        if _waits(queue, position):
+        if _waits(queue, position) or position in queue.withheld:
             return Spot.UNSENT
         sent = self._in_flight.get(queue, ())
         return Spot.IN_FLIGHT if any(entry.position == position for entry in sent) else None
@@ -211,7 +212,8 @@ class Whereabouts:
                     yield Found(Spot.UNSENT, outgoing.name, outgoing.key(message.position), message.packet)
             for entry in self._in_flight.get(outgoing, ()):
                 if not entry.stored:
-                    yield Found(Spot.IN_FLIGHT, outgoing.name, outgoing.key(entry.position), entry.packet)
+                    spot = Spot.UNSENT if entry.position in outgoing.withheld else Spot.IN_FLIGHT
+                    yield Found(spot, outgoing.name, outgoing.key(entry.position), entry.packet)
 
 
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
@@ -226,7 +228,9 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
         return None
     if position > queue.sent_through:
         return Spot.UNSENT
-    return Spot.IN_FLIGHT if position > queue.cursors.saved_through else Spot.AWAITING_ORDER_ACK
+    if position <= queue.cursors.saved_through:
+        return Spot.AWAITING_ORDER_ACK
+    return Spot.UNSENT if position in queue.withheld else Spot.IN_FLIGHT
 
 
 def _waits(lane: Lane, position: int) -> bool:

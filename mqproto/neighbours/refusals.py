@@ -26,20 +26,28 @@ class Refusals:
         self._notes = desk.notes
         self._endings = desk.endings
 
-    def ended(self, neighbour: Neighbour, lost: list[InFlight]) -> list[InFlight]:
-        """A neighbour's session ended with these unanswered; back come those that are next again."""
-        if not lost:
+    def ended(
+        self, neighbour: Neighbour, lost: list[InFlight], unacknowledged: list[InFlight]
+    ) -> list[InFlight]:
+        """A neighbour's session ended with these unanswered; back come those that are next again.
+
+        unacknowledged: those of them that it had not acknowledged. What it had, and had not saved, it did not refuse.
+        """
+        taken = lost[: len(lost) - len(unacknowledged)]
+        if neighbour.trial is not None:
+            neighbour.trial.were_taken(taken)
+        if not unacknowledged:
             return lost
         if neighbour.trial is None:
             neighbour.trial = Trial()
-        back, held = neighbour.trial.ended(neighbour.index, lost)
+        back, held = neighbour.trial.ended(neighbour.index, unacknowledged)
         for suspect in held:
             self._hold_back(neighbour, suspect)
-        if back is not lost:
+        if back is not unacknowledged:
             back = [entry for entry in back if entry in lost or queue_of(entry).awaits(entry.position)]
             for entry in back:
                 queue_of(entry).release(entry.position)
-        return back
+        return [*taken, *back]
 
     def answered(self, neighbour: Neighbour, completed: list[InFlight]) -> None:
         """A neighbour has taken these."""
@@ -70,8 +78,9 @@ class Refusals:
                 queue.returned([entry])
                 neighbour.wake(queue)
             elif not queue.on_hold and not (last and self._is_waited_for(neighbour, trial, suspect)):
+                entry = queue.again(entry)
                 queue.release(entry.position)
-                return queue.again(entry)
+                return entry
         return None
 
     def _is_waited_for(self, neighbour: Neighbour, trial: Trial, suspect: Suspect) -> bool:

@@ -77,8 +77,7 @@ class Sealing:
         """It cannot be encrypted any more, and must not be sent: it leaves the queue.  3.1.7.1.5.1"""
         neighbour.history.could_not_encrypt(str(neighbour.hop), reason, now)
         queue = queue_of(entry)
-        if not entry.resent:
-            queue.passed_over(entry)
+        queue.passed_over(entry)
         in_doubt = queue.may_have_arrived(entry.position)
         queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
         facts: dict[str, str | int] = {

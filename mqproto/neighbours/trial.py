@@ -20,8 +20,8 @@ the message is found by trial, and what stands behind it goes on.
 
 A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins anew. Each time that
 this happens, a suspect goes alone twice as often before others pass it, so that what a full neighbour makes room for is
-seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. What one next
-hop refuses is not held against it at another.
+seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. Once one is
+found, others were taken: the next begins as the first did. What one next hop refuses is not held against it at another.
 
 What was out goes before others since new messages of a higher priority may come again and again: a trial that these
 use up would never come to the one behind them.
@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 from mqproto.session import InFlight
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.wire import TxSequenceId
-from mqproto.wire.glance import head_of, place_in_sequence
+from mqproto.wire.glance import head_of, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
@@ -98,6 +98,8 @@ class Suspect:
         """The next hops that have taken another since they refused this one last."""
         self.overtaken: set[int] = set()
         """The same, whatever the other asks."""
+        self.proven_by: set[tuple[Guid, int]] = set()
+        """Which others: one that comes once more is a duplicate, for which a full neighbour needs no room."""
 
     def refuse(self, hop: int) -> None:
         """A session with a next hop ended."""
@@ -105,10 +107,11 @@ class Suspect:
         self.proven.discard(hop)
         self.overtaken.discard(hop)
 
-    def prove(self, hop: int) -> bool:
+    def prove(self, hop: int, other: tuple[Guid, int]) -> bool:
         """A next hop has taken another that asks no less; whether that is enough to say that this is the one."""
-        if self.refused[hop] >= REFUSALS and hop not in self.proven:
+        if self.refused[hop] >= REFUSALS and hop not in self.proven and other not in self.proven_by:
             self.proven.add(hop)
+            self.proven_by.add(other)
             self.proofs[hop] += 1
         return self.proofs[hop] == PROOFS
 
@@ -124,7 +127,7 @@ class Trial:
         self._closings: dict[Place, int] = {}
         """Of messages that were out when a session ended, with how many; those that were out last come last."""
         self._round = 0
-        """How often the neighbour has refused all that was tried."""
+        """How often the neighbour has refused all that was tried, since one was found to be the one."""
 
     @property
     def one_at_a_time(self) -> bool:
@@ -167,6 +170,12 @@ class Trial:
         self.suspects.append(suspect)
         return [], [suspect]
 
+    def were_taken(self, entries: Iterable[InFlight]) -> None:
+        """The neighbour had acknowledged these when its session ended: it does not refuse them."""
+        for entry in entries:
+            if (suspect := self._held(entry)) is not None:
+                self.drop(suspect)
+
     def _count_closing(self, lost: list[InFlight]) -> int:
         """A session ended with these unanswered; the most sessions that did so with one of them."""
         counts = [self._closings.pop(_place(entry), 0) + 1 for entry in lost]
@@ -192,14 +201,15 @@ class Trial:
         guilty = []
         for entry in completed:
             self._closings.pop(_place(entry), None)
-            if (passed := self._held(entry)) is not None:
-                self.drop(passed)
-            demand = Demand.of(entry)
+            self.were_taken([entry])
+            demand, name = Demand.of(entry), identifier_of(entry.packet)
             for suspect in list(self.suspects):
                 suspect.overtaken.add(hop)
-                if demand.covers(Demand.of(suspect.entry)) and suspect.prove(hop):
+                if demand.covers(Demand.of(suspect.entry)) and suspect.prove(hop, name):
                     self.suspects.remove(suspect)
                     guilty.append(suspect)
+        if guilty:
+            self._round = 0
         return guilty
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:

@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
+from cryptography.x509 import InvalidVersion, load_der_x509_certificate, load_pem_x509_certificate
 
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.wire import PublicKeyBlob, public_key_blob
@@ -78,7 +78,7 @@ class PublicKey:
         for load in _LOADS:
             try:
                 found = load(data)
-            except (ValueError, UnsupportedAlgorithm, TypeError):
+            except (ValueError, UnsupportedAlgorithm, TypeError, InvalidVersion):
                 continue
             if isinstance(found, rsa.RSAPublicKey):
                 return cls(found)

@@ -383,6 +383,10 @@ class Session:
         }
         return [pending[order] for order in sorted(pending)]
 
+    def unacknowledged(self) -> list[InFlight]:
+        """Those of them that the neighbour has not even received, as far as it has said."""
+        return [entry for entry in self.data.unacknowledged if not entry.done]
+
     def give_up(self, entries: Iterable[InFlight]) -> None:
         """Nobody awaits the answer for these any more. The neighbour may have them, so they count as before."""
         for entry in entries:

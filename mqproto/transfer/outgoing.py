@@ -199,7 +199,7 @@ class OutgoingQueue(Lane):
             self.copies.is_withheld(entry.position, entry.packet)
 
     def passed_over(self, entry: InFlight) -> None:
-        """What was taken last is withheld, and has not left."""
+        """What was taken last, or is to be sent again, does not leave now."""
 
     def release(self, position: int) -> None:
         """It leaves again, or waits among the others."""
@@ -207,7 +207,7 @@ class OutgoingQueue(Lane):
         self.copies.forget(position)
 
     def again(self, entry: InFlight) -> InFlight:
-        """A message that left and is withheld, to be sent once more."""
+        """A message that was taken or is withheld still, as it is to be sent now."""
         return replace(entry, order=0, done=False, sealed=b"")
 
     def awaits(self, position: int) -> bool:

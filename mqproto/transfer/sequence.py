@@ -16,7 +16,6 @@ from mqproto.session import InFlight
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.effects import (
-    FinalAckKept,
     Note,
     OutgoingRow,
     QueueKind,
@@ -24,7 +23,6 @@ from mqproto.turn.effects import (
     ReadPage,
     StoredQueue,
     Waiting,
-    message_key,
 )
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
@@ -38,6 +36,7 @@ LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
 """A sequence that has come so far takes no more; it begins anew when all its messages are acknowledged."""
+NONE_ANEW: Final[frozenset[int]] = frozenset()
 NUMBER_BLOCK: Final = 4_096
 """Where no number is to be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
 
@@ -244,7 +243,8 @@ class OutgoingSequence(OutgoingQueue):
         return number > self.last_ack and number not in self._holes
 
     def again(self, entry: InFlight) -> InFlight:
-        self._never_left.discard(entry.position)
+        if entry.position in self.withheld:
+            self._leave([entry])
         return replace(super().again(entry), packet=self._as_numbered(entry.position, entry.packet))
 
     def awaits(self, position: int) -> bool:
@@ -253,18 +253,22 @@ class OutgoingSequence(OutgoingQueue):
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
-        if self._resends:
-            return self._take_resends(limit, limit_bytes, now, writes)
-        self._sent_before = self.cursors.sent_ceiling
-        entries, over = super().take(limit, limit_bytes, now, writes)
-        taken = (one.position for one in entries) if self._never_left else ()
-        self._taken_anew = frozenset(self._never_left.intersection(taken))
-        self._never_left -= self._taken_anew
-        if entries:
+        again = bool(self._resends)
+        entries, over = (self._take_resends if again else super().take)(limit, limit_bytes, now, writes)
+        self._leave(entries)
+        if entries and not again:
             self._see_to_timer(now)
             if self.cursors.send(entries[-1].position):
                 writes.changed(self, urgent=True)
         return entries, over
+
+    def _leave(self, entries: list[InFlight]) -> None:
+        """These are taken to be sent; until others are, `passed_over` knows of them what had left before."""
+        self._sent_before = self.cursors.sent_ceiling
+        self._taken_anew = NONE_ANEW
+        if self._never_left:
+            self._taken_anew = frozenset(self._never_left.intersection(one.position for one in entries))
+            self._never_left -= self._taken_anew
 
     def _take_resends(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
@@ -401,8 +405,9 @@ class OutgoingSequence(OutgoingQueue):
         self.behind = None
         first, last = self.base + self.last_ack + 1, self.base + number
         if self.final_asked:
-            first_key, last_key = message_key(self.queue, first), message_key(self.queue, last)
-            writes.later.finals.append(FinalAckKept(first_key, last_key, self.final_queue))
+            # One that was withdrawn may be there until this is written, and has its outcome.
+            for low, high in self._holes.gaps(self.last_ack + 1, number):
+                writes.later.await_final_acks(self.queue, self.base + low, self.base + high, self.final_queue)
         writes.later.remove(self.queue, first, last)
         on_disk = self._count_kept(self.window.read_through - self.base, number)
         withdrawn = self._holes.drop_through(number)
@@ -472,8 +477,7 @@ class OutgoingSequence(OutgoingQueue):
         self._resends = deque(message for message in self._resends if message.position != position)
         self._never_left.discard(position)
         if self.final_asked and not decided:
-            key = self.key(position)
-            writes.urgent().finals.append(FinalAckKept(key, key, self.final_queue))
+            writes.urgent().await_final_acks(self.queue, position, position, self.final_queue)
         # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
         # which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)

@@ -222,6 +222,10 @@ class Writes:
     departures: list[Departure] = field(default_factory=list)
     """Messages that leave local queues by this, for a shell that writes some of that down; no store keeps them."""
 
+    def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
+        """The messages of a queue from one position to another that ask for a FinalAck go on to wait for it."""
+        self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
+
     def remove(self, queue: int, first: int, last: int) -> None:
         """Remove the messages of a queue from one position to another, both included."""
         low, high = message_key(queue, first), message_key(queue, last)

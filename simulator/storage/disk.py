@@ -17,6 +17,7 @@ from mqproto.simulator.storage.contents import fitting
 from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import (
     POSITION_BITS,
+    HurtPacket,
     IdentifierRow,
     IncomingRow,
     MessageRow,
@@ -83,6 +84,8 @@ class Disk:
         """What all messages take."""
         self.room_bytes: int | None = None
         """How many bytes of packets fit in all; None for a disk that never fills up."""
+        self.hurt: dict[int, HurtPacket] = {}
+        """By key, what is read of messages that are not what was written; all else here has them as they were."""
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
         """`expires_s` and key of the messages that have one, in order."""
@@ -164,6 +167,8 @@ class Disk:
                 self.outcomes.pop(name, None)
             else:
                 self.outcomes[name] = outcome
+        if self.hurt:
+            self.hurt = {key: packet for key, packet in self.hurt.items() if self.row(key) is not None}
 
     def _put(self, *rows: MessageRow) -> None:
         shelves = self._shelves
@@ -184,6 +189,12 @@ class Disk:
                 del self._expiring[bisect_left(self._expiring, (row.expires_s, row.key))]
         return rows
 
+    def set_aside_hurt(self) -> None:
+        """A node has found what is hurt: of each of these rows only that it is there is of use."""
+        for key in self.hurt:
+            [row] = self._take(key, key)
+            self._put(row._replace(final_ack=False, expires_s=None))
+
     def _keep_for_final_ack(self, first: int, last: int, final_queue: int) -> None:
         shelf = self._shelves[first >> POSITION_BITS]
         low = bisect_left(shelf.positions, first & LAST_POSITION)
@@ -199,14 +210,16 @@ class Disk:
     def load(self) -> StoredState:
         """All that the node must know to start, oldest first; of the messages only the held ones."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
+        kept = [
+            row
+            for queue in queues
+            if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
+            for row in self.rows(queue.queue)
+        ]
         return StoredState(
             queues=queues,
-            resident=[
-                (row.key, row.packet)
-                for queue in queues
-                if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
-                for row in self.rows(queue.queue)
-            ],
+            resident=[(row.key, row.packet) for row in kept if row.key not in self.hurt],
+            hurt=[(row.key, self.hurt[row.key]) for row in kept if row.key in self.hurt],
             gaps=[gap for queue in queues if queue.kind is QueueKind.SEQUENCE for gap in self._gaps(queue)],
             outgoing=list(self.outgoing.values()),
             incoming=[row for row in self.incoming.values() if row.queue > 0],
@@ -221,14 +234,21 @@ class Disk:
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """The messages asked for, as (position, packet, final_ack); those that expire have their key in front."""
         if isinstance(page, ReadExpired):
-            expiring = (self._with_key(key) for _, key in self._expiring)
+            expiring = (self._with_key(key) for _, key in self._expiring if key not in self.hurt)
             return fitting(expiring, page.limit_messages, page.limit_bytes)
         shelf = self._shelves.get(page.queue)
         if shelf is None:
             return []
         begin = bisect_right(shelf.positions, page.after)
         following = map(shelf.rows.__getitem__, islice(shelf.positions, begin, None))
-        rows = ((row.key & LAST_POSITION, row.packet, row.final_ack) for row in following)
+        rows = (
+            (
+                row.key & LAST_POSITION,
+                self.hurt.get(row.key, row.packet),
+                row.final_ack and row.key not in self.hurt,
+            )
+            for row in following
+        )
         return fitting(rows, page.limit_messages, page.limit_bytes)
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:

@@ -27,7 +27,7 @@ from mqproto.simulator.storage.segments import (
     segments_of,
 )
 from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
-from mqproto.turn.effects import HurtPacket
+from mqproto.turn.effects import HurtPacket, Writes
 from mqproto.wire.guid import Guid
 
 
@@ -98,14 +98,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
                 cut.path, f"record {record} is missing, {name.path.name} has {segment.first_record}"
             )
         for writes in segment.records(is_last=name == names[-1], acknowledged=witness.record):
-            # What the tables have of this record already was not there when an earlier one removed what stood there.
-            for row in writes.messages:
-                recent.gone.pop(row.key, None)
-            gone: dict[int, Size] = {}
-            for first, last in writes.removals:
-                if tables.may_have(first):
-                    gone |= tables.sizes(first, last)
-            recent.add(writes, gone)
+            take_again(recent, tables, writes)
             keys += [row.key for row in writes.messages]
             record += 1
         if record - 1 > witness.record:  # No kill leaves it behind and a record by half: the power went.
@@ -135,12 +128,27 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"
         )
         _leave_out_what_the_tables_have(tables, recent)
+        # Whoever made the last one may have been killed before its name was on disk.
+        with explained_file(path):
+            files.flush_folder(path.parent)
         segments = [Segment.gone_on(files, *each) for each in found]
         return Recovered(mark, notices, record, recent, segments, unfinished)
     for name in names:
         with explained_file(name.path):
             files.remove(name.path)
     return Recovered(mark, notices, record, Recent(), [], unfinished)
+
+
+def take_again(recent: Recent, tables: Tables, writes: Writes) -> None:
+    """A record of the log, of which these tables may have something already."""
+    # What the tables have of this record already was not there when an earlier one removed what stood there.
+    for row in writes.messages:
+        recent.gone.pop(row.key, None)
+    gone: dict[int, Size] = {}
+    for first, last in writes.removals:
+        if tables.may_have(first):
+            gone |= tables.sizes(first, last)
+    recent.add(writes, gone)
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:

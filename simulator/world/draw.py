@@ -39,7 +39,16 @@ SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", 
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
 APART: Final = frozenset(
-    {"cut", "put back", "impostor", "order acks otherwise", "picky", "new keys", "withdraw keys"}
+    {
+        "cut",
+        "put back",
+        "hurt message",
+        "impostor",
+        "order acks otherwise",
+        "picky",
+        "new keys",
+        "withdraw keys",
+    }
 )
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
@@ -153,6 +162,7 @@ def draw(seed: int) -> Scenario:
             *_cut(seed, nodes, links, bursts, storm_ms),
             *_barred(seed, nodes, links, bursts, storm_ms),
             *put_back,
+            *_hurt_messages(seed, nodes, storm_ms),
             *attacks,
             *readings,
             *_picky(chance(seed, "picky"), nodes, links, bursts),
@@ -592,6 +602,16 @@ def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Faul
             yield Fault(
                 at_ms=at_ms, kind="put back", where=where, for_ms=for_ms, value=dice.choice((0, 0, 1))
             )
+
+
+def _hurt_messages(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
+    """In one world of six a few messages are not what was written when their node starts again."""
+    dice = chance(seed, "hurt message")
+    if dice.randrange(6) == 0:
+        for _ in range(dice.choice((1, 2, 5))):
+            at_ms, for_ms = dice.randrange(storm_ms), dice.choice((1, 100, 1_000))
+            where, value = dice.choice(nodes), dice.randrange(1_000)
+            yield Fault(at_ms=at_ms, kind="hurt message", where=where, for_ms=for_ms, value=value)
 
 
 def _value(dice: random.Random, kind: str) -> int:

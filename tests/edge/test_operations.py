@@ -178,6 +178,17 @@ def test_an_invoker_that_goes_on_far_ahead_finds_nothing_old_under_its_identifie
     assert performer.invoke(1) is PERFORM
 
 
+@pytest.mark.parametrize("first", [0, 1, 250, 255])
+def test_one_that_has_kept_count_goes_on_with_what_came_or_asks_again_but_never_from_0_on(first: int) -> None:
+    performer = Performer(4)
+    assert performer.goes_on(first, is_new=True)
+    perform(performer, *((first + number) % 256 for number in range(3)))
+    going_on = {each for each in range(256) if performer.goes_on(each, is_new=True)}
+    assert going_on == {(first + number) % 256 for number in range(3, 7)}
+    again = {each for each in range(256) if performer.goes_on(each, is_new=False)} - going_on
+    assert again == {(first + number) % 256 for number in range(3)} - {0}
+
+
 # The invoker
 
 

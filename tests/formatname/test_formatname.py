@@ -38,8 +38,8 @@ from mqproto.wire.guid import Guid, guid_from_text
 GUID_TEXT = "557358D1-5055-9591-9549-97B6E611EA26"
 GUID = guid_from_text(GUID_TEXT)
 
-# The alphabets of [MS-MQMQ] 2.1.1, written out here a second time on purpose.
-QUEUE_ALPHABET = "".join(c for c in map(chr, range(0x21, 0x80)) if c not in '\\;+,"')
+# The alphabets of [MS-MQMQ] 2.1.1, and the space that Windows has, written out here a second time on purpose.
+QUEUE_ALPHABET = "".join(c for c in map(chr, range(0x20, 0x80)) if c not in '\\;+,"')
 COMPUTER_ALPHABET = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '\\/;,":=+@')
 KEYWORDS = {"private$", "system$", "journal$", "deadletter$", "xactdeadletter$"}
 
@@ -51,8 +51,12 @@ def free(text: str) -> bool:
 
 guids = st.binary(min_size=16, max_size=16).map(Guid)
 computers = st.text(COMPUTER_ALPHABET, min_size=1, max_size=256).filter(free)
-queues = st.text(QUEUE_ALPHABET, min_size=1, max_size=124).filter(free)
-subqueues = st.text(QUEUE_ALPHABET, min_size=1, max_size=32).filter(lambda text: text.lower() != "journal")
+queues = (
+    st.text(QUEUE_ALPHABET, min_size=1, max_size=124).filter(free).filter(lambda text: text.strip() == text)
+)
+subqueues = st.text(QUEUE_ALPHABET, min_size=1, max_size=32).filter(
+    lambda text: text.lower() != "journal" and text.strip() == text
+)
 scopes = st.sampled_from([Scope.PUBLIC, Scope.PRIVATE])
 system_names = st.sampled_from(list(SystemQueue)).map(lambda queue: LocalName(queue.value, Scope.SYSTEM))
 open_names = st.tuples(queues, scopes, st.just("") | subqueues).map(lambda parts: LocalName(*parts))
@@ -314,10 +318,18 @@ def test_names_may_be_as_long_as_the_specification_says_and_no_longer(part: str,
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.1.1")
-@pytest.mark.parametrize("character", [*' "+,;\\', "\x00", "\x80"])
+@pytest.mark.parametrize("character", [*'"+,;\\', "\x00", "\x80"])
 def test_a_queue_name_has_only_characters_of_its_alphabet(character: str) -> None:
     with pytest.raises(FormatNameError, match="a queue name cannot contain"):
         PathName("host", f"a{character}b")
+
+
+@pytest.mark.parametrize("part", ["queue", "subqueue"])
+@pytest.mark.parametrize("name", [" a", "a ", " "])
+def test_a_name_neither_begins_nor_ends_with_a_space(part: str, name: str) -> None:
+    named: dict[str, Any] = {"queue": "orders", part: name}
+    with pytest.raises(FormatNameError, match=f"a {part} name neither begins nor ends with a space"):
+        PathName("host", **named)
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.7")

@@ -21,6 +21,7 @@ LIVE = [
 SWITCH = os.environ.get("MQPROTO_LETTER_SWITCH", "acks_at_33rd")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", [True, False], ids=[DECLARED, UNDECLARED])
 @pytest.mark.parametrize("name", [SWITCH])
 def test_our_node_lives_with_a_switch(name: str, declared: bool, tmp_path: Path) -> None:
@@ -30,6 +31,7 @@ def test_our_node_lives_with_a_switch(name: str, declared: bool, tmp_path: Path)
     assert verdict(case.label, it.faults) == "ok", it.faults
 
 
+@pytest.mark.long
 def test_what_our_node_gave_up_and_the_peer_had_is_no_dead_letter_in_the_end(tmp_path: Path) -> None:
     [case] = [case for case in declared_cases() if case.story == "in doubt"]
     it = cell(case, tmp_path, messages=0, cuts=0, seed=0)

@@ -146,6 +146,24 @@ def test_other_queues_refuse_him_and_nothing_of_it_is_kept() -> None:
     assert len(c.up.inspect().histories.known) == 0
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
+def test_a_full_store_turns_away_what_it_would_refuse_so_that_what_it_would_take_is_not_given_up() -> None:
+    net = with_a_stranger("a", "c", settings=Settings(try_connect_interval_ms=200, quota_bytes=6_000))
+    for size in (5_000, 4_000):
+        net.send("x", at("c", 16), bytes(size), recoverable=True, journal_negative=True)
+    net.pass_ms(2_000)
+    for identifier in (18, 77, 18, 77):
+        net.send("x", at("c", identifier), bytes(4_000), recoverable=True)
+    net.pass_ms(60_000)
+    assert kept(net, "x", DEADLETTER) == []
+    assert notes(net, "c", "message-refused") == []
+    assert [len(body) for body in net.receive("c", "open")] == [5_000]
+    net.pass_ms(60_000)
+    assert [len(body) for body in net.receive("c", "open")] == [4_000]
+    net.pass_ms(60_000)
+    assert len(notes(net, "c", "message-refused")) == 4
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 @pytest.mark.parametrize(
     ("name", "told"),
@@ -171,14 +189,20 @@ def test_a_stranger_hears_why_his_transactional_message_is_refused_but_not_that_
         assert net.receive("c", "made") == [b"two"]
 
 
-def test_a_copy_of_what_a_stranger_sent_before_its_queue_was_deleted_is_not_refused() -> None:
-    net = with_a_stranger("a", "c")
+@pytest.mark.parametrize("others", ["", "uvw"], ids=["", "others have its place"])
+def test_a_copy_of_what_a_stranger_sent_before_its_queue_was_deleted_is_not_refused(others: str) -> None:
+    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=2))
     hand_in(net, "x", "c", forged(17))
+    for name in others:
+        brings(net, forged(17, source=name), host=name)
     net.receive("c", "open orders")
     net.nodes["c"].up.delete("open orders")
     hand_in(net, "x", "c", forged(17))
     net.pass_ms(1_000)
     assert (final_acks(net, "c", "x"), notes(net, "c", "message-refused")) == ([], [])
+    hand_in(net, "x", "c", forged(17, number=2, previous=1))
+    net.pass_ms(1_000)
+    assert final_acks(net, "c", "x") == [MessageClass.NACK_BAD_DST_Q]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")

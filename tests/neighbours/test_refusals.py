@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.base.configuration import Settings
+from mqproto.manager.whereabouts import Spot
+from mqproto.neighbours.trial import CLOSINGS, REFUSALS, Trial
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.session import InFlight, acknowledgment
+from mqproto.session.data import SessionData
+from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.effects import QueueKind, Writes
-from mqproto.wire import MessageClass, decode_message
+from mqproto.wire import MessageClass, SessionHeader, decode_message, encode_packet
 from mqproto.wire.glance import identifier_of
+from tests.examples import a_user_message
 from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -143,6 +149,60 @@ def test_of_a_neighbour_that_refuses_all_nothing_is_set_aside_and_all_arrives_wh
     assert sorted(found) == [f"body {number:02}".encode() for number in range(40)]
 
 
+def test_once_a_neighbour_that_was_full_for_long_takes_others_the_next_bad_one_is_found_as_fast_as_ever() -> (
+    None
+):
+    net, found_after = a_net("a", "c"), list[int]()
+    refuse(net, "c", lambda chunk: b"body" in chunk)
+    good = [f"body {number:02}" for number in range(20)]
+    for body in ("bad body 1", *good[:10], "bad body 2", *good[10:]):
+        net.send("a", at("c", 17), body.ljust(20), recoverable=True)
+    net.pass_ms(60_000)
+    closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
+    while len(found_after) < 2:
+        net.pass_ms(100)
+        found_after += [len(closings)] * (len(letters(net, "a", DEADLETTER)) - len(found_after))
+        assert len(closings) < 200
+    assert found_after[0] > 50, "it was full for long"
+    assert found_after[1] - found_after[0] <= 7, "three at first, three alone, and one that proves it"
+
+
+def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_no_room() -> None:
+    queue, trial = OutgoingQueue(1, "queue", SETTINGS), Trial()
+    packets = [encode_packet(a_user_message(message_id=number)) for number in (1, 2, 2, 3)]
+    bad, good, copy, other = (InFlight(queue, place, packet, True) for place, packet in enumerate(packets))
+    for _ in range(CLOSINGS + REFUSALS):
+        trial.ended(0, [bad])
+    assert trial.answered(0, [good]) == []
+    trial.ended(0, [bad])
+    assert trial.answered(0, [copy]) == []
+    assert [suspect.entry for suspect in trial.answered(0, [other])] == [bad]
+
+
+def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was full until the message had gone alone three times, and has room for all others from then on."""
+    take_saved, net = acknowledgment.take_saved, a_net("a", "c")
+
+    def but_for_one(data: SessionData, header: SessionHeader) -> bool:
+        return any(b"one" in entry.packet for entry in data.unsaved) or take_saved(data, header)
+
+    closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 6)
+    for body in ("one", "two", "six"):
+        net.send("a", at("c", 17), body, recoverable=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(acknowledgment, "take_saved", but_for_one)
+        net.pass_ms(20_000)
+        assert (len(closings), len(net.nodes["c"].up.peek("notes", 9))) == (6, 2)
+        net.kill("c")
+        net.start("c")
+        net.pass_ms(1_000)
+    net.pass_ms(20_000)
+    assert letters(net, "a", DEADLETTER) == []
+    assert sorted(net.receive("c", "notes")) == [b"one", b"six", b"two"]
+
+
 def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_may_lack_room_for_it() -> None:
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"large" in chunk)
@@ -173,6 +233,25 @@ def test_at_each_moment_the_node_knows_where_each_message_is() -> None:
         known = {identifier_of(one.packet)[1] for one in (*filter(None, stored), *where.unstored())}
         arrived = {identifier_of(one.packet)[1] for one in net.nodes["c"].up.peek("notes", 9)}
         assert known | arrived >= left
+
+
+@pytest.mark.parametrize("kind", ["express", "recoverable", "transactional"])
+def test_only_what_a_session_has_out_is_in_flight_and_what_waits_to_go_alone_is_to_be_sent(kind: str) -> None:
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    there = at("c") if kind == "transactional" else at("c", 17)
+    for body in ("bad", "one", "bad too", "two", "six"):
+        net.send("a", there, body, recoverable=kind == "recoverable", transactional=kind == "transactional")
+    core, spots = net.nodes["a"].up, set[Spot]()
+    for _ in range(300):
+        net.pass_ms(50)
+        where, sessions = core.whereabouts(), core.inspect().neighbours.sessions.values()
+        stored = (where.stored(key, row.packet) for key, row in net.nodes["a"].store.messages.items())
+        out = {identifier_of(entry.packet) for session in sessions for entry in session.lost()}
+        for found in (*filter(None, stored), *where.unstored()):
+            spots.add(found.spot)
+            assert found.spot is not Spot.IN_FLIGHT or identifier_of(found.packet) in out
+    assert Spot.UNSENT in spots
 
 
 def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_again() -> None:
@@ -341,6 +420,7 @@ def test_what_one_next_hop_refuses_goes_over_another() -> None:
     assert noted(net, "a", "message-set-aside") == []
 
 
+@pytest.mark.long
 @settings(max_examples=settings().max_examples // 2)
 @given(
     bad=st.sets(st.integers(0, 13), max_size=4),

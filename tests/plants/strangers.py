@@ -235,3 +235,9 @@ def have_no_way_to_those_who_were_met(sound: Any) -> Any:
 def forget_who_gave_up_a_place(sound: Any) -> Any:
     """What was accepted of a sequence counts no more once another has its place in memory."""
     return lambda rows, queue, name, header: None
+
+
+@plant(Arrivals, "_may_tell", "all_is_accounted_for", "nothing_is_retained")
+def tell_strangers_nothing(sound: Any) -> Any:
+    """A stranger's transactional message that ends is not answered, and its sender repeats it for ever."""
+    return lambda self, remote, now: False

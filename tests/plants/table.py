@@ -13,27 +13,50 @@ import multiprocessing
 import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.captures import pools
 from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.world import Fault, Link
 from mqproto.simulator.world.draw import draw
 from mqproto.simulator.world.run import simulate
 from mqproto.simulator.world.world import Breach
 from tests.plants import PLANTS, planted
+from tests.simulator.world.worlds import a_burst, a_chain
 
 SEEDS: Final = 5_000
 """Each fault has to be found within this number of worlds."""
 
 
+BY_HAND: Final = {
+    # A process is killed while its record is flushed; the power goes at the next start, before the tables have it.
+    "start-on-what-only-the-system-has": a_chain(
+        a_burst(at_ms=1_000, target="b", count=2),
+        a_burst(at_ms=3_000, target="b"),
+        nodes=("a", "b"),
+        links=(Link(one="a", other="b"),),
+        faults=(
+            Fault(at_ms=2_500, kind="slow disk", where="b", for_ms=3_000, value=2_000),
+            Fault(at_ms=3_100, kind="kill", where="b", for_ms=1_000, value=1),
+            Fault(at_ms=3_600, kind="die in commit", where="b", value=4),
+        ),
+        seed=1,
+        storm_ms=8_000,
+    )
+}
+"""Worlds for faults that drawn ones find once in 100,000."""
+
+
 def first_found(name: str, seeds: Iterable[int] = range(SEEDS)) -> tuple[int, Breach] | None:
-    """The first of these seeds whose world a fault breaks, and how; None if there is none."""
+    """The first of these seeds whose world a fault breaks, and how, that of BY_HAND before them; None if none is."""
+    by_hand = [BY_HAND[name]] if name in BY_HAND else []
     with planted(name), seldom_collected():
-        for seed in seeds:
-            breach = simulate(draw(seed)).breach
+        for scenario in chain(by_hand, map(draw, seeds)):
+            breach = simulate(scenario).breach
             if breach is not None:
-                return seed, breach
+                return scenario.seed, breach
     return None
 
 

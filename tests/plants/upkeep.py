@@ -14,13 +14,17 @@ from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.purges import REPEATED, Damage, head_in
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.declarations import Declarations
-from mqproto.queues.localqueue import LocalQueue
+from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
+from mqproto.turn.effects import HurtPacket
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass
 from tests.plants.planting import plant
 
 
@@ -188,3 +192,33 @@ def count_a_repeat_as_one_more(sound: Any) -> Any:
         sound(self, sender, ordinal, utc_s)
 
     return arrived
+
+
+# One message is not what was written
+
+
+@plant(LocalQueue, "lose", "sums_are_true")
+def count_what_the_disk_lost(sound: Any) -> Any:
+    """A message that the disk has lost goes on to be counted where it waited."""
+
+    def lose(self: LocalQueue, *arguments: Any) -> bool:
+        self.count += 1
+        return bool(sound(self, *arguments))
+
+    return lose
+
+
+@plant(Damage, "_left", "letters_lie_where_they_were_chosen", "endings_have_reasons")
+def give_up_what_its_source_repeats(sound: Any) -> Any:
+    """A hurt message on its way is told as lost, though its source sends it again."""
+
+    def left(self: Damage, key: int, packet: HurtPacket, name: str, became: str) -> None:
+        if became == REPEATED:
+            head = head_in(packet)
+            source = None if head is None else head.user.source_queue_manager
+            ending = Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY)
+            letters = SystemQueue.DEADLETTER
+            self._outcomes.tell_of_damage(ending, letters, source, name, in_doubt=False, now=Moment(0, 0))
+        sound(self, key, packet, name, became)
+
+    return left

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from mqproto.base.configuration import Settings
-from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
+from mqproto.base.errors import QuotaExceeded, UsageError
+from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft, copies
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.queues.protection import Protection, fingerprint
 from mqproto.security import (
@@ -610,6 +610,23 @@ def test_what_is_sent_to_a_queue_of_the_same_node_is_in_clear_and_verified() -> 
     assert there.properties.message_body == SECRET
     assert there.security is not None
     assert (there.security.authenticated, there.security.body_encrypted) == (True, False)
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.2")
+@pytest.mark.parametrize("targets", ["a", "ac"])
+def test_the_quota_of_a_queue_of_the_same_node_counts_signatures(targets: str) -> None:
+    net = guarded()
+    declared = replace(NOTES, quota_bytes=10_000)
+    net.nodes["a"].queues = (declared,)
+    net.start("a")
+    core, draft = net.nodes["a"].up, Draft(body=b"odd", signer="alice")
+    signed = copies([at(target, 17) for target in targets], [draft])
+    core.enqueue(signed, net.now)
+    [notes] = [each for each in core.status().local if each.name == "notes"]
+    fitting = 10_000 // notes.size_bytes
+    with pytest.raises(QuotaExceeded, match="notes is full"):
+        core.enqueue(signed * fitting, net.now)
+    core.enqueue(signed * (fitting - 1), net.now)
 
 
 # Every bit

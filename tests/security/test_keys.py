@@ -77,6 +77,15 @@ def test_what_is_no_key_is_told_in_one_line_that_says_what_to_bring() -> None:
         (PublicKey.from_bytes, b"nothing", "no public key of RSA: bring"),
         (PublicKey.from_bytes, own_key().pem(), "no public key of RSA: bring"),
     ]
+    certificate = self_signed(own_key(), "shop", 0, 1).der
+    for version in (
+        b"\x02\x01\x03",
+        b"\x02\x01\x7f",
+        b"\x02\x01\xff",
+    ):  # The library knows 1 and 3, which are 0 and 2.
+        other = certificate.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03" + version)
+        cases.append((PublicKey.from_bytes, other, "no public key of RSA: bring"))
+        cases.append((KeyPair.from_bytes, other, "no private key: bring PEM"))
     for read, data, says in cases:
         with pytest.raises(UsageError, match=says) as error:
             read(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import FIGURES, KEEP, Settings
+from mqproto.base.moment import Moment
 from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer import doubts
 from mqproto.turn.effects import QueueKind, ReadBy, ReadExpired, ReadPage
@@ -241,6 +243,40 @@ def test_both_words_at_once_are_one(net: Net) -> None:
     net.run()
     assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_RECEIVE_REJECTED, b"x")]
     assert net.nodes["a"].store.waiting(QueueKind.FINAL) == net.nodes["a"].store.waiting(QueueKind.ORDER) == 0
+
+
+@pytest.mark.parametrize("words", [[say_final_ack], [say_order_ack, say_final_ack], [say_order_ack]])
+def test_a_word_that_comes_between_the_end_of_its_time_and_the_letter_counts(
+    words: list[Callable[[Net, int], None]],
+) -> None:
+    """The store has said that its time is over, and the letter is in the batch in which the word comes."""
+    net = chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, resident_messages=1))
+    for number in range(3):
+        net.send("a", at("c"), str(number), **MINUTE)
+    net.run()
+    cut_off(net)
+    net.kill("a")
+    net.start("a")
+    net.run()
+    core, numbers = net.nodes["a"].up, [1, 2, 3]
+    loaded, run = core.loaded, net.run
+
+    def late(page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
+        loaded(page, rows, now)
+        if isinstance(page, ReadExpired) and rows:
+            number = numbers.pop(0)
+            net.run = lambda turns=0: None  # type: ignore[method-assign]
+            for say in words:
+                say(net, number)
+            net.run = run  # type: ignore[method-assign]
+
+    core.loaded = late  # type: ignore[method-assign]
+    net.pass_ms(61_000)
+    assert not numbers
+    assert in_doubt(net) == 0
+    assert bodies(net, "a", DEADXACT) == []
+    assert net.nodes["a"].store.waiting(QueueKind.ORDER) == 0
+    assert net.nodes["a"].store.waiting(QueueKind.FINAL) == (0 if say_final_ack in words else 3)
 
 
 # The word of a queue manager on the way: only a copy of the message has ended there

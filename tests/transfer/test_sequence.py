@@ -84,8 +84,7 @@ def test_a_number_that_was_looked_at_is_not_used_up() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.5")
 def test_when_all_is_acknowledged_the_next_message_begins_a_new_sequence() -> None:
     sender = Sender()
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take_numbers()
     assert sender.order_ack(2)
     assert sender.put() == (TxSequenceId(time_stamp=9, ordinal=1), 4)
@@ -97,12 +96,10 @@ def test_when_all_is_acknowledged_the_next_message_begins_a_new_sequence() -> No
 
 def test_of_a_new_sequence_only_what_has_no_order_ack_is_kept() -> None:
     sender = Sender()
-    for _ in range(2):
-        sender.put()
+    sender.put_some(2)
     sender.take_numbers()
     sender.order_ack(2)
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take_numbers()
     sender.order_ack(1)
     assert [sender.sequence.is_kept(position) for position in (1, 2, 3, 4, 5)] == [False] * 3 + [True] * 2
@@ -115,8 +112,7 @@ def test_of_a_new_sequence_only_what_has_no_order_ack_is_kept() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.1.1")
 def test_an_order_ack_removes_up_to_its_number_and_says_when_the_next_resend_is() -> None:
     sender = Sender(Settings())
-    for _ in range(5):
-        sender.put()
+    sender.put_some(5)
     sender.take_numbers()
     sender.pass_ms(700)
     assert sender.order_ack(3)
@@ -171,8 +167,7 @@ def test_that_a_message_asked_for_a_final_ack_is_known_after_a_restart() -> None
 @pytest.mark.spec("[MS-MQQB] 3.1.5.6")
 def test_what_was_sent_is_known_also_after_a_restart_when_any_may_have_been() -> None:
     sender = Sender()
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take(2)
     assert sent(sender) == [1, 2]
     sender.restart()
@@ -186,8 +181,7 @@ def test_what_was_sent_is_known_also_after_a_restart_when_any_may_have_been() ->
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_later_messages_bridge_the_gap_that_a_refused_one_leaves() -> None:
     sender = Sender(Settings())
-    for _ in range(4):
-        sender.put()
+    sender.put_some(4)
     sender.take_numbers()
     sender.withdraw(2)
     sender.withdraw(3)
@@ -207,8 +201,7 @@ def test_later_messages_bridge_the_gap_that_a_refused_one_leaves() -> None:
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 def test_a_gap_at_the_end_of_what_is_kept_is_bridged_after_a_restart_too() -> None:
     sender = Sender()
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take_numbers()
     sender.withdraw(3)
     sender.restart()
@@ -224,8 +217,7 @@ def test_a_gap_at_the_end_of_what_is_kept_is_bridged_after_a_restart_too() -> No
 
 def test_an_order_ack_for_what_a_hurt_store_has_lost_leaves_nothing_to_wait_for() -> None:
     sender = Sender()
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take_numbers()
     sender.store.commit(Writes(removals=[(message_key(QUEUE, 1), message_key(QUEUE, 3))]))
     sender.restart()
@@ -248,8 +240,7 @@ def test_a_message_that_was_withdrawn_while_it_was_out_does_not_come_back_with_t
 
 def test_a_page_that_was_read_before_a_withdrawal_does_not_bring_the_message_back() -> None:
     sender = Sender(Settings())
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     sender.take_numbers()
     sender.sequence.ack_wait_expired(sender.now)
     (page,) = sender.sequence.pages()
@@ -291,8 +282,7 @@ def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interv
 def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_arrives() -> None:
     """By the letter all go at once; with a destination that is down, each time-out would fill disks with copies."""
     sender = Sender()
-    for _ in range(7):
-        sender.put()
+    sender.put_some(7)
     sender.take_numbers()
     sender.time_out()
     assert sender.take_numbers() == [1, 2]
@@ -308,8 +298,7 @@ def test_a_resend_goes_a_batch_at_a_time_and_on_when_an_order_ack_tells_that_it_
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
 def test_a_resend_leaves_out_what_an_order_ack_covers_meanwhile() -> None:
     sender = Sender(Settings())
-    for _ in range(6):
-        sender.put()
+    sender.put_some(6)
     sender.take_numbers()
     sender.time_out()
     sender.take(3)
@@ -321,8 +310,7 @@ def test_a_resend_leaves_out_what_an_order_ack_covers_meanwhile() -> None:
 def test_a_resend_ends_when_an_order_ack_tells_of_more_than_was_sent_again() -> None:
     """The first copies were late and not lost: a backlog that drains is not sent a second time."""
     sender = Sender(Settings())
-    for _ in range(6):
-        sender.put()
+    sender.put_some(6)
     sender.take_numbers()
     sender.time_out()
     sender.take(2)
@@ -334,8 +322,7 @@ def test_a_resend_ends_when_an_order_ack_tells_of_more_than_was_sent_again() -> 
 
 def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start() -> None:
     sender = Sender(Settings(resident_messages=4, resend_batch=10))
-    for _ in range(6):
-        sender.put()
+    sender.put_some(6)
     sender.take_numbers()
     sender.time_out()
     sender.take(2)
@@ -429,8 +416,7 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
 ) -> None:
     """2 is to go again, and is withdrawn, as its time is over or an operator deletes it. 3 is lost."""
     sender = Sender(Settings())
-    for _ in range(3):
-        sender.put()
+    sender.put_some(3)
     entries = sender.take(3)
     if in_a_new_session:
         sender.sequence.acknowledged([entries[0], entries[2]], sender.writes)
@@ -466,8 +452,7 @@ def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.2")
 def test_after_a_restart_only_what_the_neighbour_has_not_acknowledged_goes_at_once() -> None:
     sender = Sender()
-    for _ in range(4):
-        sender.put()
+    sender.put_some(4)
     entries = sender.take(3)
     for entry in entries[:2]:
         sender.sequence.acknowledged([entry], sender.writes)
@@ -489,8 +474,7 @@ def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_doe
 ) -> None:
     """Of what was sent its destination must tell the end: it may have it."""
     sender = Sender()
-    for _ in range(8):
-        sender.put(time_to_reach_queue_s=5)
+    sender.put_some(8, time_to_reach_queue_s=5)
     sender.put()
     sender.take(2)
     if restarted:
@@ -517,8 +501,7 @@ NINE = replace(SMALL, expire_sent=FIGURES)
 def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool) -> None:
     """2 is held back, as the neighbour refuses 1, and 3 goes. What may have arrived is its destination's to end."""
     sender = Sender(Settings())
-    for _ in range(3):
-        sender.put(time_to_reach_queue_s=5)
+    sender.put_some(3, time_to_reach_queue_s=5)
     sender.take()
     [second] = sender.take()
     sender.sequence.withhold(second, sender.writes)
@@ -530,6 +513,24 @@ def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool)
     sender.sequence.returned([second])
     sender.pass_s(6)
     assert numbers(sender.expire()) == ([] if sent_alone else [2])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
+@pytest.mark.parametrize("again", ["", "alone", "resent"])
+def test_what_left_and_cannot_leave_again_may_have_arrived(again: str) -> None:
+    """It could not be encrypted any more when it was to go alone, or was sent again."""
+    sender = Sender(Settings())
+    sender.put()
+    [message] = sender.take()
+    if again == "alone":
+        sender.sequence.withhold(message, sender.writes)
+        message = sender.sequence.again(message)
+        sender.sequence.release(1)
+    elif again:
+        sender.time_out()
+        [message] = sender.take()
+    sender.sequence.passed_over(message)
+    assert sender.sequence.may_have_arrived(1) == bool(again)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
@@ -555,8 +556,7 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
 def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
     """Its destination may say later what has become of it, and knows that place alone."""
     sender = Sender(NINE)
-    for _ in range(2):
-        sender.put(time_to_reach_queue_s=5)
+    sender.put_some(2, time_to_reach_queue_s=5)
     sender.take(2)
     anew = TxSequenceId(time_stamp=9, ordinal=7)
     sender.sequence.renumber(anew, sender.now, sender.writes)
@@ -647,8 +647,7 @@ def test_the_ceiling_is_on_disk_before_a_message_is_on_the_wire_and_not_written_
 
 def test_after_a_crash_all_below_the_ceiling_may_have_been_sent_and_nothing_that_came_since() -> None:
     sender = Sender()
-    for _ in range(3):
-        sender.put(time_to_reach_queue_s=5)
+    sender.put_some(3, time_to_reach_queue_s=5)
     sender.take(1)
     sender.restart()
     sender.put(time_to_reach_queue_s=5)
@@ -659,8 +658,7 @@ def test_after_a_crash_all_below_the_ceiling_may_have_been_sent_and_nothing_that
 
 def test_where_nothing_was_sent_all_may_expire_and_the_numbers_go_on() -> None:
     sender = Sender()
-    for _ in range(5):
-        sender.put(time_to_reach_queue_s=5)
+    sender.put_some(5, time_to_reach_queue_s=5)
     sender.restart()
     sender.pass_s(6)
     assert numbers(sender.expire()) == [1, 2, 3, 4, 5]
@@ -710,8 +708,7 @@ def test_a_message_whose_outcome_is_not_known_here_waits_for_it_if_it_asked_for_
 
 def test_a_message_that_is_deleted_goes_whether_or_not_it_was_sent_and_only_once() -> None:
     sender = Sender()
-    for _ in range(5):
-        sender.put(final_ack=True)
+    sender.put_some(5, final_ack=True)
     sender.take(3)
     sender.order_ack(1)
     sender.withdraw(2)
@@ -724,8 +721,7 @@ def test_a_message_that_is_deleted_goes_whether_or_not_it_was_sent_and_only_once
 
 def test_a_message_that_is_deleted_is_sent_no_more_for_the_first_time_or_again() -> None:
     sender = Sender(Settings())
-    for _ in range(6):
-        sender.put()
+    sender.put_some(6)
     sender.take(3)
     sender.time_out()
     for number in (2, 5):
@@ -750,8 +746,7 @@ def test_a_paused_sequence_sends_neither_new_messages_nor_old_ones_again() -> No
 
 def test_what_was_withdrawn_at_either_end_and_between_is_known_after_a_restart() -> None:
     sender = Sender(Settings())
-    for _ in range(8):
-        sender.put()
+    sender.put_some(8)
     sender.take_numbers()
     for number in (1, 4, 5, 8):
         sender.withdraw(number)

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -38,13 +39,14 @@ class BackUp(NamedTuple):
     counts: dict[str, int]
 
 
-def back_up(files: Files, path: Path, target: Path) -> BackUp:
+def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = lambda: None) -> BackUp:
     """Copy a store, all of which is in the tables of the copy: it has no log.
 
     The whole store is read first, so that no backup is one of damage. It is there wholly or not at all.
 
     Args:
         target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
+        then: is called when it is the moment of which the copy is; what it copies beside it goes on afterwards.
 
     Raises:
         StoreError: there is no store, or it is hurt; the copy is there already, or cannot be written.
@@ -64,6 +66,7 @@ def back_up(files: Files, path: Path, target: Path) -> BackUp:
         draft: Path | None = None
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            then()
             draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
             with explained(target, ADVICE_FOR_BACKUPS):
                 _copy(files, found, draft / target.name)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqproto.base.errors import UsageError, WireFormatError
-from mqproto.captures.decode.row import message_columns
 from mqproto.simulator.storage.care.salvage import Salvage
 from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind
@@ -89,6 +88,8 @@ def line_of(message: Exported) -> str:
 
 def _fields(packet: bytes) -> dict[str, Any]:
     """What people read of a packet."""
+    from mqproto.captures.decode.row import message_columns
+
     try:
         message = decode_message(packet)
     except WireFormatError as error:

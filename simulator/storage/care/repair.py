@@ -15,7 +15,8 @@ from mqproto.simulator.storage.base import Mark, Tables
 from mqproto.simulator.storage.care.salvage import Salvage, salvaged
 from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.files import Files
-from mqproto.simulator.storage.recent import Recent, Size
+from mqproto.simulator.storage.recent import Recent
+from mqproto.simulator.storage.recovery import take_again
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.simulator.storage.witnesses.witness import Said, Witness
 from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
@@ -82,14 +83,7 @@ def brought(tables: Tables, transactions: Iterable[Writes]) -> Recent:
     """What a log says and these tables lack, all or part, by its transactions in order."""
     recent = Recent()
     for writes in transactions:
-        # What the tables have of this record already was not there when an earlier one removed what stood there.
-        for row in writes.messages:
-            recent.gone.pop(row.key, None)
-        gone: dict[int, Size] = {}
-        for first, last in writes.removals:
-            if tables.may_have(first):
-                gone |= tables.sizes(first, last)
-        recent.add(writes, gone)
+        take_again(recent, tables, writes)
     return recent
 
 

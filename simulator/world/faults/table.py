@@ -8,17 +8,22 @@ from functools import partial
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.simulator.storage.checksums import hurt_packet
 from mqproto.simulator.world.faults.readings import order_acks_otherwise
 from mqproto.simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
 from mqproto.simulator.world.faults.strangers import hostile, hostile_ping, impostor, stranger
 from mqproto.simulator.world.node.files import Death
 from mqproto.simulator.world.node.machine import BACK_AFTER_MS, Machine
+from mqproto.simulator.world.oracle.invariants import SYSTEM_QUEUES
 from mqproto.simulator.world.scenarios.scenario import Fault
 from mqproto.simulator.world.scenarios.traffic import KINDS, ORDERS
 from mqproto.simulator.world.world import World
+from mqproto.turn.effects import QueueKind
 
 DETOUR_MS: Final = 300
 """How long after a way is blocked somebody chooses another."""
+HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
+"""In which queues a message of an application may be hurt: what waits for a FinalAck has arrived."""
 ASKED: Final = 4
 """How often an operator asks who wants to know."""
 LATE_MS: Final = 100
@@ -92,6 +97,25 @@ def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
         for other in world.machines.values():
             other.may_wait_in_vain = True
     world.events.at(world.events.now_ms + BACK_AFTER_MS, world.restart, machine, machine.life)
+
+
+def hurt_message(world: World, fault: Fault) -> bool:
+    """The process is killed, and of one message its tables have not what was written when it starts again."""
+    machine = world.machines[fault.where]
+    if not _stop(world, replace(fault, value=1), told=True):
+        return False
+    rows = [
+        row
+        for number, queue in machine.disk.queues.items()
+        if queue.kind in HURT and queue.name not in SYSTEM_QUEUES
+        for row in machine.disk.rows(number)
+        if world.ledger.message_in(row.packet) is not None
+    ]
+    if rows:
+        row = rows[fault.value % len(rows)]
+        if packet := machine.files.hurt(row.key):
+            machine.disk.hurt[row.key] = hurt_packet(packet, row.message_id)
+    return True
 
 
 def slow_disk(world: World, fault: Fault) -> bool:
@@ -336,6 +360,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "cut": cut,
     "sparse": sparse,
     "put back": put_back,
+    "hurt message": hurt_message,
     "impostor": impostor,
     "order acks otherwise": order_acks_otherwise,
     "picky": picky,

@@ -490,6 +490,26 @@ class SimulatedFiles:
         mine = {name: bytes(file.data) for name, file in self._files.items() if self._is_of_store(name)}
         return StoreCopy(self._tables, mine)
 
+    def hurt(self, key: int) -> bytes:
+        """A bit of a message in the tables is another one; returns its packet, or nothing if it is not there."""
+        assert self._db is None, "a node has it open"
+        db = sqlite3.connect(":memory:")
+        db.deserialize(self._tables)
+        found = (
+            db.execute("SELECT packet FROM message WHERE key = ?", (key,)).fetchone()
+            if self._tables
+            else None
+        )
+        packet = bytearray(found[0] if found else b"")
+        if packet:
+            packet[self._dice.randrange(len(packet))] ^= 1 << self._dice.randrange(8)
+            with db:
+                db.execute("UPDATE message SET packet = ? WHERE key = ?", (bytes(packet), key))
+            self._tables = db.serialize()
+            self._are_flushed(self._tables)
+        db.close()
+        return bytes(packet)
+
     def put_back(self, copy: StoreCopy | None) -> None:
         """A copy takes the place of the store, or the store is moved away. The file of its life stays as it is."""
         assert self._db is None, "a node has it open"

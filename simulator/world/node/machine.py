@@ -365,13 +365,14 @@ class Machine(WatchedNode):
         try:
             self.store = Store(STORE, self.guid, self._world.scenario.limits, self.files, self._life_dice)
             state = self.store.load()
+            self._see_what_was_kept(self.store)
+            self.ledger.hurt(self, self.store)
+            reason = invariants.disks_have_what_was_committed(self, self.store, state)
         except (DiedError, StoreError) as error:
             self._cannot_start(error)
             return
-        self._see_what_was_kept(self.store)
-        self.oracle.check(
-            "disks_have_what_was_committed", invariants.disks_have_what_was_committed(self, self.store, state)
-        )
+        self.oracle.check("disks_have_what_was_committed", reason)
+        self.disk.set_aside_hurt()
         self.was_put_back &= state.life is not None
         state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
@@ -402,10 +403,8 @@ class Machine(WatchedNode):
             "queues_stay_as_they_were_left", invariants.queues_stay_as_they_were_left(self, there)
         )
         self.deleted = {queue.name for queue in self.queues if queue.name not in there}
-        kinds = (QueueKind.OUTGOING, QueueKind.SEQUENCE)
-        self.paused = {
-            queue.name for queue in self.disk.queues.values() if queue.on_hold and queue.kind in kinds
-        }
+        out = [queue for queue in self.disk.queues.values() if queue.kind in answers.OUT]
+        self.paused = {queue.name for queue in out if queue.on_hold}
         for application in self.applications.values():
             application.restarted(is_there=application.consumer.queue not in self.deleted)
         if self.is_calm:
@@ -431,7 +430,7 @@ class Machine(WatchedNode):
             return error.power_lost
         if not self.files.trouble:
             raise error
-        if self.files.trouble == FULL and not isinstance(error, LifeFullError):
+        if self.files.trouble == FULL and not (isinstance(error, LifeFullError) or self.disk.hurt):
             self.oracle.check("full_disks_end_no_node", invariants.full_disks_end_no_node(self, error))
         self.ledger.tally[self.files.trouble] += 1
         return False
@@ -601,13 +600,11 @@ class Machine(WatchedNode):
         messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So is one that knows as many senders as it
         may: none of them is ever forgotten. A queue that was deleted is made again.
         """
-        is_stopped = False
         quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
         if self.settings.quota_bytes < quota_bytes or self.settings.maximum_sequences < sequences:
             self.settings = replace(self.settings, quota_bytes=quota_bytes, maximum_sequences=sequences)
-            is_stopped = True
-        if is_stopped and self.core is not None:
-            self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
+            if self.core is not None:
+                self.hear(self.life, self.stop, self.now_ms + BACK_AFTER_MS)
         self.flush_ms = 0
         self.files.room_bytes = None
         self.files.dies_by(None)
@@ -700,7 +697,8 @@ class Machine(WatchedNode):
     def _after_turn(self, batch: Batch) -> None:
         if batch.reads:
             self._enter_turn()
-        if self._is_asked and not self.receipts:  # What was received meanwhile is the next batch's.
+        # What was received or rejected meanwhile, and what came of what was read, is the next batch's.
+        if self._is_asked and not (self.receipts or batch.reads or answers.has_decided(self)):
             self._answer()
         self.may_say_one = bool(self.paused)
         self._turns += 1

@@ -30,6 +30,11 @@ NAMED: Final = OUT | {QueueKind.LOCAL}
 """The kinds of queues that an operator knows by their names."""
 
 
+def has_decided(node: WatchedNode) -> bool:
+    """Whether something that goes to disk was decided since the last batch, such as to reject a message."""
+    return _core_of(node).inspect().desk.writes._is_urgent
+
+
 def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
     """A status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
     core = _core_of(node)
@@ -199,7 +204,8 @@ def _misplaced(
     is_sources = message is not None and message.burst.source == node.name
     is_letter = queue.name in (SystemQueue.DEADXACT, CHOSEN[True].name)
     if is_letter and message is not None and message.in_doubt and is_sources:
-        return None if found.in_doubt or message.refusals or message.is_unsure else "it is in doubt"
+        is_told = found.in_doubt or message.refusals or message.is_unsure or message.was_hurt
+        return None if is_told else "it is in doubt"
     is_watched = message is not None and message.kind.transactional and not is_systems(queue.name)
     if message is None or not is_watched or message.was_forgotten:
         return None

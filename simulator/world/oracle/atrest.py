@@ -25,7 +25,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
     """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
     for message in ledger.accepted:
         kind = message.kind
-        if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure:
+        if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure or message.was_hurt:
             continue
         if kind.dead_lettered:
             # What comes without a transaction to where no queue is, is disregarded. Of a stranger's nothing is kept.
@@ -52,7 +52,8 @@ def journals_are_complete(ledger: Ledger) -> str | None:
     for message in ledger.accepted:
         # Its source was rid of it before it heard what became of it.
         rid = {BAD_DST_Q, DELETED} if message.deleted else {BAD_DST_Q}
-        if message.is_unsure or any(message_class in rid for _, message_class in message.letters):
+        is_gone = message.is_unsure or message.was_hurt
+        if is_gone or any(message_class in rid for _, message_class in message.letters):
             continue
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
             return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
@@ -116,6 +117,11 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
         count = node.disk.count(queue.queue)
         if queue.kind is QueueKind.FINAL and node.may_wait_in_vain:
             continue
+        if queue.kind is QueueKind.FINAL:
+            count -= sum(
+                message is not None and message.was_hurt
+                for message in (ledger.message_in(row.packet) for row in node.disk.rows(queue.queue))
+            )
         if queue.kind is QueueKind.HELD:
             count -= sum(was_let_go(ledger, row.packet) for row in node.disk.rows(queue.queue))
         if count and not (

@@ -82,6 +82,7 @@ def letter_is_true(message: Message) -> str | None:
     if (
         not message.in_doubt
         or message.is_unsure
+        or message.was_hurt
         or (message.deleted and MessageClass.NACK_DELETED in classes)
     ):
         return None

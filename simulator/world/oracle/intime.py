@@ -77,8 +77,8 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
     """The last second at which a message may be in a queue of this kind; None if nobody says."""
     name = identity_of(packet)
     message = ledger.message_in(packet)
-    if message is None or message.is_unsure:
-        return None
+    if message is None or message.is_unsure or message.was_hurt:
+        return None  # Of what is hurt nobody knows how long it may stay; it leaves when it is read.
     if kind is QueueKind.LOCAL:
         return None if message.is_out else receive_deadline_s(packet)
     if name in node.left or (kind is QueueKind.OUTGOING and head_of(packet).flags & TRANSACTIONAL):
@@ -145,6 +145,8 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
     """While a sequence has messages without an OrderAck, the first of them is sent again and again.  [MS-MQQB] 3.1.6.5
 
+    Not while a neighbour ends each session for another message: the longer it was full, the longer that one goes alone.
+
     calm_ms: since when nothing is in the way.
     """
     for node in nodes:
@@ -158,9 +160,8 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
             if first is None:
                 continue
             left_ms = node.left.get(identity_of(first.packet), 0)
-            idle_ms = node.now_ms - max(
-                calm_ms, node.up_since_ms, left_ms, node.shortened_ms.get(queue.queue, 0)
-            )
+            shortened_ms = node.shortened_ms.get(queue.queue, 0)
+            idle_ms = node.now_ms - max(calm_ms, node.up_since_ms, left_ms, shortened_ms, node.refused_ms)
             if idle_ms > limit_ms:
                 return f"{node.name} has sent nothing of {queue.name} for {idle_ms:,} ms, and it is not acknowledged"
     return None

@@ -6,6 +6,7 @@ done by and by in intime.py, what operators are told in answers.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
@@ -33,6 +34,7 @@ from mqproto.simulator.world.scenarios.traffic import (
 )
 from mqproto.turn.effects import (
     LIFE,
+    POSITION_BITS,
     UNKNOWN_COUNT,
     Note,
     QueueKind,
@@ -89,6 +91,16 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
         if each.name == "queues":
             # Which positions are free again depends on what the log has and the tables lack.
             found = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in found]
+            # A start that died may have set aside what is hurt, which asks for no FinalAck from then on.
+            hurt = (row for key in disk.hurt if (row := disk.row(key)) is not None and row.final_ack)
+            asked = Counter(row.key >> POSITION_BITS for row in hurt)
+            counts = {(queue.queue, queue.final_ack_count - asked[queue.queue]): queue for queue in wanted}
+            found = [
+                queue._replace(final_ack_count=counts[at].final_ack_count)
+                if (at := (queue.queue, queue.final_ack_count)) in counts
+                else queue
+                for queue in found
+            ]
         if each.name in UNORDERED:
             found, wanted = sorted(found), sorted(wanted)
         if found != wanted:
@@ -164,7 +176,7 @@ def endings_have_reasons(
 
     message_class: with which it was put into a dead-letter queue; None when it left its destination's queue.
     """
-    if message.is_unsure:
+    if message.is_unsure or message.was_hurt:
         return None
     allowed = ledger.endings_of(message)
     if message_class is None:
@@ -192,7 +204,7 @@ def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queu
     """A dead letter lies in the queue that its source has chosen for it, if it is there, and in the system's otherwise.
 
     Without a transaction a message may have left, gone in circles, and end here as one that the node has passed on:
-    its choice has not crossed the session.
+    its choice has not crossed the session. A message that its disk lost has a letter in the system's.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -202,6 +214,8 @@ def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queu
         expected = (
             {CHOSEN[kind.transactional].name, *expected} if came_back else {CHOSEN[kind.transactional].name}
         )
+    if message.was_hurt:
+        expected |= {str(SystemQueue.DEADXACT), str(SystemQueue.DEADLETTER)}
     if queue in expected:
         return None
     return f"{message} is a dead letter in {queue} of {node.name}, and is to be in {' or '.join(sorted(expected))}"
@@ -238,7 +252,7 @@ def final_acks_tell_the_truth(
     That of a node on the way says that a copy has ended there. The node cannot know of others, which may have arrived:
     what the source makes of it is asked when it is a dead letter, and when all is at rest.
     """
-    if message.is_unsure:
+    if message.is_unsure or message.was_hurt:
         return None
     if message_class == MessageClass.ACK_RECEIVE:
         return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
@@ -290,7 +304,8 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
         return None
-    if message_class in message.replies and message.kind.promise is not Promise.NOTHING:
+    is_a_copys = message.passed_again and message_class in SET_ASIDE
+    if message_class in message.replies and message.kind.promise is not Promise.NOTHING and not is_a_copys:
         return f"{node.name} hears twice that {message} ended with {message_class:#06x}"
     if message_class == MessageClass.ACK_REACH_QUEUE and not message.arrivals:
         return f"{node.name} hears that {message} arrived, and it has not"
@@ -660,8 +675,8 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
         return None
     inner = core.inspect()
     slack = settings.window_size + node.consumer_limit + HELD_BACK
-    # What a neighbour may refuse stays in memory while others are tried.
-    longest = 2 + min(len(node.suspected), HELD_BACK)
+    # What a neighbour may refuse stays in memory while others are tried, and so do those that it refuses as well.
+    longest = 2 + (HELD_BACK if node.suspected else 0)
     sent_bytes = settings.resident_bytes + settings.in_flight_bytes + longest * node.largest_bytes
     for outgoing in inner.outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:

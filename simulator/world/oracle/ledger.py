@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeAlias
 
+from mqproto.simulator.storage import Store
+from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from mqproto.simulator.world.network.links import End
 from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.scenarios.scenario import START_UTC_S, Burst
 from mqproto.simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
-from mqproto.turn.effects import Note
+from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
@@ -121,6 +123,8 @@ class Ledger:
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
         """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
+            return True
+        if message.was_hurt:
             return True
         if message.was_not_encrypted:
             return True
@@ -238,13 +242,34 @@ class Ledger:
         """A message is in its queue and can be handed out, if it is still there; express ones may not be."""
         if (
             message.arrivals
-            and not message.is_unsure
+            and not (message.is_unsure or message.was_hurt)
             and not (message.receipts or message.gone or message.is_out)
             and message.kind.promise is not Promise.NOTHING
         ):
             message.stream.waiting[message] = None
 
-    # A store goes back
+    # A store is hurt, or goes back
+
+    def hurt(self, node: WatchedNode, store: Store) -> None:
+        """A node is up again: what is hurt on its disk is lost, or its source repeats it, or its log has it."""
+        for key, hurt in list(node.disk.hurt.items()):
+            queue, row = key >> POSITION_BITS, node.disk.row(key)
+            assert row is not None, "what is hurt is there"
+            [(_, packet, _)] = store.read(
+                ReadPage(queue, (key & LAST_POSITION) - 1, 1, len(hurt), ReadBy.WINDOW)
+            )
+            message, kind = self.message_in(row.packet), node.disk.queues[queue].kind
+            assert message is not None, "it is an application's"
+            if packet == row.packet:
+                del node.disk.hurt[key]
+                self.tally["hurt message, whole in the log"] += 1
+            elif kind is QueueKind.HELD or (kind is QueueKind.OUTGOING and message.kind.transactional):
+                self.tally["hurt message, to be repeated"] += 1
+            else:
+                self.tally["hurt message, lost"] += 1
+                message.was_hurt = True
+                message.stream.waiting.pop(message, None)
+                message.stream.unsent.pop(message, None)
 
     def goes_back(self) -> None:
         """A store is one of an earlier moment from now on: nobody promises anything any more of what was accepted."""
@@ -288,6 +313,7 @@ class Ledger:
         if not isinstance(sender, WatchedNode):
             return
         sender.refused_sessions.add(end.peer.session)
+        sender.refused_ms = sender.now_ms
         for glimpse in glimpses:
             suspicion = sender.suspected.get(glimpse.identity)
             if suspicion is not None:

@@ -249,6 +249,8 @@ class Oracle:
         hop_count = head.flags & HOP_COUNT
         if hop_count and not head.flags & TRANSACTIONAL:
             self.check("passed_on_once", invariants.passed_on_once(node, name, hop_count))
+            if name in node.passed and (message := self.ledger.messages.get(name)) is not None:
+                message.passed_again = True
             node.passed[name] = node.committed_in, hop_count
 
     def _removed(

@@ -112,6 +112,8 @@ class WatchedNode:
         """Whether a session ended since the first of them was noted for another reason than that."""
         self.refused_sessions: set[int] = set()
         """The sessions of this life that ended as the neighbour refused something."""
+        self.refused_ms = 0
+        """When a neighbour last refused something by closing the session, so that nothing else could go."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.was_held = False

@@ -182,16 +182,13 @@ _KNOWN: Final[Mapping[str, Kind]] = {
 }
 
 UNMET: Final = " to a stranger"
-"""So ends the name of a kind that goes to one of whom only an address is known.
-
-There is none that cannot be delivered: a stranger is not told that he was refused.
-"""
+"""So ends the name of a kind that goes to one of whom only an address is known."""
 KINDS: Final[Mapping[str, Kind]] = {
     **_KNOWN,
     **{
         name + UNMET: replace(kind, direct=True, unmet=True)
         for name, kind in _KNOWN.items()
-        if not (kind.undeliverable or kind.direct)
+        if not kind.direct and any(queue.identifier == kind.queue for queue in QUEUES)
     },
 }
 
@@ -254,6 +251,8 @@ class Message:
     """How often it was put into its destination's queue."""
     was_forgotten: bool = False
     """Whether it came again when its destination need not have remembered it: then there are several of it."""
+    passed_again: bool = False
+    """Whether a node on its way had it twice, as it had died in between: then each copy ends by itself."""
     is_out: bool = False
     """Whether a consumer has it and has not settled."""
     life: int | None = None
@@ -292,6 +291,8 @@ class Message:
     """The classes of the acknowledgments that came to its source's administration queue."""
     replies_set_aside: int = 0
     """How many of them lie in a queue for dead letters, as a neighbour refused them."""
+    was_hurt: bool = False
+    """Whether the only copy of it was not what had been written: then it is gone, but for what was said before."""
     is_unsure: bool = False
     """Whether a store of an earlier moment was put back after it was accepted: it may be gone, or come again."""
 

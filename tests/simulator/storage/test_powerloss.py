@@ -169,6 +169,7 @@ def test_what_a_power_loss_has_left_survives_the_next(folder: Path, number: int)
     assert counts
 
 
+@pytest.mark.long
 @needs_strace
 @pytest.mark.parametrize("left_out", LEFT_OUT)
 def test_a_store_that_leaves_out_a_flush_is_found_out(folder: Path, left_out: str) -> None:

@@ -113,6 +113,7 @@ def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(tmp_pat
     assert len(set(committed)) > 4, "the kills are too early to show anything"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_committed(seed: int) -> None:
     model = Disk()
@@ -135,6 +136,7 @@ def test_what_a_process_leaves_that_is_killed_after_any_commit_is_what_was_commi
                 assert store.size_bytes == model.size_bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("removals", "identifiers"), [(10, 40), (100, 2)])
 def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
     removals: int, identifiers: int
@@ -256,6 +258,7 @@ def outcome(store: Store, writes: Writes) -> str:
     return ""
 
 
+@pytest.mark.long
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full_disk_ends_nothing(

@@ -309,6 +309,7 @@ def test_without_any_room_left_a_commit_is_refused_wholly_and_may_be_tried_again
     assert numbers(killed(files)) == [*there, 1_000]
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_whatever_is_committed_on_a_disk_that_is_full_now_and_then_a_store_has_it_also_after_kills(
     data: st.DataObject,

@@ -89,6 +89,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     return left
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left, data: st.DataObject) -> None:
     """The store has all before it and says which one it was: aloud only if the witness is behind, as no kill leaves it.

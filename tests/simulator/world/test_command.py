@@ -55,6 +55,7 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(
     assert last[1] == "7,200"
 
 
+@pytest.mark.long
 def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "SHARE", 3)
     count = 5

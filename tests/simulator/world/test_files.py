@@ -404,6 +404,7 @@ def life(files: SimulatedFiles, batches: list[Writes]) -> tuple[int, str]:
     return done, files.trouble
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", DEATHS)
 def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: str) -> None:
     """As of a real disk, tests/simulator/storage/test_powerloss.py, with each step of a longer life."""

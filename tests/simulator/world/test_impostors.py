@@ -60,6 +60,7 @@ def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Sc
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("trouble", "strangers"), TROUBLES)
 @pytest.mark.parametrize("plot", range(len(PLOTS)))
 def test_whatever_an_impostor_does_every_promise_is_kept(

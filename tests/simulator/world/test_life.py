@@ -9,6 +9,7 @@ import pytest
 from mqproto.simulator.world import Consumer, Fault, Link, draw, simulate
 from mqproto.simulator.world.run import run
 from mqproto.simulator.world.scenarios.scenario import Counters
+from mqproto.simulator.world.scenarios.traffic import KINDS, QUEUES
 from mqproto.simulator.world.world import World
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import MessageClass
@@ -184,6 +185,16 @@ def test_an_operator_asks_in_mid_storm_and_is_told_what_is_so() -> None:
     assert result.tally["an operator was answered"] > 0
 
 
+def test_what_is_rejected_while_a_flush_lasts_is_not_missed_by_an_operator_who_asks_meanwhile() -> None:
+    consumers = (Consumer(node="c", queue="orders", limit=1, rejects_every=1),)
+    slow = Fault(at_ms=1, kind="slow disk", where="c", for_ms=3_000, value=20)
+    asked = (Fault(at_ms=at_ms, kind="ask", where="c", for_ms=40) for at_ms in range(5, 400, 40))
+    result = simulate(a_chain(a_burst(count=6), consumers=consumers, faults=(slow, *asked)))
+    assert result.breach is None
+    assert result.tally["rejected"] == 6
+    assert result.tally["an operator was answered"] > 6
+
+
 def test_a_node_knows_as_many_senders_as_it_may_and_more_wait_until_it_may_know_them() -> None:
     bursts = a_burst(count=3), a_burst(source="b", count=3, at_ms=100)
     settings = {"maximum_sequences": 1, "try_connect_interval_ms": 200}
@@ -310,3 +321,124 @@ def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_
     result = simulate(scenario)
     assert result.breach is None
     assert result.tally["note message-set-aside"] == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "outcome", "received"),
+    [
+        ("a", "transactional", "lost", 7),
+        ("b", "transactional", "to be repeated", 8),
+        ("b", "recoverable", "lost", 7),
+        ("c", "transactional", "lost", 7),
+        ("c", "recoverable", "lost", 7),
+    ],
+)
+def test_one_message_that_the_disk_has_otherwise_is_one_message(
+    where: str, kind: str, outcome: str, received: int
+) -> None:
+    """All wait at one node when it dies. What its source has as well comes again; else a letter says what is lost."""
+    begins = Fault(at_ms=500, kind="kill", where=where, for_ms=100)  # What its log has is in its tables then.
+    faults = [begins, Fault(at_ms=1_000, kind="hurt message", where=where, for_ms=100, value=3)]
+    links = {"a": ["a-b", "b-c"], "b": ["b-c"], "c": []}[where]
+    faults += [Fault(at_ms=0, kind="refuse", where=link, for_ms=2_000) for link in links]
+    queue = KINDS[kind].queue
+    consumers = tuple(
+        Consumer(node="c", queue=declaration.name, begins_ms=3_000)
+        for declaration in QUEUES
+        if declaration.identifier == queue
+    )
+    settings = {"resident_messages": 1, "resend_timeouts_short_s": 1}
+    result = simulate(
+        a_chain(a_burst(kind=kind, count=8), consumers=consumers, faults=tuple(faults), settings=settings)
+    )
+    assert result.breach is None
+    assert {name: count for name, count in result.tally.items() if name.startswith("hurt message")} == {
+        f"hurt message, {outcome}": 1
+    }
+    assert result.tally["received"] == received
+    assert result.tally["note message-damaged"] == 1
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_start_that_dies_when_it_has_set_aside_what_is_hurt_leaves_it_so(step: int) -> None:
+    faults = (
+        Fault(at_ms=0, kind="refuse", where="a-b", for_ms=2_000),
+        Fault(at_ms=500, kind="kill", where="a", for_ms=100),
+        Fault(at_ms=990, kind="die in commit", where="a", for_ms=2_000, value=3 * step),
+        Fault(at_ms=1_000, kind="hurt message", where="a", for_ms=100, value=3),
+    )
+    result = simulate(
+        a_chain(a_burst(kind="final ack", count=8), faults=faults, settings={"resend_timeouts_short_s": 1})
+    )
+    assert result.breach is None
+    assert min(result.tally["crash at its start"], result.tally["hurt message, lost"]) > 0
+
+
+def test_what_was_lost_is_not_sent_again_while_a_neighbour_that_was_full_refuses_another() -> None:
+    common = {"kind": "transactional to a stranger", "target": "b"}
+    ones = (0, 164_000, 167_000, 74_000, 173_000, 67_000)
+    result = simulate(
+        a_chain(
+            *(a_burst(at_ms=at_ms, size_bytes=40, **common) for at_ms in ones),
+            a_burst(at_ms=53_000, count=4, size_bytes=5_000, **common),
+            nodes=("a", "b"),
+            links=(Link(one="a", other="b"),),
+            rooms={"b": 21_000},
+            strangers=True,
+            unmet=True,
+            uncalled="a",
+            consumers=(Consumer(node="b", queue="orders", limit=10, begins_ms=179_999),),
+            faults=(
+                Fault(at_ms=57_000, kind="picky", where="b", value=4),
+                Fault(at_ms=60_000, kind="picky", where="b", value=3),
+            ),
+            settings={
+                "resend_timeouts_medium_s": 3,
+                "resend_timeouts_long_s": 10,
+                "resend_timeouts_final_s": 60,
+            },
+            storm_ms=173_001,
+        )
+    )
+    assert result.breach is None
+    assert result.tally["note message-set-aside"] == 2
+
+
+def test_what_is_hurt_in_its_queue_stays_beyond_its_time_until_it_is_read() -> None:
+    faults = (
+        Fault(at_ms=500, kind="kill", where="c", for_ms=100),
+        Fault(at_ms=1_000, kind="hurt message", where="c", for_ms=100, value=3),
+    )
+    consumers = (Consumer(node="c", queue="orders", begins_ms=90_000),)
+    bursts = a_burst(), a_burst(kind="to receive", count=8)
+    settings = {"resident_messages": 1}
+    result = simulate(
+        a_chain(*bursts, consumers=consumers, faults=faults, settings=settings, storm_ms=95_000)
+    )
+    assert result.breach is None
+    assert result.tally["hurt message, lost"] == 1
+
+
+@pytest.mark.parametrize("step", [15, 17])
+def test_a_log_that_goes_on_on_a_full_disk_has_the_name_that_a_killed_node_gave_it(step: int) -> None:
+    """The power goes while a segment is made, then the disk is full, then the power goes again."""
+    to_b = {"target": "b", "kind": "transactional to a stranger"}
+    result = simulate(
+        a_chain(
+            a_burst(at_ms=6_000, size_bytes=40, **to_b),
+            a_burst(at_ms=7_000, sizes_bytes=(40_000,), **to_b),
+            nodes=("a", "b"),
+            links=(Link(one="a", other="b"),),
+            consumers=(Consumer(node="b", queue="orders", limit=10, transactional=True, begins_ms=10_000),),
+            faults=(
+                Fault(at_ms=7_000, kind="die in commit", where="b", value=step),
+                Fault(at_ms=7_000, kind="full disk", where="b", for_ms=7_500),
+                Fault(at_ms=13_000, kind="die in commit", where="b", value=4),
+            ),
+            strangers=True,
+            unmet=True,
+            seed=1_501_102,
+            storm_ms=20_000,
+        )
+    )
+    assert result.breach is None

@@ -27,7 +27,7 @@ def test_a_drawn_scenario_is_the_same_each_time_and_survives_being_written(seed:
 def test_the_same_scenarios_are_drawn_on_every_machine_and_python() -> None:
     """Pinned. A change of draw.py changes it; a change of the core must not."""
     drawn = hashlib.sha256("".join(as_json(draw(seed)) for seed in range(200)).encode())
-    assert drawn.hexdigest()[:16] == "71eacff1042259f0"
+    assert drawn.hexdigest()[:16] == "b1f8854421e7ef13"
 
 
 def test_what_is_drawn_can_be_run() -> None:
@@ -61,8 +61,8 @@ def test_nodes_that_were_not_told_of_each_other_send_by_direct_names_and_by_the_
         for burst in scenario.bursts:
             assert {burst.source, burst.target} == {"a", "b"}
             assert KINDS[burst.kind].direct == (burst.target != scenario.uncalled)
-            assert not KINDS[burst.kind].undeliverable, "a stranger is not told of that"
     assert (to_a_stranger("final ack"), by_its_guid("final ack")) == ("final ack to a stranger", "final ack")
+    assert any(KINDS[burst.kind].undeliverable for scenario in scenarios for burst in scenario.bursts)
     for kind in ("direct", "nowhere"):
         assert (to_a_stranger(kind), by_its_guid(kind)) == ("transactional to a stranger", "transactional")
 

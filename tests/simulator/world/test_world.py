@@ -171,7 +171,7 @@ def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(has
         "15f14cc8fbf5daaf",
         "af478a6782f60216",
         "b8ce8b11937b4d94",
-        "4a9e7ba7cd882854",
+        "b0df278495baf184",
     ], "the last one has keys"
 
 

@@ -1,0 +1,323 @@
+"""Who has a message and what became of it: the words that all use who tell of it, and the one rule that chooses them.
+
+What is known is gathered from stores, the document history, journals and logs (`Evidence`), as far as there are any.
+A gateway has the history alone, so it tells in coarser words (`State`) than an audit (`End`); each end has one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from mqproto.queues.localqueue import JOURNAL_SUFFIX
+from mqproto.turn.effects import QueueKind
+
+BUSINESS_ERROR: Final = "business error"
+RETRIEVAL_FAILURE: Final = "retrieval failure"
+IN_DOUBT: Final = "in doubt"
+"""What a copy in the error queue says of the message."""
+RECEIVED: Final = "ACK_RECEIVE"
+RESOLVED: Final = "RESOLVED"
+"""In place of a class: a dead letter that an operator has taken out for good (`mqproto failed resolve`)."""
+RESOLVED_BY: Final = "resolved by an operator"
+"""How the outcome begins that the history has of what was settled by hand."""
+
+
+class State(StrEnum):
+    """What became of it, as its producer is told."""
+
+    UNDER_WAY = "under-way"
+    """The gateway has it: it is being handed to the node."""
+    ACCEPTED = "accepted"
+    """A queue manager has it: it is on its way, or in its queue."""
+    BEING_PROCESSED = "being-processed"
+    """A trigger has it: its consumer was called, and nobody has heard an answer yet."""
+    PROCESSED = "processed"
+    """Its consumer has answered that all is well."""
+    FAILED = "failed"
+    """It went to the trigger's error queue."""
+    IN_DOUBT = "in-doubt"
+    """It went to the trigger's in-doubt queue, or its error queue; or, if its lifetime ended after a call without an
+    answer, to the dead-letter queue: it may have been processed."""
+    RECEIVED = "received"
+    """A program has taken it out of its queue."""
+    DEAD_LETTER = "dead-letter"
+    """It went to the dead-letter queue of the node that it was handed to; `class` says why."""
+    RESOLVED = "resolved"
+    """It had failed, and an operator has said that it is settled."""
+
+
+class End(StrEnum):
+    """Who has it: one of these, or nobody."""
+
+    PROCESSED = "processed"
+    """Its consumer has said that all is well."""
+    IN_ERROR_QUEUE = "in an error queue"
+    IN_IN_DOUBT_QUEUE = "in an in-doubt queue"
+    RESOLVED = "resolved by an operator"
+    ERASED = "erased by an operator"
+    """It had failed, and its body is gone by `mqproto failed erase`."""
+    COPY_TAKEN = "taken from an error queue or an in-doubt queue"
+    """By somebody who looks after these: its node has written down when, and how."""
+    RECEIVED = "received"
+    """A program has taken it out of its queue, and is no trigger."""
+    DEAD_LETTER = "a dead letter"
+    LETTER_IN_DOUBT = "a dead letter in doubt"
+    """Its lifetime ended, or somebody ended it, after a call of its consumer that nobody heard an answer to."""
+    LETTER_TAKEN = "a dead letter that was taken"
+    """The same of a dead-letter queue."""
+    IN_ITS_QUEUE = "in its queue"
+    BEING_PROCESSED = "being processed"
+    ON_ITS_WAY = "on its way"
+    HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
+    """No store has it, and it left no dead letter here."""
+    FORGOTTEN = "answered longer ago than the history keeps ids"
+    """Its gateway's log has it alone. What became of it is not known any more."""
+    UNACCOUNTED = "unaccounted for"
+
+
+NOT_OVER: Final = frozenset({End.IN_ITS_QUEUE, End.BEING_PROCESSED, End.ON_ITS_WAY})
+"""Of these more will be heard."""
+STATES: Final = {
+    End.PROCESSED: State.PROCESSED,
+    End.IN_ERROR_QUEUE: State.FAILED,
+    End.IN_IN_DOUBT_QUEUE: State.IN_DOUBT,
+    End.RESOLVED: State.RESOLVED,
+    End.RECEIVED: State.RECEIVED,
+    End.DEAD_LETTER: State.DEAD_LETTER,
+    End.LETTER_IN_DOUBT: State.IN_DOUBT,
+    End.BEING_PROCESSED: State.BEING_PROCESSED,
+    End.IN_ITS_QUEUE: State.ACCEPTED,
+    End.ON_ITS_WAY: State.ACCEPTED,
+}
+"""Those of all ends but where what it was before decides."""
+
+
+class Deed(StrEnum):
+    """What an operator does about a message that failed."""
+
+    RETRIED = "retried"
+    """It is about to be sent once more."""
+    SENT_AGAIN = "sent-again"
+    """It was, and what it is called now is known."""
+    NOT_RETRIED = "not-retried"
+    """It could not be, and is where it was."""
+    RESOLVED = "resolved"
+    ERASED = "erased"
+
+
+class Removal(NamedTuple):
+    """It had failed, and what the system had of it has left its queue: a line of a node's log.
+
+    copy: the identifier of the copy, or of the dead letter.
+    reason: the class of what was done with it.
+    again: what the message is called since, if the node has sent it once more in the same moment.
+    """
+
+    copy: str
+    reason: str
+    again: str = ""
+
+
+class Ended(NamedTuple):
+    """What came of one life of a message; each time that it is sent once more it has another.
+
+    message: its identifier then; empty if nobody has written that down.
+    message_class: that of the acknowledgment with which it ended, and ended_s when that was, in Unix time.
+    attempts, reason: how often its consumer was called, and what it said.
+    """
+
+    message: str
+    state: State
+    message_class: str = ""
+    ended_s: int | None = None
+    attempts: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Evidence:
+    r"""All that is known of one message.
+
+    queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
+    names: what it is called and was before, the last last: each time that it is sent once more it has a new identifier.
+    promised: whether a gateway has answered 200.
+    heard_elsewhere: whether its producer has it told how it ends.
+    is_old: whether it was answered longer ago than the history keeps ids, which does not know it any more.
+    resolved: whether an operator has said that it is settled.
+    processed, attempted, started, in_doubt: what a trigger says: its consumer has accepted it; was called; has not
+        answered; has not answered once, whatever it said to other calls.
+    owner, attempts, said: the trigger that called its consumer, how often it did, and what the consumer said.
+    copied: why a copy of it is in a queue of some store: what an error queue has.
+    ends: by its names, the class of the acknowledgment with which its way ended; ended_s has when.
+    lives: by its names, what the history has kept of it as it was sent once more.
+    has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
+    where: the queue that has it then, such as `destination\orders-errors`, or the node that is to send it.
+    retained: whether its sender has it still, and knows that its destination has it.
+    destination_is_here: whether the store was read in which it is then.
+    removals, deeds: what was taken away that had failed; and what operators did, by what its name was there.
+    """
+
+    queue: str = ""
+    key: str = ""
+    names: list[str] = field(default_factory=list)
+    promised: bool = True
+    heard_elsewhere: bool = False
+    is_old: bool = False
+    resolved: bool = False
+    processed: bool = False
+    attempted: bool = False
+    started: bool = False
+    in_doubt: bool = False
+    owner: str = ""
+    attempts: int = 0
+    said: str = ""
+    copied: str = ""
+    ends: dict[str, str] = field(default_factory=dict)
+    ended_s: dict[str, int] = field(default_factory=dict)
+    lives: dict[str, Ended] = field(default_factory=dict)
+    has_letter: bool = False
+    waits: bool = False
+    on_its_way: bool = False
+    where: str = ""
+    retained: bool = False
+    destination_is_here: bool = True
+    removals: list[Removal] = field(default_factory=list)
+    deeds: dict[str, Deed] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """The node at which it is to arrive."""
+        return self.queue.partition("\\")[0]
+
+    @property
+    def confirmed(self) -> str:
+        """The class with which its way ended, under the name that it has; empty if it goes on or nobody has said."""
+        return self.ends.get(self.names[-1], "")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was a dead letter, or was attempted: then another message may be it, sent once more."""
+        return self.attempted or bool(self.removals) or any(end != RECEIVED for end in self.ends.values())
+
+    @property
+    def taken(self) -> Removal | None:
+        """The removal after which it was not sent once more; None if there is none."""
+        if not self.removals:
+            return None
+        last = self.removals[-1]
+        goes_on = last.again or self.deeds.get(last.copy) in (Deed.RETRIED, Deed.SENT_AGAIN)
+        return None if goes_on else last
+
+    def sent_again(self, name: str) -> None:
+        """It has another identifier from now on; empty as long as that is not known."""
+        self.names.append(name)
+        self.attempted = False
+
+    def found(self, kind: QueueKind | None, node: str, queue: str, *, is_letter: bool = False) -> None:
+        """Some store has it."""
+        if kind is QueueKind.FINAL:
+            self.retained = True
+        elif kind is not QueueKind.LOCAL:
+            self.on_its_way |= kind is not QueueKind.ORDER
+            self.where = self.where or node
+        elif not queue.endswith(JOURNAL_SUFFIX):
+            self.has_letter |= is_letter
+            self.waits |= not is_letter
+            self.where = f"{node}\\{queue}"
+
+
+def is_called(name: str, key: str, names: Collection[str]) -> bool:
+    """Whether a message is meant by an identifier, or by its producer's id, with the producer's name or without."""
+    return name in names or (name != "" and name in (key, key.partition("/")[2]))
+
+
+def end_of(known: Evidence) -> End:
+    """Who has the message: what came last decides, as a store may have what was acknowledged since."""
+    if known.resolved:
+        return End.RESOLVED
+    if known.processed:
+        return End.PROCESSED
+    if known.copied:
+        return End.IN_IN_DOUBT_QUEUE if known.copied == IN_DOUBT else End.IN_ERROR_QUEUE
+    if known.has_letter:
+        return End.LETTER_IN_DOUBT if known.in_doubt else End.DEAD_LETTER
+    taken = known.taken
+    if known.confirmed == RECEIVED and not known.attempted and taken is None:
+        return End.RECEIVED
+    if known.waits:
+        return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
+    # What its sender retains is its destination's, until the sender hears of its end: that may be on its way.
+    if known.on_its_way or (known.retained and (known.confirmed or not known.destination_is_here)):
+        return End.ON_ITS_WAY
+    if taken is not None:
+        by_operator: dict[Deed | None, End] = {Deed.RESOLVED: End.RESOLVED, Deed.ERASED: End.ERASED}
+        is_letter = taken.copy in known.names
+        return by_operator.get(known.deeds.get(taken.copy), End.LETTER_TAKEN if is_letter else End.COPY_TAKEN)
+    if known.heard_elsewhere:
+        return End.HEARD_ELSEWHERE
+    return End.FORGOTTEN if known.is_old else End.UNACCOUNTED
+
+
+def state_of(known: Evidence) -> State:
+    """What its producer is told. What no store has any more is as it was when the history heard of it last."""
+    if (state := STATES.get(end_of(known))) is not None:
+        return state
+    if known.confirmed not in ("", RECEIVED):
+        return State.IN_DOUBT if known.in_doubt else State.DEAD_LETTER
+    if known.confirmed:
+        # What was attempted and has left its queue has an entry only if its consumer has said yes or no.
+        return State.IN_DOUBT if known.started else State.FAILED
+    return State.BEING_PROCESSED if known.started else State.ACCEPTED
+
+
+def lives_of(known: Evidence) -> list[Ended]:
+    """What came of each of its lives; the last one is the one that it has."""
+    lives = []
+    for name in known.names[:-1]:
+        ended = known.ends.get(name, RECEIVED)
+        state = State.FAILED if ended == RECEIVED else State.DEAD_LETTER
+        lives.append(known.lives.get(name) or Ended(name, state))
+    name = known.names[-1]
+    # One that is to be sent once more, and is here still, is as it was.
+    lives.append(known.lives.get(name) or Ended(name, state_of(known), "", None, known.attempts, known.said))
+    return [
+        one._replace(message_class=known.ends.get(one.message, ""), ended_s=known.ended_s.get(one.message))
+        for one in lives
+    ]
+
+
+OWNERS: Final = {
+    End.PROCESSED: "its consumer",
+    End.RESOLVED: "an operator",
+    End.ERASED: "an operator",
+    End.COPY_TAKEN: "whoever took it",
+    End.LETTER_TAKEN: "whoever took it",
+    End.RECEIVED: "the program that received it",
+    End.HEARD_ELSEWHERE: "its producer",
+    End.FORGOTTEN: "nobody knows who",
+    End.UNACCOUNTED: "nobody",
+}
+"""Who has what no store has."""
+
+
+def owner_of(known: Evidence) -> str:
+    """Who has it: a queue, a node, a trigger, a person."""
+    end = end_of(known)
+    if end is End.BEING_PROCESSED:
+        return known.owner
+    return OWNERS.get(end) or known.where or f"a node on its way to {known.queue}"
+
+
+def reason_of(known: Evidence) -> str:
+    """Why it is where it is; empty where that says it."""
+    match end_of(known):
+        case End.IN_ERROR_QUEUE:
+            return known.copied
+        case End.DEAD_LETTER | End.LETTER_IN_DOUBT | End.LETTER_TAKEN:
+            return known.confirmed
+        case End.COPY_TAKEN:
+            return known.removals[-1].reason
+    return ""
