@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Protocol, TextIO, cast
+from typing import Final, Protocol, TextIO, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
@@ -43,6 +43,10 @@ class _Forgiving:
     def flush(self) -> None:
         with suppress(OSError):
             self._file.flush()
+
+
+COMPLAINT: Final = "ended"
+"""The event of a node that cannot run, or not any more."""
 
 
 def node_log(file: Lines, node: str) -> FilteringBoundLogger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -18,6 +19,7 @@ LIMIT_BYTES: Final = 16 * 2**20
 OLDER: Final = 4
 PRIVATE: Final = 0o600
 STDERR: Final = 2
+DEVICES: Final = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def private(path: str, flags: int) -> int:
@@ -29,6 +31,18 @@ def private(path: str, flags: int) -> int:
     return file
 
 
+def unlinked(path: str, flags: int) -> int:
+    """The same for a log, which follows no symbolic link: whoever may write to its folder could have any file of ours
+    written to. /dev/stdout is one that is meant."""
+    is_device = path.startswith(DEVICES)
+    try:
+        return private(path, flags if is_device else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "it is a symbolic link, and a log follows none"
+        raise
+
+
 def is_regular(file: int) -> bool:
     """Whether it is a file on a disk, and no device."""
     return stat.S_ISREG(os.fstat(file).st_mode)
@@ -36,7 +50,7 @@ def is_regular(file: int) -> bool:
 
 def appended(path: Path) -> BinaryIO:
     """A file of ours, to add to."""
-    return open(path, "ab", opener=private)
+    return open(path, "ab", opener=unlinked)
 
 
 def written(path: Path, text: str) -> None:
@@ -109,7 +123,7 @@ class LogFile(io.TextIOBase):
             os.dup2(self._file, STDERR)
 
     def _open(self) -> int:
-        return private(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+        return unlinked(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def sync(self) -> None:
         """Have on disk what was written.

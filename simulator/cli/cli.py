@@ -14,44 +14,45 @@ from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.simulator.base.program.again import AGAIN
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
-from mqproto.simulator.base.program.extras import to_install
-from mqproto.simulator.cli import breaking, commands, keys
+from mqproto.simulator.base.program.extras import to_install, version_line
+from mqproto.simulator.cli import breaking, commands, keys, store
 from mqproto.simulator.cli.choosing import only
 from mqproto.simulator.cli.helping import ByTask, worded
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.queues import app as queue_app
 from mqproto.simulator.cli.service import command as services
-from mqproto.simulator.command import analysis, decoding, peers, reporting, store
+from mqproto.simulator.command import analysis, decoding, peers, reporting
 from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     INTERRUPTED,
     MISUSE,
-    DirectoryOption,
+    Commands,
     HistoryOption,
     JsonOption,
-    TopologyOption,
     TracesOption,
     WaypointsOption,
     complain,
     only_one,
-    place_of,
     print_json,
     run_task,
+    tell,
 )
 from mqproto.simulator.edges.console import command as live
 from mqproto.simulator.edges.gateway import command as tokens
 from mqproto.simulator.edges.operators.commands import audit, erase, failed
 from mqproto.simulator.edges.validation.command import gateway, trigger
 from mqproto.simulator.fuzz import commands as fuzz
+
+if TYPE_CHECKING:
+    from mqproto.simulator.topology.places import Place
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
@@ -63,7 +64,7 @@ TOO_MANY: Final = "unexpected extra argument"
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """What comes of a path that cannot be, such as a file to write in a folder that is not there."""
 
-app = typer.Typer(
+app = Commands(
     name="mqproto",
     cls=ByTask,
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
@@ -77,9 +78,7 @@ app.add_typer(fuzz.app, name="fuzz")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"mqproto {version('mqproto')} (Python {'.'.join(map(str, sys.version_info[:3]))})")
+        print(version_line())
         raise typer.Exit
 
 
@@ -217,8 +216,7 @@ def crash(
 
 @app.command()
 def run(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
     ] = False,
@@ -270,10 +268,9 @@ def run(
 
     page = None
     if console:
-        again = typed_again(topology, directory)
-        options = live.options_of(None, None, (f"mqproto restart{again}", again))
-        page = partial(live.beside, options=options)
-    place = place_of(topology, directory, waypoints=waypoints or page is not None)
+        page = partial(live.beside, options=live.options_of(None, None))
+    if waypoints or page is not None:
+        place = place.with_waypoints()
     if free_ports:
         place = place.with_free_ports()
     if metrics is not None:
@@ -368,10 +365,7 @@ def probe(
     host, port = asking.target(host)
     with working(f"asking {host}:{port}"):
         report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
-    if as_json:
-        print_json(asking.as_json(report))
-    else:
-        print("\n".join(asking.as_lines(report)))
+    tell(asking.as_json(report), asking.as_lines(report), as_json=as_json)
     return DONE if report.is_msmq else FINDING
 
 
@@ -427,6 +421,7 @@ def simulate(
 
 @app.command()
 def replay(
+    place: Place,
     capture: Annotated[Path, typer.Argument(help="pcap or pcapng, compressed or not.")],
     to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer.")] = "",
     listen: Annotated[
@@ -483,8 +478,6 @@ def replay(
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Use addresses beyond loopback.")
     ] = False,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.
@@ -511,18 +504,12 @@ def replay(
         allow_remote=allow_remote,
     )
     if node is not None:
-        place = place_of(topology, directory)
         old, queue, new = run_task(partial(command.send_again, options, place, node))
-        if as_json:
-            print_json({"message": old, "queue": queue, "id": str(new)})
-        else:
-            print(f"{old} is sent again to {queue}, as {new}")
+        text = f"{old} is sent again to {queue}, as {new}"
+        tell({"message": old, "queue": queue, "id": str(new)}, [text], as_json=as_json)
         return DONE
     report = run_task(partial(command.replay, options))
-    if as_json:
-        print_json(report.as_json())
-    else:
-        print("\n".join(report.as_lines()))
+    tell(report.as_json(), report.as_lines(), as_json=as_json)
     return FINDING if report.differences else DONE
 
 

@@ -9,30 +9,28 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from mqproto.simulator.command.options import (
     DONE,
     FINDING,
-    DirectoryOption,
     HistoryOption,
     JsonOption,
     NodeOption,
-    TopologyOption,
     all_down,
     complain,
-    place_of,
     print_json,
     run_task,
     start_again,
+    tell,
 )
 
 if TYPE_CHECKING:
+    from mqproto.simulator.client.live import Away
     from mqproto.simulator.edges.trigger.standing import Standing
     from mqproto.simulator.node.control import Explanation
     from mqproto.simulator.topology.places import Place
@@ -49,6 +47,7 @@ OutgoingArgument = Annotated[
 
 
 def send(
+    place: Place,
     queue: Annotated[
         str | None,
         typer.Argument(
@@ -201,26 +200,25 @@ def send(
             show_default=False,
         ),
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send a message, or one for each line; prints the identifiers."""
+    from mqproto.messages.drafts import Draft
     from mqproto.simulator.command import talk
+    from mqproto.wire import INFINITE
 
     privacy_level, algorithm = talk.privacy(cipher, encrypts=encrypt)
-    options = talk.SendOptions(
+    like = Draft(
+        body=b"",
         label=label,
-        transactional=transactional,
-        together=transaction,
         recoverable=recoverable,
         priority=priority,
-        time_to_reach_queue_s=reach_s,
-        time_to_be_received_s=receive_s,
-        dead_letter=dead_letter,
+        time_to_reach_queue_s=INFINITE if reach_s is None else reach_s,
+        time_to_be_received_s=INFINITE if receive_s is None else receive_s,
+        journal_negative=dead_letter,
         dead_letter_queue=dead_letter_queue,
-        journal=journal,
+        journal_positive=journal,
         final_ack=final_ack,
         admin_queue=admin_queue,
         acknowledgments=talk.acknowledgments(admin_queue, ack),
@@ -234,9 +232,9 @@ def send(
         privacy_level=privacy_level,
         encryption_algorithm=algorithm,
     )
-    place = place_of(topology, directory)
     if imported is not None:
-        if options != talk.SendOptions() or source or body or file or lines or body_type or count != 1:
+        is_bare = like == Draft(body=b"") and transactional is None and not transaction and count == 1
+        if not is_bare or source or body or file or lines or body_type:
             raise UsageError(
                 "--import sends messages as they were: leave all out but the queue, --node, --resume and --json"
             )
@@ -246,14 +244,11 @@ def send(
     bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines) * count
     if body_type is not None:
         bodies, number = talk.typed(bodies, body_type)
-        options = replace(options, body_type=number)
+        like = replace(like, body_type=number)
     with _counted(len(bodies)) as count_sent:
-        task = partial(talk.send, place, node, queue, bodies, options, resume, handed_over=count_sent)
-        identifiers = run_task(task)
-    if as_json:
-        print_json({"queue": queue, "sent": identifiers})
-    else:
-        print("\n".join(identifiers))
+        task = partial(talk.send, place, node, queue, bodies, like, resume, count_sent)
+        identifiers = run_task(partial(task, transactional=transactional, together=transaction))
+    tell({"queue": queue, "sent": identifiers}, identifiers, as_json=as_json)
     return DONE
 
 
@@ -313,6 +308,7 @@ def _send_imported(
 
 
 def receive(
+    place: Place,
     queue: LocalArgument,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="How many messages at most.")] = 1,
     timeout_s: Annotated[
@@ -329,9 +325,7 @@ def receive(
             show_default=False,
         ),
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
@@ -339,7 +333,7 @@ def receive(
 
     if resume is not None and reject:
         raise UsageError("--resume keeps what was taken: leave --reject out")
-    place, show = place_of(topology, directory), partial(talk.show_message, as_json=as_json)
+    show = partial(talk.show_message, as_json=as_json)
     take = (
         partial(talk.receive, reject=reject) if resume is None else partial(talk.receive_on, journal=resume)
     )
@@ -347,25 +341,24 @@ def receive(
     if not found:
         complain(
             f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"
-            f"{typed_again(topology, directory)}"
+            f"{place.again}"
         )
     return DONE if found else FINDING
 
 
 def peek(
+    place: Place,
     queue: LocalArgument,
     count: Annotated[
         int, typer.Option("--count", "-c", min=1, max=500, help="How many messages at most.")
     ] = 1,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
     from mqproto.simulator.command import talk
 
-    messages = run_task(partial(talk.peek, place_of(topology, directory), node, queue, count))
+    messages = run_task(partial(talk.peek, place, node, queue, count))
     for message in messages:
         talk.show_message(message, as_json=as_json)
     if not messages:
@@ -374,31 +367,29 @@ def peek(
 
 
 def queues(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
     as_json: JsonOption = False,
 ) -> int:
     """What waits where, on every node that runs. Status 1 if none does."""
     from mqproto.simulator.client.live import as_it_is
     from mqproto.simulator.command import oversee
 
-    place = run_task(partial(as_it_is, place_of(topology, directory)))
+    place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.statuses, place))
     if as_json:
         print_json(oversee.queues_as_json(place.topology, found))
     else:
-        oversee.show_queues(place.topology, found, typed_again(topology, directory))
-    return all_down(place, topology, directory) if not any(found.values()) else DONE
+        oversee.show_queues(place.topology, found, place.again)
+    return all_down(place, found) if not any(found.values()) else DONE
 
 
 def top(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    place: Place,
     node: NodeOption = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end, as in a pipe.")] = False,
     interval_s: Annotated[
         float, typer.Option("--interval", min=0.1, max=60, help="From one look to the next.")
     ] = 1.0,
-    directory: DirectoryOption = None,
 ) -> int:
     """Nodes, sessions and queues as they are now, until Ctrl-C: what waits, since when, and how fast it moves.
 
@@ -416,26 +407,27 @@ def top(
     """
     from mqproto.simulator.cli.top import run
 
-    place = place_of(topology, directory)
-    is_anybody = run(place, node, once=once, interval_s=interval_s)
-    return DONE if is_anybody else all_down(place, topology, directory)
+    look = run(place, node, once=once, interval_s=interval_s)
+    if look is None or any(look.found.values()):
+        return DONE
+    return all_down(place, look.found)
 
 
 def explain(
+    place: Place,
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="QUEUE|NODE|MESSAGE",
-            help="A queue, a node that messages go to, or a message by its identifier; by default all that waits.",
+            metavar="QUEUE|NODE|MESSAGE|KEY",
+            help="A queue, a node that messages go to, or a message by its identifier or its producer's id; by default "
+            "all that waits.",
         ),
     ] = "",
     count: Annotated[
         int, typer.Option("--count", "-c", min=1, max=500, help="How many messages of each queue.")
     ] = 5,
     history: HistoryOption = "",
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it.
@@ -451,44 +443,47 @@ def explain(
     intermediate to destination: 7 messages wait, the oldest for 14 s
       not connected to destination (127.0.0.3:1801) for 14 s:
         connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running, or does not answer; `mqproto node
-      destination` starts it
+    destination is not running; `mqproto node destination` starts it
     """
-    place = place_of(topology, directory)
     from msgspec import to_builtins
 
     from mqproto.simulator.client.live import as_it_is
     from mqproto.simulator.command import oversee
     from mqproto.simulator.command.explain import Explainer
+    from mqproto.simulator.edges.operators.account import asked_after
     from mqproto.simulator.edges.trigger.standing import told
     from mqproto.simulator.faults.byhand import broken_now
     from mqproto.simulator.topology import places
 
     place = run_task(partial(as_it_is, place))
-    found = run_task(partial(oversee.explanations, place, node, subject, count))
+    account, found = run_task(partial(asked_after, place, subject, count, history, node))
     triggers = _triggers_of(place, history, found)
-    start, options = start_again(place, topology, directory)
+    start, options = start_again(place)
     by_hand = run_task(partial(broken_now, places.run_socket(place.directory, place.topology.name), options))
     if as_json:
         said = oversee.explanations_as_json(place.topology, found)
         for one in said:
             one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
             one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
-        print_json(said)
-        return DONE if any(found.values()) else FINDING
-    in_full = not oversee.is_message(subject)
-    explainer = Explainer(place.topology, start, options, in_full=in_full)
-    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
+        print_json(account.as_json() | {"nodes": said} if account else said)
+        return DONE if (account.is_known if account else any(found.values())) else FINDING
+    explainer = Explainer(place.topology, start, options, in_full=account is None)
+    held = told(chain(*triggers.values()))
+    # The line that answers comes first: who has the message, or who holds the queue.
+    lines = (
+        chain(account.told(explainer), held)
+        if account
+        else chain(held, oversee.explained(explainer, subject, found))
+    )
+    for line in (*lines, *(link.told() for link in by_hand)):
         print(line)
-    for link in by_hand:
-        print(link.told())
-    if not any(found.values()):
-        return all_down(place, topology, directory)
-    return DONE if oversee.is_known(subject, found) else FINDING
+    if account is None and not any(found.values()):
+        return all_down(place, found)
+    return FINDING if account and not account.is_known else DONE
 
 
 def _triggers_of(
-    place: Place, history: str, found: Mapping[str, Explanation | None]
+    place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[Standing]]:
     """By node, who delivers from the queues that are told of; of a node that does not run, from all."""
     from mqproto.simulator.edges.history.errors import HistoryError
@@ -504,12 +499,13 @@ def _triggers_of(
         node, _, queue = standing.queue.partition("\\")
         if node in found:
             explanation = found[node]
-            if explanation is None or queue in {local.name for local in explanation.status.local}:
+            if not explanation or queue in {local.name for local in explanation.status.local}:
                 triggers[node].append(standing)
     return triggers
 
 
 def history(
+    place: Place,
     subject: Annotated[
         str,
         typer.Argument(
@@ -525,35 +521,35 @@ def history(
             dir_okay=False,
         ),
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """All that happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
 
     Nodes write the steps of messages into their logs if they are started with --waypoints.
     """
-    from mqproto.simulator.command import oversee, story
-    from mqproto.simulator.command.explain import Explainer
-
     if not subject:
         raise UsageError("an empty text names no message: type its identifier, or its producer's id")
-    place = place_of(topology, directory)
+    from mqproto.simulator.command import oversee, story
+    from mqproto.simulator.command.explain import Explainer
+    from mqproto.simulator.edges.operators.account import account_of
+
     logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
-    found = story.story_of(subject, logs, place.topology)
-    now = run_task(partial(story.whereabouts, place, found))
+    account = run_task(partial(account_of, place, subject, history, log or ()))
+    found = account.story(logs, place.topology)
     if as_json:
-        print_json(story.as_json(found, now, place.topology))
+        now = [oversee.explanations_as_json(place.topology, one) for one in account.now]
+        print_json(story.as_json(found) | account.as_json() | {"now": now})
     else:
-        explainer = Explainer(place.topology, *start_again(place, topology, directory), in_full=False)
-        for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
+        explainer = Explainer(place.topology, *start_again(place), in_full=False)
+        for line in (*story.told(found, place.topology), "now:", *account.told(explainer)):
             print(line)
     if not found.has_waypoints:
         complain(
             f"no log in {place.directory} has waypoints; nodes write them after "
-            f"`mqproto run{typed_again(topology, directory)} --waypoints`"
+            f"`mqproto run{place.again} --waypoints`"
         )
-    if found.steps or any(map(oversee.knows, now)):
+    if found.steps or account.is_known:
         return DONE
     complain(f"nobody knows {subject}: none of {len(logs)} logs, and no node that runs")
     return FINDING
@@ -599,13 +595,12 @@ def validate(
 
 
 def purge(
+    place: Place,
     queue: Annotated[
         str,
         typer.Argument(help="A queue; of a node that does not have it, the outgoing one that leads there."),
     ],
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
@@ -619,22 +614,21 @@ def purge(
     from mqproto.simulator.command import oversee
 
     with working(f"deleting messages of {queue}"):
-        at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
+        at, count = run_task(partial(oversee.purge, place, node, queue))
     text = f"{at}: {counted(count, 'message')} of {queue} deleted"
-    _report({"node": at, "queue": queue, "deleted": count}, text, as_json=as_json)
+    tell({"node": at, "queue": queue, "deleted": count}, [text], as_json=as_json)
     return DONE
 
 
 def send_back(
+    place: Place,
     queue: Annotated[
         str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
     ],
     messages: Annotated[
         list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers; by default all.")
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent.
@@ -642,54 +636,42 @@ def send_back(
     Each has as much time again as it was sent with: one whose time was over comes back if nobody receives it in time.
     """
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.command import oversee
+    from mqproto.simulator.edges.operators import desk
 
-    task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
+    task = partial(desk.send_back, place, node, queue, messages or [])
     with working(f"sending messages of {queue} once more"):
         sent, kept = run_task(task)
     text = f"{counted(sent, 'message')} sent once more"
     text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
-    _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)
+    tell({"queue": queue, "sent": sent, "kept": kept}, [text], as_json=as_json)
     return FINDING if kept else DONE
 
 
 def pause(
+    place: Place,
     queue: OutgoingArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send nothing more to a queue until `mqproto resume`, over restarts as well."""
-    return _hold(queue, topology, node, directory, as_json, on_hold=True)
+    return _hold(place, queue, node, on_hold=True, as_json=as_json)
 
 
 def resume(
+    place: Place,
     queue: OutgoingArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Go on sending to a queue that was paused."""
-    return _hold(queue, topology, node, directory, as_json, on_hold=False)
+    return _hold(place, queue, node, on_hold=False, as_json=as_json)
 
 
-def _hold(
-    queue: str, topology: str, node: str | None, directory: Path | None, as_json: bool, *, on_hold: bool
-) -> int:
+def _hold(place: Place, queue: str, node: str | None, *, on_hold: bool, as_json: bool) -> int:
     from mqproto.simulator.command import oversee
 
-    sender = run_task(partial(oversee.hold, place_of(topology, directory), node, queue, on_hold=on_hold))
+    sender = run_task(partial(oversee.hold, place, node, queue, on_hold=on_hold))
     state = "paused" if on_hold else "resumed"
-    _report(
-        {"node": sender, "queue": queue, "state": state}, f"{sender} to {queue}: {state}", as_json=as_json
-    )
+    value = {"node": sender, "queue": queue, "state": state}
+    tell(value, [f"{sender} to {queue}: {state}"], as_json=as_json)
     return DONE
-
-
-def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(values)
-    else:
-        print(text)

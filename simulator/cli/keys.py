@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from mqproto.simulator.command.options import (
     DONE,
     FINDING,
-    DirectoryOption,
+    Commands,
     JsonOption,
-    TopologyOption,
     complain,
     only_node,
-    place_of,
     print_json,
     run_task,
 )
@@ -55,7 +52,7 @@ USUAL: Final = ("aes", "enhanced")
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
-app = typer.Typer(help="The keys of a node: with what others encrypt for it, and with what it signs.")
+app = Commands(help="The keys of a node: with what others encrypt for it, and with what it signs.")
 NodeArgument = Annotated[
     str | None,
     typer.Argument(metavar="NODE", help="Needed where a topology has several.", show_default=False),
@@ -73,6 +70,7 @@ ReplaceOption = Annotated[
 
 @app.command()
 def make(
+    place: Place,
     node: NodeArgument = None,
     providers: Annotated[
         list[str] | None,
@@ -96,8 +94,6 @@ def make(
         ),
     ] = None,
     replace: ReplaceOption = False,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Make the keys that a node lacks: for key exchange, and for signatures, with a certificate that it signs itself.
@@ -108,7 +104,7 @@ def make(
     from mqproto.security import new_key_pair, provider_by_word
     from mqproto.simulator.base.screen import working
 
-    place, files = _files_of(node, topology, directory)
+    files = _files_of(place, node)
     if user is not None:
         return _make_of_user(place, files, user, bits or 2_048, replace=replace, as_json=as_json)
     chosen = [provider_by_word(word) for word in providers or USUAL]
@@ -151,13 +147,12 @@ def _make_of_user(
 
 @app.command()
 def show(
+    place: Place,
     node: NodeArgument = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
-    _, files = _files_of(node, topology, directory)
+    files = _files_of(place, node)
     kept = list(files.all())
     if as_json:
         print_json({"node": files.node, "folder": str(files.folder), "keys": [*map(_value, kept)]})
@@ -174,6 +169,7 @@ def show(
 
 @app.command()
 def export(
+    place: Place,
     node: NodeArgument = None,
     use: UseOption = "aes",
     form: Annotated[
@@ -190,14 +186,12 @@ def export(
     is_private: Annotated[
         bool, typer.Option("--private", help="The private key; --out has to name a file for it.")
     ] = False,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
 ) -> int:
     """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
 
     A blob is the CryptoAPI's, PUBLICKEYBLOB or with --private PRIVATEKEYBLOB; without --out it is a line of hex.
     """
-    _, files = _files_of(node, topology, directory)
+    files = _files_of(place, node)
     kept = files.load(_use(use))
     form = form or ("certificate" if kept.certificate and not is_private else "blob")
     if form not in FORMS:
@@ -218,6 +212,7 @@ def export(
 
 @app.command("import")
 def take(
+    place: Place,
     node: Annotated[str, typer.Argument(metavar="NODE")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="PEM or PRIVATEKEYBLOB, not encrypted.")],
     use: UseOption = "aes",
@@ -230,14 +225,12 @@ def take(
         ),
     ] = None,
     replace: ReplaceOption = False,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself."""
     from mqproto.security import KeyPair
 
-    (place, files), use = _files_of(node, topology, directory), _use(use)
+    files, use = _files_of(place, node), _use(use)
     if certificate is not None and not is_for_signatures(use):
         raise UsageError("--certificate is for a key that signs; key exchange knows none")
     _see_unnamed(files, use)
@@ -261,12 +254,10 @@ def take(
     return DONE
 
 
-def _files_of(node: str | None, topology: str, directory: Path | None) -> tuple[Place, KeyFiles]:
-    place = place_of(topology, directory)
+def _files_of(place: Place, node: str | None) -> KeyFiles:
     name = place.topology.node_named(node).name if node else only_node(place)
     named = place.topology.nodes[name].private_keys
-    again = typed_again(topology, directory)
-    return place, KeyFiles(keys_path(place.directory, name), name, named, again)
+    return KeyFiles(keys_path(place.directory, name), name, named, place.again)
 
 
 def _use(word: str) -> str:

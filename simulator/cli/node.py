@@ -10,6 +10,7 @@ import typer
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.cli.queues import asked_for
+from mqproto.simulator.command import options
 from mqproto.simulator.command.options import (
     DONE,
     ConfigOption,
@@ -122,11 +123,14 @@ def node(
         found, where = node_alone(alone, directory, address)
         place, name = Place(found, where), alone
         allow_remote = True  # Whoever gave it its address has asked for that.
-        place = place.with_waypoints() if waypoints else place
     else:
-        place = place_of(topology, directory, waypoints=waypoints)
+        place = place_of(topology, directory)
         name = name or only_node(place)
+    if waypoints:
+        place = place.with_waypoints()
     name = place.topology.node_named(name).name
+    if supervised:
+        options.LOG_OF = name
     if metrics is not None:
         place = place.with_metrics(metrics, name)
     if traces:

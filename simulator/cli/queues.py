@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,18 +11,16 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.command.options import (
     DONE,
-    DirectoryOption,
+    Commands,
     JsonOption,
     NodeOption,
-    TopologyOption,
     all_down,
     only_node,
-    place_of,
     print_json,
     run_task,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -35,75 +34,97 @@ TRANSACTIONAL: Final = "transactional"
 STRANGERS: Final = "strangers"
 NEW: Final = "new"
 
-app = typer.Typer(
+app = Commands(
     help="Make, change, delete, list and export queues of nodes that run; it lasts over their restarts.",
     no_args_is_help=True,
 )
 QueueArgument = Annotated[
     str, typer.Argument(help=r"Such as orders, 'shop\orders' or 'shop\private$\orders'.", show_default=False)
 ]
-QuotaOption = Annotated[
-    int | None,
-    typer.Option(
-        "--quota-kb", min=0, help="What its messages may take, in KiB; 0 for no limit.", show_default=False
-    ),
-]
-JournalQuotaOption = Annotated[
-    int | None,
-    typer.Option(
-        "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
-    ),
-]
-JournalOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--journal/--no-journal",
-        help="Whether what is received from it is copied to its journal.",
-        show_default=False,
-    ),
-]
-StrangersOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--strangers/--no-strangers",
-        help="Whether those who are in no topology may send to it.",
-        show_default=False,
-    ),
-]
-AuthenticatedOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--authenticated/--no-authenticated",
-        help="Whether it takes signed messages alone.",
-        show_default=False,
-    ),
-]
-PrivacyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHICH",
-        help="body for encrypted messages alone, none for no such; optional takes both.",
-        show_default=False,
-    ),
-]
-WeakCiphersOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--weak-cipher",
-        metavar="NAME",
-        help="RC2-128, RC4-128, RC2-40 or RC4-40, to be taken as well; repeatable, and `-` for none.",
-        show_default=False,
-    ),
-]
-SendersOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sender",
-        metavar="SID|SHA256",
-        help="Who may send to it, by SID or certificate; repeatable, and `-` for everybody.",
-        show_default=False,
-    ),
-]
+
+
+@dataclass
+class Properties:
+    """What a queue is to be; None for what it is by itself, or was."""
+
+    quota_kb: Annotated[
+        int | None,
+        typer.Option(
+            "--quota-kb",
+            min=0,
+            help="What its messages may take, in KiB; 0 for no limit.",
+            show_default=False,
+        ),
+    ] = None
+    journal: Annotated[
+        bool | None,
+        typer.Option(
+            "--journal/--no-journal",
+            help="Whether what is received from it is copied to its journal.",
+            show_default=False,
+        ),
+    ] = None
+    journal_quota_kb: Annotated[
+        int | None,
+        typer.Option(
+            "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
+        ),
+    ] = None
+    strangers: Annotated[
+        bool | None,
+        typer.Option(
+            "--strangers/--no-strangers",
+            help="Whether those who are in no topology may send to it.",
+            show_default=False,
+        ),
+    ] = None
+    authenticated: Annotated[
+        bool | None,
+        typer.Option(
+            "--authenticated/--no-authenticated",
+            help="Whether it takes signed messages alone.",
+            show_default=False,
+        ),
+    ] = None
+    privacy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="body for encrypted messages alone, none for no such; optional takes both.",
+            show_default=False,
+        ),
+    ] = None
+    weak_ciphers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--weak-cipher",
+            metavar="NAME",
+            help="RC2-128, RC4-128, RC2-40 or RC4-40, to be taken as well; repeatable, and `-` for none.",
+            show_default=False,
+        ),
+    ] = None
+    senders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sender",
+            metavar="SID|SHA256",
+            help="Who may send to it, by SID or certificate; repeatable, and `-` for everybody.",
+            show_default=False,
+        ),
+    ] = None
+
+    def wish(self) -> ChangedOptions:
+        """What is asked of a node."""
+        return {
+            "quota_kb": self.quota_kb,
+            "journal": self.journal,
+            "journal_quota_kb": self.journal_quota_kb,
+            "strangers": self.strangers,
+            "authenticated": self.authenticated,
+            "privacy": self.privacy,
+            "weak_ciphers": _listed(self.weak_ciphers),
+            "senders": _listed(self.senders),
+        }
 
 
 def asked_for(text: str) -> QueueWish:
@@ -124,7 +145,9 @@ def asked_for(text: str) -> QueueWish:
 
 @app.command()
 def create(
+    place: Place,
     queue: QueueArgument,
+    properties: Properties,
     like: Annotated[
         str | None,
         typer.Option(
@@ -149,17 +172,7 @@ def create(
             show_default=False,
         ),
     ] = "",
-    quota_kb: QuotaOption = None,
-    journal: JournalOption = None,
-    journal_quota_kb: JournalQuotaOption = None,
-    strangers: StrangersOption = None,
-    authenticated: AuthenticatedOption = None,
-    privacy: PrivacyOption = None,
-    weak_ciphers: WeakCiphersOption = None,
-    senders: SendersOption = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Make a queue. It is on disk when this returns.
@@ -172,19 +185,7 @@ def create(
     """
     from mqproto.simulator.cli.likeness import like as with_properties_of, model_for
 
-    wish: MadeOptions = {
-        "transactional": transactional,
-        "public": _guid(public),
-        "quota_kb": quota_kb,
-        "journal": journal,
-        "journal_quota_kb": journal_quota_kb,
-        "strangers": strangers,
-        "authenticated": authenticated,
-        "privacy": privacy,
-        "weak_ciphers": _listed(weak_ciphers),
-        "senders": _listed(senders),
-    }
-    place = place_of(topology, directory)
+    wish: MadeOptions = {**properties.wish(), "transactional": transactional, "public": _guid(public)}
     host = None
     if like is not None:
         host, model = run_task(partial(model_for, place, node, like))
@@ -197,18 +198,10 @@ def create(
 
 @app.command("set")
 def change(
+    place: Place,
     queue: QueueArgument,
-    quota_kb: QuotaOption = None,
-    journal: JournalOption = None,
-    journal_quota_kb: JournalQuotaOption = None,
-    strangers: StrangersOption = None,
-    authenticated: AuthenticatedOption = None,
-    privacy: PrivacyOption = None,
-    weak_ciphers: WeakCiphersOption = None,
-    senders: SendersOption = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    properties: Properties,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Change a queue; what is not named stays. Whether it is transactional never changes.
@@ -218,21 +211,11 @@ def change(
     """
     from mqproto.simulator.client.live import host_of
 
-    wish: ChangedOptions = {
-        "quota_kb": quota_kb,
-        "journal": journal,
-        "journal_quota_kb": journal_quota_kb,
-        "strangers": strangers,
-        "authenticated": authenticated,
-        "privacy": privacy,
-        "weak_ciphers": _listed(weak_ciphers),
-        "senders": _listed(senders),
-    }
+    wish = properties.wish()
     if all(value is None for value in wish.values()):
         raise UsageError(
             "say what is to change: --quota-kb, --journal, --strangers, --authenticated, ...: see --help"
         )
-    place = place_of(topology, directory)
     name = run_task(partial(host_of, place, node, queue))
     changed = run_task(
         partial(
@@ -248,10 +231,9 @@ def change(
 
 @app.command()
 def delete(
+    place: Place,
     queue: QueueArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Delete a queue, its journal and all messages in them. Their senders hear of it as they asked to.
@@ -262,42 +244,36 @@ def delete(
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.live import host_of
 
-    place = place_of(topology, directory)
     name = run_task(partial(host_of, place, node, queue))
     with working(f"deleting {queue}"):
         count = run_task(partial(_of_node, place, name, lambda client: client.delete(queue)))
-    if as_json:
-        print_json({"queue": queue, "deleted": count})
-    else:
-        print(f"{queue} is gone, and {counted(count, 'message')} with it")
+    text = f"{queue} is gone, and {counted(count, 'message')} with it"
+    tell({"queue": queue, "deleted": count}, [text], as_json=as_json)
     return DONE
 
 
 @app.command("list")
 def show(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    place: Place,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """The queues of each node that runs, and what they are. Status 1 if none runs; what waits there: mqproto queues."""
-    from mqproto.simulator.command.oversee import ask_all
+    from mqproto.simulator.client.live import Away, ask_all
 
-    place = place_of(topology, directory)
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
-    running = {name: queues for name, queues in found.items() if queues is not None}
+    running = {name: queues for name, queues in found.items() if not isinstance(queues, Away)}
     if as_json:
         print_json(list(_values_of_all(place.topology, running)))
     elif running:
         _show(place.topology, running)
-    return DONE if running else all_down(place, topology, directory)
+    return DONE if running else all_down(place, found)
 
 
 @app.command()
 def export(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    place: Place,
     node: NodeOption = None,
-    directory: DirectoryOption = None,
 ) -> int:
     """Print the topology, with the queues as its nodes have them now, as the TOML that --topology takes.
 
@@ -308,13 +284,13 @@ def export(
     $ mqproto queue export --topology shop > shop-now.toml
     """
     from mqproto.simulator.cli.exporting import exported
-    from mqproto.simulator.command.oversee import ask_all
+    from mqproto.simulator.client.live import Away, ask_all
 
-    place = place_of(topology, directory)
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
-    if not any(queues is not None for queues in found.values()):
-        return all_down(place, topology, directory)
-    print(exported(place.topology, found), end="")
+    running = {name: None if isinstance(queues, Away) else queues for name, queues in found.items()}
+    if not any(queues is not None for queues in running.values()):
+        return all_down(place, found)
+    print(exported(place.topology, running), end="")
     return DONE
 
 
@@ -363,11 +339,9 @@ def _guid(text: str) -> bytes | None:
 
 
 def _say(node: Node, queue: QueueDeclaration, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_values(node, queue))
-    else:
-        words = ", ".join((*_words(queue), str(node.format_name(queue))))
-        print(f"{node.name}\\private$\\{queue.name} {what}: {words}")
+    words = ", ".join((*_words(queue), str(node.format_name(queue))))
+    text = f"{node.name}\\private$\\{queue.name} {what}: {words}"
+    tell(_values(node, queue), [text], as_json=as_json)
 
 
 def _words(queue: QueueDeclaration) -> Iterator[str]:

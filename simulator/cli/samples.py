@@ -121,7 +121,10 @@ def found_in(capture: Path) -> dict[str, Any]:
             classes[MessageClass(message.properties.message_class).name] += 1
     totals = reader.totals
     last = analyst.finish(
-        lossless=not totals.missing_bytes, ends=reader.ends, translations=reader.translations.found
+        lossless=not totals.missing_bytes,
+        ends=reader.ends,
+        translations=reader.translations.found,
+        conflicts=totals.conflicts,
     )
     findings.update(finding.code for finding in last)
     found: dict[str, Any] = {

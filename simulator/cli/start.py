@@ -10,7 +10,7 @@ import sys
 from collections.abc import MutableMapping, Sequence
 from typing import Final, NoReturn
 
-from mqproto.simulator.base.program.extras import to_install
+from mqproto.simulator.base.program.extras import to_install, version_line
 
 MISUSE: Final = 2
 SAFE_PATH: Final = "PYTHONSAFEPATH"
@@ -19,6 +19,9 @@ SAFE_PATH: Final = "PYTHONSAFEPATH"
 def main() -> NoReturn:
     """Run the command and exit."""
     keep_the_installation(sys.argv, sys.path, os.environ)
+    if sys.argv[1:] == ["--version"]:
+        print(version_line())
+        sys.exit()
     try:
         from mqproto.simulator.cli.cli import main as run
     except ModuleNotFoundError as missing:

@@ -22,6 +22,7 @@ from mqproto.manager.status import NodeStatus
 from mqproto.manager.whereabouts import Spot
 from mqproto.simulator.base.program.again import asked_to_end
 from mqproto.simulator.base.screen import wide_console
+from mqproto.simulator.client.live import Away, ask_all
 from mqproto.simulator.command import oversee
 from mqproto.simulator.command.explain import brief, duration, is_kept
 from mqproto.simulator.command.options import run_task
@@ -87,20 +88,22 @@ class Section:
 class Look:
     """What all nodes said, and when, on trio's clock."""
 
-    found: Mapping[str, Explanation | None]
+    found: Mapping[str, Explanation | Away]
     at_s: float
 
     def of(self, node: str) -> NodeStatus | None:
         one = self.found.get(node)
-        return None if one is None else one.status
+        return one.status if one else None
 
 
-def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> bool:
-    """Show it until SIGINT or SIGTERM, or, with `once` and in a pipe, print it; whether a node ran."""
+def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> Look | None:
+    """Show it until SIGINT or SIGTERM, or, with `once` and in a pipe, print it; then the last look."""
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
 
-async def _watch(place: Place, node: str | None, console: Console, interval_s: float, *, once: bool) -> bool:
+async def _watch(
+    place: Place, node: str | None, console: Console, interval_s: float, *, once: bool
+) -> Look | None:
     before = await _look(place, node)
     if once or not console.is_terminal:
         # Rates need two looks, and a rate of nothing would be none.
@@ -108,8 +111,8 @@ async def _watch(place: Place, node: str | None, console: Console, interval_s: f
             await trio.sleep(interval_s)
             now = await _look(place, node)
             console.print(drawn(sections(place.topology, now, before), console.width), soft_wrap=True)
-            return any(now.found.values())
-        return False
+            return now
+        return before
     with asked_to_end() as signals, Live(console=console, screen=True, auto_refresh=False) as live:
         async with trio.open_nursery() as nursery:
 
@@ -126,7 +129,7 @@ async def _watch(place: Place, node: str | None, console: Console, interval_s: f
             async for _ in signals:
                 break
             nursery.cancel_scope.cancel()
-    return True
+    return None
 
 
 async def _look(place: Place, node: str | None) -> Look:
@@ -137,7 +140,7 @@ async def _look(place: Place, node: str | None) -> Look:
         explained.status = await client.queues()  # Which has queues where nothing waits as well.
         return explained
 
-    return Look(await oversee.ask_all(place, ask, node, patience_s=0), trio.current_time())
+    return Look(await ask_all(place, ask, node), trio.current_time())
 
 
 # What is shown
@@ -153,8 +156,8 @@ def sections(topology: Topology, now: Look, before: Look | None) -> list[Section
     sessions = Section(Row("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
     queues = Section(Row("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
     for name, one in now.found.items():
-        if one is None:
-            nodes.rows.append(Row(name, state="not running", style="red"))
+        if isinstance(one, Away):
+            nodes.rows.append(Row(name, state=str(one), style="red"))
             continue
         span = _Span(one.status, before.of(name) if before else None, now.at_s - before.at_s if before else 0)
         nodes.rows.append(_node(name, span))

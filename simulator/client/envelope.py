@@ -29,6 +29,7 @@ KEY_LIMIT: Final = 320
 """Characters of the producer's id of a message, with the name of the producer before it where ids are his alone."""
 KEY_ROOM: Final = 200
 """Characters of it that have their room whatever else there is."""
+ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
 """Small letters, as names of headers are the same in capital ones."""
 HEADERS_LIMIT: Final = 32
@@ -43,17 +44,22 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content_type: as the producer wrote it; empty if he did not.
     producer_key: his id of the message, the same in each retry; empty if he gave none.
     headers: what else is to reach the consumer, by names in small letters.
+    confirmed: whether a gateway hears how it ends: its administration queue is nobody else's business.
+    origin: the gateway's document history, when by its own time the message was taken, and since when it has all ids.
     """
 
     envelope: int | None = None
     content_type: str = ""
     producer_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    confirmed: bool = False
+    origin: str = ""
 
     def __post_init__(self) -> None:
         for what, text, limit in (
             ("the content type", self.content_type, CONTENT_TYPE_LIMIT),
             ("the producer's id", self.producer_key, KEY_LIMIT),
+            ("the origin", self.origin, ORIGIN_LIMIT),
         ):
             if len(text) > limit:
                 raise UsageError(f"{what} has {len(text)} characters; at most {limit} fit")
@@ -63,9 +69,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def as_extension(self) -> bytes:
         """As it travels; nothing if there is nothing to say."""
-        if not (self.content_type or self.producer_key or self.headers):
+        if self == Envelope():
             return b""
-        data = msgspec.json.encode(_Written(VERSION, self.content_type, self.producer_key, self.headers))
+        written = _Written(
+            VERSION, self.content_type, self.producer_key, self.headers, self.confirmed, self.origin
+        )
+        data = msgspec.json.encode(written)
         assert len(data) <= ENVELOPE_LIMIT_BYTES, "escapes at most double what the limits allow"
         return data
 
@@ -112,6 +121,8 @@ class _Written(msgspec.Struct, omit_defaults=True):
     content_type: str = ""
     producer_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    confirmed: bool = False
+    origin: str = ""
 
 
 def _check_headers(headers: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -24,6 +25,11 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.control import Frame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
+HEAD_BYTES: Final = 32
+"""Of SQLite's log: they are others each time it begins anew."""
+ATTEMPTS: Final = 100
+EARLIER: Final = "earlier"
+"""In place of a life, what a journal knows of its history that is older than these."""
 LAYOUT: Final = 2
 """Layout 1, of version 0.5, has no birth: its invoker is known by what the node keeps of it, or not at all."""
 FOREIGN: Final = "it is no client's journal: name another file"
@@ -43,6 +49,17 @@ CREATE TABLE operation (
 );
 CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 """
+
+
+class Seen(NamedTuple):
+    """What a gateway's journal knows of its document history.
+
+    life: its name; now_s: how far its own time had come; address: its URL, without a password.
+    """
+
+    life: str
+    now_s: float
+    address: str
 
 
 class Operated(NamedTuple):
@@ -94,6 +111,26 @@ class Journal:
     def birth(self) -> bytes:
         """What the node said of its invoker; empty if it was never asked."""
         return self._birth
+
+    @property
+    def seen(self) -> Seen | None:
+        """What it knows of its document history; None if it is new."""
+        if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
+            [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
+            return Seen(*row)
+        return None if self._node is None else Seen(EARLIER, 0.0, "")
+
+    def saw(self, seen: Seen) -> None:
+        """That is what it knows from now on; it is on disk when this returns.
+
+        Raises:
+            StoreError: it is not.
+        """
+        with self._lock, explained(self.path, JOURNAL_ADVICE), self._transaction():
+            # Gateways alone have one, and a mqproto of before does not mind.
+            self._db.execute("CREATE TABLE IF NOT EXISTS history (life TEXT, now_s REAL, address TEXT)")
+            self._db.execute("DELETE FROM history")
+            self._db.execute("INSERT INTO history VALUES (?, ?, ?)", seen)
 
     def belongs_to(
         self,
@@ -259,6 +296,63 @@ def opened(path: Path) -> Iterator[Journal]:
         journal = Journal(path, db)
         yield journal
         journal.flush()
+
+
+def back_up(path: Path, target: Path) -> None:
+    """Copy a journal as it is at one moment, whoever has it: he keeps SQLite from it, and not from its files.
+
+    As long as the head of the log stays the same, the log has all that the tables get.
+
+    Raises:
+        StoreError: it is damaged, or its log begins anew all the time; the copy is there already, or cannot be written.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        for _ in range(ATTEMPTS):
+            head = _read(log, HEAD_BYTES)
+            tables, records = path.read_bytes(), _read(log)
+            if _read(log, HEAD_BYTES) == head:
+                break
+        else:
+            raise StoreError(f"{path}: it changes all the time: do the same again")
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+            draft = Path(folder) / target.name
+            draft.write_bytes(tables)
+            draft.with_name(f"{draft.name}-wal").write_bytes(records)
+            with (
+                explained(path, JOURNAL_ADVICE),
+                closing(sqlite3.connect(draft, isolation_level=None)) as copy,
+            ):
+                copy.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+                [(found,), *_] = copy.execute("PRAGMA quick_check").fetchall()
+                if found != "ok":
+                    raise StoreError(f"{path}: {JOURNAL_ADVICE[sqlite3.SQLITE_CORRUPT]}")
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
+            draft.chmod(0o600)
+            os.link(draft, target)
+    except OSError as error:
+        raise StoreError(f"{target}: it cannot be written ({error.strerror}): name another folder") from error
+
+
+def seen_in(path: Path) -> Seen | None:
+    """What a journal knows of its document history, whoever has it.
+
+    Raises:
+        StoreError: it is damaged, or its log begins anew all the time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        back_up(path, copy)
+        with opened(copy) as journal:
+            return journal.seen
+
+
+def _read(path: Path, size: int = -1) -> bytes:
+    """The beginning of a file, or all of it; nothing if it is not there."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(size)
+    return b""
 
 
 def _set_up(path: Path, db: sqlite3.Connection) -> None:

@@ -2,18 +2,132 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 import trio
 
-from mqproto.base.errors import FormatNameError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PublicName, parse_queue_name
-from mqproto.simulator.client.client import connect
+from mqproto.simulator.client.client import Client, connect
 from mqproto.simulator.client.exchange import NodeUnreachable
+from mqproto.simulator.node.clients.credentials import credentials_of
 from mqproto.simulator.topology import QueueDeclaration, TopologyError, places
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare, node_of
+
+T = TypeVar("T")
+
+LOOK_S: Final = 2.0
+"""How long a node has to answer a question that all are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A node that has not answered. It is false, as an answer is true.
+
+    process: which holds its socket, 0 if that cannot be told; None if nobody does.
+    """
+
+    process: int | None = None
+
+    @property
+    def is_running(self) -> bool | None:
+        """For programs: None if it is there, and what it would say is not known."""
+        return False if self.process is None else None
+
+    def after(self, otherwise: str) -> str:
+        """What becomes of a request to it: what it does when it is started, if it is not running."""
+        return f"is {self}, " + (
+            f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
+        )
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __str__(self) -> str:
+        if self.process is None:
+            return "not running"
+        process = f" (process {self.process})" if self.process else ""
+        return f"there{process}, and has not answered for {LOOK_S:g} s"
+
+
+async def ask_all(
+    place: Place,
+    ask: Callable[[Client], Awaitable[T]],
+    node: str | None = None,
+    *,
+    nodes: Iterable[str] | None = None,
+) -> dict[str, T | Away]:
+    """What each node answers, or the one, all being asked at once. None has more than LOOK_S for it.
+
+    nodes: those that are asked if none is named; by default all.
+
+    Raises:
+        UsageError, FormatNameError: no node knows what to make of the question.
+        NodeUnreachable: the one has not answered.
+    """
+    found: dict[str, T | Away] = {}
+    refusals: dict[str, UsageError | FormatNameError] = {}
+
+    async def ask_one(name: str) -> None:
+        with trio.move_on_after(0 if name in place.silent else LOOK_S) as look:
+            try:
+                async with connect(place.topology, name, place.directory) as client:
+                    found[name] = await ask(client)
+            except NodeUnreachable:
+                if node is not None:
+                    raise
+            except (UsageError, FormatNameError) as error:
+                refusals[name] = error
+        if look.cancelled_caught:
+            found[name] = Away(_process_at(places.client_socket(place.directory, name)))
+
+    if node is not None:
+        name = place.topology.node_named(node).name
+        await ask_one(name)
+        if refusals:
+            raise refusals[name]
+        if isinstance(away := found[name], Away):
+            raise NodeUnreachable(f"node {name} is {away}: ask it again, or restart it")
+        return found
+    found |= dict.fromkeys(place.topology.nodes if nodes is None else nodes, Away())
+    async with trio.open_nursery() as nursery:
+        for name in found:
+            nursery.start_soon(ask_one, name)
+    if refusals and not any(found.values()):
+        raise next(iter(refusals.values()))
+    return {name: answer for name, answer in found.items() if name not in refusals}
+
+
+def none_answered(topology: str, found: Mapping[str, object], start: str) -> str:
+    """What to say where each node is Away.
+
+    start: the command that runs them all.
+    """
+    there = [
+        f"{name} is {one}" for name, one in found.items() if isinstance(one, Away) and one.process is not None
+    ]
+    if there:
+        return f"no node of {topology} has answered: {'; '.join(there)}. Ask again, or restart what hangs"
+    return f"no node of {topology} is running; start them: {start}"
+
+
+def _process_at(path: Path) -> int | None:
+    """The process that listens at a socket; 0 if it takes nobody just now, None if there is none."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.setblocking(False)
+        try:
+            asked.connect(str(path))
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return None
+        found = credentials_of(asked)
+        return found.pid if found is not None else 0
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
@@ -29,31 +143,26 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
     if at is not None:
         asked.add(at)
     topology = declared
-    for name, queues in (await _told_by(asked, place)).items():
-        if queues is not None:
+    told = await _told_by(asked, place)
+    for name, queues in told.items():
+        if not isinstance(queues, Away):
             topology = topology.with_queues(name, queues)
-    return replace(place, topology=topology, declared=declared)
+    silent = frozenset(
+        name for name, queues in told.items() if isinstance(queues, Away) and queues.process is not None
+    )
+    return Place(topology, place.directory, declared, silent)
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
     """The nodes whose queues these may be and that do not run here: they may have more than the file tells of."""
     told = await _told_by(_those_meant(place, names), place)
-    return sorted(name for name, queues in told.items() if queues is None)
+    return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
 
-async def _told_by(nodes: set[str], place: Place) -> dict[str, list[QueueDeclaration] | None]:
-    """What each of some nodes says of its queues; None for one that does not run here."""
-    told: dict[str, list[QueueDeclaration] | None] = dict.fromkeys(nodes)
-
-    async def ask(name: str) -> None:
-        with suppress(NodeUnreachable):
-            async with connect(place.declared or place.topology, name, place.directory) as client:
-                told[name] = await client.declared()
-
-    async with trio.open_nursery() as nursery:
-        for name in nodes:
-            nursery.start_soon(ask, name)
-    return told
+async def _told_by(nodes: set[str], place: Place) -> dict[str, list[QueueDeclaration] | Away]:
+    """What each of some nodes says of its queues."""
+    declared = Place(place.declared or place.topology, place.directory)
+    return await ask_all(declared, lambda client: client.declared(), nodes=nodes)
 
 
 async def host_of(place: Place, node: str | None, queue: str) -> str:

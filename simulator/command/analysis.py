@@ -22,6 +22,7 @@ from mqproto.simulator.command.options import (
     JsonOption,
     complain,
     print_json,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -274,11 +275,7 @@ def _names(topology: str | None) -> Names:
 def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
     """What a run has come to."""
     counts = {name: tables.rows(name) for name in tables.names}
-    if as_json:
-        print_json(_as_json(result, counts))
-    else:
-        for text in _lines(result, counts, out):
-            print(text)
+    tell(_as_json(result, counts), _lines(result, counts, out), as_json=as_json)
     return _status(result)
 
 
@@ -367,11 +364,12 @@ def _status(result: Result) -> int:
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from mqproto.base.words import counted
     from mqproto.captures.decode.findings import CODES
+    from mqproto.captures.decode.views.quality import found_nothing
     from mqproto.captures.decode.views.summary import accounts
     from mqproto.captures.packets import Totals
 
+    totals = Totals()
     if result.series:
-        totals = Totals()
         for series in result.series:
             totals.add(series.totals)
         files = [file for series in result.series for file in series.files]
@@ -395,7 +393,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     for (severity, code), count in sorted(result.codes.items()):
         yield f"{severity:<5} {code:<20} {count:>12,}  {CODES[code]}"
     if not result.codes:
-        yield "nothing was found to be wrong"
+        yield found_nothing(totals.other_frames)
     yield ""
     place = out.rstrip("/") or "/"
     wide = max(map(len, counts), default=0)

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -34,15 +34,18 @@ from mqproto.captures.decode.names import SHORT_GUID, QueueKey
 from mqproto.captures.decode.security.keyring import Evidence, read_keys
 from mqproto.captures.decode.selection import kinds_named, moment_named, sequence_named
 from mqproto.captures.decode.views.evidence import evidence_lines
+from mqproto.captures.decode.views.quality import kinds
 from mqproto.captures.files.frame import CaptureError, Frame
-from mqproto.captures.files.pcap import MAGICS, read_frames
+from mqproto.captures.files.pcap import HEAD_BYTES, MAGICS, foreign, read_frames
 from mqproto.captures.net.merging import merged, series_of
+from mqproto.captures.net.recent import AHEAD_COUNT
 from mqproto.captures.net.turns import Turn, Turns
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.systems import Systems, contents_of
 from mqproto.simulator.base.screen import wide_console
 from mqproto.simulator.command import show
 from mqproto.simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
+from mqproto.simulator.command.viewing import Options
 from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
 
@@ -51,30 +54,6 @@ DIAGRAM_LIMIT: Final = 1_000
 PROGRESS_PACKETS: Final = 4_096
 DIAGRAM_COLUMNS: Final = 80
 """Width of a diagram that goes into a pipe."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was typed."""
-
-    topology: str | None = None
-    verbose: bool = False
-    as_json: bool = False
-    summary: bool = False
-    follow: str | None = None
-    diagram: bool = False
-    svg: Path | None = None
-    unfold: bool = False
-    relative: bool = False
-    kinds: list[str] = field(default_factory=list)
-    node: str = ""
-    queue: str = ""
-    sequence: str | None = None
-    connection: int | None = None
-    after: str | None = None
-    before: str | None = None
-    limit: int | None = None
-    keys: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -110,11 +89,17 @@ def open_capture(source: str) -> Opened | StandardInput | None:
 
     Returns:
         None for a file or an argument that begins otherwise; the standard input, if that does.
+
+    Raises:
+        UsageError: it begins as something that is known to be no capture that we read.
     """
     if source == "-":
         head = sys.stdin.buffer.read(max(map(len, MAGICS)))
-        stdin = StandardInput(head)
-        return Opened(cast(BinaryIO, stdin), "stdin") if head.startswith(MAGICS) else stdin
+        if head.startswith(MAGICS):
+            return Opened(cast(BinaryIO, StandardInput(head)), "stdin")
+        head += sys.stdin.buffer.read(HEAD_BYTES - len(head))
+        _refuse_foreign("stdin", head)
+        return StandardInput(head)
     path = Path(source)
     try:
         if not path.is_file():
@@ -122,11 +107,18 @@ def open_capture(source: str) -> Opened | StandardInput | None:
         file = path.open("rb")
     except OSError:
         return None  # It may be hex that is too long for a name; its reader says what is wrong.
-    if file.read(max(map(len, MAGICS))).startswith(MAGICS):
+    head = file.read(HEAD_BYTES)
+    if head.startswith(MAGICS):
         file.seek(0)
         return Opened(file, source, path.stat().st_size)
     file.close()
+    _refuse_foreign(source, head)
     return None
+
+
+def _refuse_foreign(source: str, head: bytes) -> None:
+    if (why := foreign(head)) is not None:
+        raise UsageError(f"{source} is {why}")
 
 
 def open_other(source: str) -> Opened:
@@ -165,10 +157,14 @@ def _show(reading: _Reading, options: Options) -> int:
     if options.summary:
         return _summary(reading, options)
     if options.follow is not None:
-        return _follow(reading, options, options.follow)
-    if options.diagram or options.svg is not None:
-        return _diagram(reading, options)
-    return _packets(reading, options)
+        status = _follow(reading, options, options.follow)
+    elif options.diagram or options.svg is not None:
+        status = _diagram(reading, options)
+    else:
+        status = _packets(reading, options)
+    if reading.unread and (options.as_json or not reading.prints_as_it_reads):
+        complain(f"0 packets{reading.unread}")
+    return status
 
 
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
@@ -233,20 +229,22 @@ class _Reading:
         self.analyst = Analyst(names)
         self.turns = Turns()
         draws = options.diagram or options.svg is not None
-        self.reader = PacketReader(frames, self.turns if draws else None)
+        # Whoever pipes a capture may sit in front of it while it is made.
+        ahead = 0 if any(not capture.size_bytes for capture in captures) else AHEAD_COUNT
+        self.reader = PacketReader(frames, self.turns if draws else None, ahead)
         self.findings: Counter[Severity] = Counter()
         self.damage: CaptureError | None = None
         self.first_ns = 0
-        self.ring = read_keys(options.keys) if options.keys else None
+        self.ring = read_keys(tuple(options.keys)) if options.keys else None
         self.forged = False
-        self._kinds = kinds_named(options.kinds)
+        self._kinds = kinds_named(options.kinds or [])
         self._sequence = sequence_named(options.sequence) if options.sequence else ""
         self._after = moment_named(options.after) if options.after else None
         self._before = moment_named(options.before) if options.before else None
         self._options = options
         self._chosen: Selection | None = None
         self._captures = captures
-        self._prints_as_it_reads = not (
+        self.prints_as_it_reads = not (
             options.summary or options.follow is not None or options.diagram or options.svg
         )
         self._bar: Progress | None = None
@@ -278,7 +276,7 @@ class _Reading:
 
     def _make_room(self) -> None:
         """Lines that appear are progress enough, and a bar would be in their way."""
-        if self._prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
+        if self.prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
             self._bar.stop()
             self._bar = None
 
@@ -298,8 +296,15 @@ class _Reading:
                 lossless=lossless,
                 ends=self.reader.ends,
                 translations=self.reader.translations.found,
+                conflicts=self.reader.totals.conflicts,
             )
         )
+
+    @property
+    def unread(self) -> str:
+        """Where no frame has a packet: `; `, and what frames are."""
+        totals = self.reader.totals
+        return f"; {kinds(totals.other_frames)}" if totals.other_frames and not totals.packets else ""
 
     def status(self) -> int:
         """The exit status: what is wrong with the file comes first."""
@@ -385,7 +390,7 @@ def _packets(reading: _Reading, options: Options) -> int:
         sys.stdout.writelines(f"at the end: {finding}\n" for finding in findings)
         found = ", ".join(counted(reading.findings[severity], severity) for severity in Severity)
         more = ", and more that --limit leaves out" if limited else ""
-        write(f"{counted(count, 'packet')}{more}; {found}\n")
+        write(f"{counted(count, 'packet')}{more}; {found}{reading.unread}\n")
     return reading.status()
 
 

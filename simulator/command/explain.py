@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqproto.base.foreign import quoted
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
@@ -20,6 +20,9 @@ from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
 from mqproto.wire import MessageClass, guid_from_text
 from mqproto.wire.classes import REFUSALS
+
+if TYPE_CHECKING:
+    from mqproto.simulator.client.live import Away
 
 NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""
@@ -47,11 +50,14 @@ class Explainer:
         self._options = options
         self._in_full = in_full
 
-    def lines(self, found: Mapping[str, Explanation | None]) -> Iterator[str]:
-        """All that the nodes say, by the node's name; None for one that does not run."""
+    def lines(self, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
+        """All that the nodes say, by the node's name."""
+        from mqproto.simulator.client.live import Away
+
         for name, explanation in found.items():
-            if explanation is None:
-                yield f"{name} is not running, or does not answer; `{self._start} {name}` starts it"
+            if isinstance(explanation, Away):
+                advice = f"; `{self._start} {name}` starts it" * (explanation.is_running is False)
+                yield f"{name} is {explanation}{advice}"
             else:
                 yield from self._node(name, explanation)
 
@@ -327,6 +333,7 @@ def _receivers(queue: LocalStatus, explanation: Explanation) -> Iterator[str]:
 
 def _receiver(one: Receiver, now_s: int) -> str:
     user = one.user or ("an application" if one.uid is None else f"user {one.uid}")
+    user = f"{one.program} of {user}" if one.program else user
     who = user + (f" (process {one.pid})" if one.pid is not None else "")
     since = f"has received from it for {duration(max(0, now_s - one.since_s))}"
     if one.given_s is None:

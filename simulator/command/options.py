@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.environment import (
+    DEFAULT_TOPOLOGY,
     DIRECTORY_VARIABLE,
     TOPOLOGY_VARIABLE,
-    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +65,26 @@ TracesOption = Annotated[
         show_default=False,
     ),
 ]
+METRICS_PORT: Final = 9190
+"""Where a gateway or a trigger answers /metrics if no port is named; nodes begin at 9180."""
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward-header",
+        metavar="NAME",
+        help="A header that travels from producer to consumer; declare it at gateway and trigger. Any number of times.",
+        show_default=False,
+    ),
+]
+
+MetricsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help=f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
+        show_default=False,
+    ),
+]
 HistoryOption = Annotated[
     str,
     typer.Option(
@@ -102,17 +125,94 @@ SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) -> Place:
-    """The topology that was typed, and where its nodes have their stores.
-
-    waypoints: whether all of them are to write those.
-    """
+def place_of(topology: str, directory: Path | None) -> Place:
+    """The topology that was typed, and where its nodes have their stores."""
     from mqproto.simulator.topology.places import Place
 
-    place = Place.of(topology, directory)
-    return place.with_waypoints() if waypoints else place
+    return Place.of(topology, directory)
+
+
+class Commands(typer.Typer):
+    """Commands that may take what several options say together.
+
+    A `place` is typed as --topology and --directory; of a dataclass, each field that is Annotated is an option.
+    """
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Command], Command]:
+        """`Typer.command`."""
+
+        def add(function: Command) -> Command:
+            typer.Typer.command(self, name, **options)(_Unfolded(function))
+            return function
+
+        return add
+
+
+class _Unfolded:
+    """A command for Typer, which asks for its options if it is the one that was typed."""
+
+    def __init__(self, command: Callable[..., Any]) -> None:
+        update_wrapper(self, command, ("__module__", "__name__", "__doc__"))
+        self.__annotations__: dict[str, Any] = {}  # Those of its signature are no texts any more.
+        self._command = command
+
+    def __call__(self, **typed: Any) -> Any:
+        return self._command(**{name: _taken(each, typed) for name, each in self._own.parameters.items()})
+
+    @cached_property
+    def _own(self) -> inspect.Signature:
+        return inspect.signature(self._command, locals=PLACES, eval_str=True)
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        typed = [option for each in self._own.parameters.values() for option in _options(each)]
+        # Where the nodes are is said last.
+        return self._own.replace(parameters=sorted(typed, key=lambda option: option.name in WHERE))
+
+
+@dataclass
+class _Where:
+    """A place as it is typed."""
+
+    topology: TopologyOption = DEFAULT_TOPOLOGY
+    directory: DirectoryOption = None
+
+
+WHERE: Final = ("topology", "directory")
+PLACES: Final = {"Place": _Where}
+"""What stands for the class in annotations, which is not imported for that alone."""
+
+
+def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """What is typed for a parameter of a command."""
+    if is_dataclass(parameter.annotation):
+        for each in _fields(parameter.annotation).values():
+            yield from _options(each)
+    else:
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
+    """What a parameter is by what was typed."""
+    kind = parameter.annotation
+    if kind is _Where:
+        return place_of(typed["topology"], typed["directory"])
+    if is_dataclass(parameter.annotation):
+        return kind(**{name: _taken(each, typed) for name, each in _fields(kind).items()})
+    return typed[parameter.name]
+
+
+def _fields(kind: Any) -> dict[str, inspect.Parameter]:
+    """The fields of a dataclass that are typed."""
+    every = inspect.signature(kind, locals=PLACES, eval_str=True).parameters
+    return {
+        name: each
+        for name, each in every.items()
+        if is_dataclass(each.annotation) or get_origin(each.annotation) is Annotated
+    }
 
 
 def only_node(place: Place) -> str:
@@ -127,20 +227,19 @@ def only_node(place: Place) -> str:
     return nodes[0]
 
 
-def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
+def start_again(place: Place) -> tuple[str, str]:
     """What has to be typed to start a node, before its name; and the options of all other commands for these nodes."""
     from mqproto.simulator.topology.places import is_run
 
     command = "restart" if is_run(place.directory, place.topology.name) else "node"
-    options = typed_again(topology, directory)
-    return f"mqproto {command}{options}", options
+    return f"mqproto {command}{place.again}", place.again
 
 
-def all_down(place: Place, topology: str, directory: Path | None) -> int:
-    """Say that no node runs; the exit status."""
-    complain(
-        f"no node of {place.topology.name} is running; start them: mqproto run{typed_again(topology, directory)}"
-    )
+def all_down(place: Place, found: Mapping[str, Any]) -> int:
+    """Say that no node has answered (`mqproto.simulator.client.live.ask_all`); the exit status."""
+    from mqproto.simulator.client.live import none_answered
+
+    complain(none_answered(place.topology.name, found, f"mqproto run{place.again}"))
     return FINDING
 
 
@@ -195,11 +294,30 @@ def only_one(error: BaseException) -> BaseException:
     return error
 
 
+LOG_OF = ""
+"""The node whose log the standard error output is; empty if people read it."""
+
+
 def complain(text: str) -> None:
-    """One line on the standard error output."""
-    print(f"mqproto: {' '.join(text.splitlines())}", file=sys.stderr)
+    """One line on the standard error output; in a node's log it is an event."""
+    text = " ".join(text.splitlines())
+    if LOG_OF:
+        from mqproto.simulator.base.log import COMPLAINT, node_log
+
+        node_log(sys.stderr, LOG_OF).error(COMPLAINT, reason=text)
+    else:
+        print(f"mqproto: {text}", file=sys.stderr)
 
 
 def print_json(value: object) -> None:
     """JSON, on lines of its own where a person looks."""
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def tell(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """The same for programs, or for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        print(line)

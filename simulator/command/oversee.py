@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
-import trio
 from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.text import Text
 
-from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.errors import UsageError
 from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.base.words import counted
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
-from mqproto.simulator.client.exchange import PATIENCE_S
-from mqproto.simulator.client.live import as_it_is
+from mqproto.simulator.client.live import Away, as_it_is, ask_all, none_answered
 from mqproto.simulator.command.explain import Explainer, duration, is_kept
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.topology import Topology, places
@@ -30,50 +28,9 @@ from mqproto.simulator.topology.resolve import is_bare, is_system_queue
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
 
-T = TypeVar("T")
 
-
-async def ask_all(
-    place: Place,
-    ask: Callable[[Client], Awaitable[T]],
-    node: str | None = None,
-    patience_s: float = PATIENCE_S,
-) -> dict[str, T | None]:
-    """What each node answers, or the one; None for one of all that is not running.
-
-    Args:
-        patience_s: how long it may be away.
-
-    Raises:
-        UsageError, FormatNameError: no node knows what to make of the question.
-        NodeUnreachable: the one is not running.
-    """
-    if node is not None:
-        name = place.topology.node_named(node).name
-        async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
-            return {name: await ask(client)}
-    found: dict[str, T | None] = dict.fromkeys(place.topology.nodes)
-    refusals: dict[str, UsageError | FormatNameError] = {}
-
-    async def ask_one(name: str) -> None:
-        try:
-            async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
-                found[name] = await ask(client)
-        except NodeUnreachable:
-            return
-        except (UsageError, FormatNameError) as error:
-            refusals[name] = error
-
-    async with trio.open_nursery() as nursery:
-        for name in found:
-            nursery.start_soon(ask_one, name)
-    if refusals and not any(found.values()):
-        raise next(iter(refusals.values()))
-    return {name: answer for name, answer in found.items() if name not in refusals}
-
-
-async def statuses(place: Place) -> dict[str, NodeStatus | None]:
-    """What each node says of itself; None for one that is not running."""
+async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
+    """What each node says of itself."""
     return await ask_all(place, Client.queues)
 
 
@@ -82,8 +39,8 @@ async def statuses(place: Place) -> dict[str, NodeStatus | None]:
 
 async def explanations(
     place: Place, node: str | None, subject: str, limit: int
-) -> dict[str, Explanation | None]:
-    """What each node, or the one, says of a queue, a node or a message; None for one that is not running.
+) -> dict[str, Explanation | Away]:
+    """What each node, or the one, says of a queue, a node or a message.
 
     place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
 
@@ -108,38 +65,21 @@ def _is_queue_of_one(topology: Topology, subject: str) -> bool:
     )
 
 
-def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanation | None]) -> Iterator[str]:
+def explained(explainer: Explainer, subject: str, found: Mapping[str, Explanation | Away]) -> Iterator[str]:
     """The words for people."""
     anything = False
     for line in explainer.lines(found):
         anything = True
         yield line
-    if not is_known(subject, found):
-        yield f"no node that runs has {subject}: it was received, or it ended and no dead letter was asked for"
-    elif not anything:
+    if not anything:
         yield f"nothing waits for {subject}" if subject else "nothing waits anywhere"
 
 
-def knows(found: Mapping[str, Explanation | None]) -> bool:
-    """Whether a node that runs has one of the messages that were asked after."""
-    return any(one.messages for one in found.values() if one is not None)
-
-
-def is_known(subject: str, found: Mapping[str, Explanation | None]) -> bool:
-    """Whether a node knows of the message that was asked after; of queues, all is known."""
-    return not is_message(subject) or knows(found)
-
-
-def is_message(subject: str) -> bool:
-    """Whether it is a message's identifier."""
-    return MessageId.parse(subject) is not None
-
-
-def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | None]) -> list[dict[str, Any]]:
+def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | Away]) -> list[dict[str, Any]]:
     """The values for programs."""
     return [
-        {"node": name, "running": False}
-        if one is None
+        {"node": name, "running": one.is_running}
+        if isinstance(one, Away)
         else {
             "node": name,
             "running": True,
@@ -155,10 +95,12 @@ def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | N
 # Queues
 
 
-def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | None]) -> list[dict[str, Any]]:
+def queues_as_json(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> list[dict[str, Any]]:
     """Every queue of every node for programs."""
     return [
-        {"node": name, "running": status is not None, **(_status_as_json(topology, status) if status else {})}
+        {"node": name, "running": status.is_running}
+        if isinstance(status, Away)
+        else {"node": name, "running": True, **_status_as_json(topology, status)}
         for name, status in found.items()
     ]
 
@@ -176,7 +118,7 @@ MEASURED_COLUMNS: Final = 10_000
 WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
-def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None], options: str = "") -> None:
+def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], options: str = "") -> None:
     """Every queue of every node for people; system queues and columns only where something is in them.
 
     options: what a proposed command needs to find the nodes.
@@ -221,30 +163,30 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
             console.print(Text(f"  {shown(why, TEXT_LIMIT)}"), soft_wrap=True)
 
 
-def _unlisted(found: Mapping[str, NodeStatus | None], options: str) -> Iterator[str]:
+def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[str]:
     """What each node has beside the queues that it told of."""
     for name, status in found.items():
-        if status is not None and status.unlisted:
+        if not isinstance(status, Away) and status.unlisted:
             yield (
                 f"{name} has {status.unlisted:,} more outgoing queues, with {status.unlisted_waiting:,} messages; see "
                 f"who made them: mqproto peers {name}{options}"
             )
 
 
-def _dropped(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
+def _dropped(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> Iterator[str]:
     """What each node dropped since it began because it came before."""
     for name, status in found.items():
-        if status is not None and status.duplicates:
+        if not isinstance(status, Away) and status.duplicates:
             nodes = [(topology.node_by_guid(guid_from_text(one.source)), one) for one in status.duplicates_of]
             senders = [f"{one.dropped:,} of {node.name if node else one.source}" for node, one in nodes]
             count = counted(status.duplicates, "duplicate")
             yield f"{name} has dropped {count}: {', '.join(senders)}"
 
 
-def _rows(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iterator[tuple[str, ...]]:
+def _rows(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> Iterator[tuple[str, ...]]:
     for name, status in found.items():
-        if status is None:
-            yield name, "", "", "", "", "", "not running", "", ""
+        if isinstance(status, Away):
+            yield name, "", "", "", "", "", str(status), "", ""
             continue
         for local in status.local:
             if local.waiting or not is_kept(local.name):
@@ -333,7 +275,7 @@ async def _only_sender(place: Place, queue: str) -> str:
     senders = [
         name
         for name, status in found.items()
-        if status is not None
+        if not isinstance(status, Away)
         and Directory(place.topology, place.topology.nodes[name]).outgoing_queues(
             queue, [outgoing.name for outgoing in status.outgoing]
         )
@@ -343,13 +285,10 @@ async def _only_sender(place: Place, queue: str) -> str:
     if senders:
         raise UsageError(f"{' and '.join(senders)} send to {queue}: say which with --node {senders[0]}")
     if not any(found.values()):
-        raise NodeUnreachable(
-            f"no node of {place.topology.name} is running; start them: "
-            f"{places.run_command(place.topology, place.directory)}"
-        )
-    again = places.again(place.topology, place.directory)
+        start = places.run_command(place.topology, place.directory)
+        raise NodeUnreachable(none_answered(place.topology.name, found, start))
     raise UsageError(
-        f"no node that runs has sent anything to {queue}; see what there is: mqproto queues{again}"
+        f"no node that runs has sent anything to {queue}; see what there is: mqproto queues{place.again}"
     )
 
 

@@ -15,17 +15,14 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import counted
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from mqproto.simulator.command.explain import brief, duration
 from mqproto.simulator.command.options import (
     DONE,
     MISUSE,
-    DirectoryOption,
+    Commands,
     JsonOption,
-    TopologyOption,
     all_down,
     complain,
-    place_of,
     print_json,
     run_task,
 )
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from mqproto.manager.status import PeersStatus
     from mqproto.neighbours.peerstatus import PeerStatus
     from mqproto.simulator.client import Client
+    from mqproto.simulator.client.live import Away
     from mqproto.simulator.node.control import Blocked, Peer as PeerWish
     from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.places import Place
@@ -54,7 +52,7 @@ class _Peers(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = Commands(
     cls=_Peers,
     help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for its first command. "
     "Which applications receive from a queue: mqproto explain QUEUE.",
@@ -71,53 +69,50 @@ NetworkArgument = Annotated[
 
 @app.command(SHOW)
 def show(
+    place: Place,
     node: NodeArgument = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Who is connected to a node, or was, and what they did. Status 1 if no node runs."""
-    place = place_of(topology, directory)
     found = run_task(partial(peers_of, place, node))
     if as_json:
         print_json(as_values(place.topology, found))
     else:
-        show_peers(place.topology, found, typed_again(topology, directory))
-    return DONE if any(found.values()) else all_down(place, topology, directory)
+        show_peers(place.topology, found, place.again)
+    return DONE if any(found.values()) else all_down(place, found)
 
 
 @app.command()
 def block(
+    place: Place,
     network: NetworkArgument,
     node: NodeArgument = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also where a node of the topology comes from.")
     ] = False,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Answer nobody who connects from there, over restarts as well; the sessions end that came from there.
 
     What a node itself has to send there still goes: `mqproto pause` holds it back.
     """
-    return _block(network, node, topology, directory, as_json, is_blocked=True, forced=force)
+    return _block(place, network, node, as_json, is_blocked=True, forced=force)
 
 
 @app.command()
 def unblock(
+    place: Place,
     network: NetworkArgument,
     node: NodeArgument = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Answer those again who connect from there."""
-    return _block(network, node, topology, directory, as_json, is_blocked=False, forced=False)
+    return _block(place, network, node, as_json, is_blocked=False, forced=False)
 
 
 @app.command()
 def add(
+    place: Place,
     name: Annotated[
         str,
         typer.Argument(
@@ -148,8 +143,6 @@ def add(
             show_default=False,
         ),
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
@@ -157,35 +150,33 @@ def add(
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
     wish.also = also or []
-    return _tell(wish, "is added", node, topology, directory, as_json)
+    return _tell(place, wish, "is added", node, as_json)
 
 
 @app.command()
 def remove(
+    place: Place,
     name: PeerArgument,
     node: NodeArgument = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Forget a queue manager that was added, or met."""
     from mqproto.simulator.node.control import Peer
 
-    return _tell(Peer(name), "is forgotten", node, topology, directory, as_json)
+    return _tell(place, Peer(name), "is forgotten", node, as_json)
 
 
 @app.command()
 def move(
+    place: Place,
     name: PeerArgument,
     node: NodeArgument = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say that one has moved to where its GUID has turned up last; it is answered there from now on."""
     from mqproto.simulator.node.control import Peer
 
-    return _tell(Peer(name, has_moved=True), "has moved", node, topology, directory, as_json)
+    return _tell(place, Peer(name, has_moved=True), "has moved", node, as_json)
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
@@ -218,53 +209,50 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
     return Peer(name, address, manager, keys=files)
 
 
-def _tell(
-    wish: PeerWish, done: str, node: str | None, topology: str, directory: Path | None, as_json: bool
-) -> int:
+def _tell(place: Place, wish: PeerWish, done: str, node: str | None, as_json: bool) -> int:
     """Have nodes know something of a peer, and say what they know of it now, or did."""
-    place = place_of(topology, directory)
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
-    def words(one: MetStatus | None) -> str:
-        if one is None:
-            return "is not running, and knows what it did when it is started"
+    from mqproto.simulator.client.live import Away
+
+    def words(one: MetStatus | Away) -> str:
+        if isinstance(one, Away):
+            return one.after("knows what it did")
         return f"{_met_name(one)} {done}: {met_words(one)}"
 
-    return _say(found, words, asdict, place, topology, directory, as_json=as_json)
+    return _say(place, found, words, asdict, as_json=as_json)
 
 
 def _block(
+    place: Place,
     network: str,
     node: str | None,
-    topology: str,
-    directory: Path | None,
     as_json: bool,
     *,
     is_blocked: bool,
     forced: bool,
 ) -> int:
-    place = place_of(topology, directory)
     found = run_task(partial(blocked_at, place, node, network, is_blocked=is_blocked, forced=forced))
     words = partial(blocked_words, is_blocked=is_blocked)
-    return _say(found, words, _blocked_values, place, topology, directory, as_json=as_json)
+    return _say(place, found, words, _blocked_values, as_json=as_json)
 
 
 def _say(
-    found: Mapping[str, T | Refusal | None],
-    words: Callable[[T | None], str],
-    values: Callable[[T], dict[str, Any]],
     place: Place,
-    topology: str,
-    directory: Path | None,
+    found: Mapping[str, T | Refusal | Away],
+    words: Callable[[T | Away], str],
+    values: Callable[[T], dict[str, Any]],
     *,
     as_json: bool,
 ) -> int:
-    """What came of a request to each node: what it answered, why it would not, or that it is not running."""
+    """What came of a request to each node: what it answered, why it would not, or that it has not answered."""
+    from mqproto.simulator.client.live import Away
+
     answers = {name: one for name, one in found.items() if not isinstance(one, Refusal)}
     refusals = {name: str(one) for name, one in found.items() if isinstance(one, Refusal)}
     if as_json:
         told = {
-            name: {"running": one is not None, **(values(one) if one is not None else {})}
+            name: {"running": one.is_running} if isinstance(one, Away) else {"running": True, **values(one)}
             for name, one in answers.items()
         }
         told |= {name: {"running": True, "refused": refusal} for name, refusal in refusals.items()}
@@ -276,32 +264,33 @@ def _say(
         complain(f"{name}: {refusal}")
     if refusals:
         return MISUSE
-    return DONE if any(found.values()) else all_down(place, topology, directory)
+    return DONE if any(found.values()) else all_down(place, found)
 
 
 # Asking
 
 
-async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | None]:
-    """What each node, or the one, says of those who connect to it; None for one that is not running.
+async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Away]:
+    """What each node, or the one, says of those who connect to it.
 
     Raises:
         NodeUnreachable: the one is not running.
     """
-    from mqproto.simulator.command.oversee import ask_all
+    from mqproto.simulator.client.live import ask_all
 
     return await ask_all(place, lambda client: client.peers(), node)
 
 
 async def ask_each(
     place: Place, node: str | None, ask: Callable[[Client], Awaitable[T]]
-) -> dict[str, T | Refusal | None]:
-    """Ask each node, or the one, for something; None as above. Of a node that would not, why it would not.
+) -> dict[str, T | Refusal | Away]:
+    """Ask each node, or the one, for something. Of a node that would not, why it would not.
 
     Raises:
         NodeUnreachable: the one is not running.
     """
-    from mqproto.simulator.command.oversee import ask_all
+
+    from mqproto.simulator.client.live import ask_all
 
     async def carefully(client: Client) -> T | Refusal:
         try:
@@ -314,7 +303,7 @@ async def ask_each(
 
 async def blocked_at(
     place: Place, node: str | None, network: str, *, is_blocked: bool, forced: bool
-) -> dict[str, Blocked | Refusal | None]:
+) -> dict[str, Blocked | Refusal | Away]:
     """Have each node, or the one, answer nobody from a network, or answer them again; else as `ask_each`."""
 
     async def block(client: Client) -> Blocked:
@@ -326,12 +315,16 @@ async def blocked_at(
 # Showing
 
 
-def as_values(topology: Topology, found: Mapping[str, PeersStatus | None]) -> list[dict[str, Any]]:
+def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> list[dict[str, Any]]:
     """All of it for programs; of a queue manager that the topology has also the `node`."""
+    from mqproto.simulator.client.live import Away
+
     values = []
     for name, status in found.items():
-        value: dict[str, Any] = {"node": name, "running": status is not None}
-        if status is not None:
+        value: dict[str, Any] = {"node": name, "running": True}
+        if isinstance(status, Away):
+            value["running"] = status.is_running
+        else:
             value |= asdict(status)
             for peer in value["peers"]:
                 peer["node"] = _node_of(topology, peer["manager"])
@@ -339,14 +332,14 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | None]) -> li
     return values
 
 
-def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], options: str = "") -> None:
+def show_peers(topology: Topology, found: Mapping[str, PeersStatus | Away], options: str = "") -> None:
     """The same for people, those first who are connected.
 
     options: what a proposed command needs to find the nodes.
     """
     for name, status in found.items():
-        if status is None:
-            print(f"{name} is not running")
+        if not status:
+            print(f"{name} is {status}")
             continue
         print(
             f"{name}: " + ("nobody has connected" if not status.peers else counted(len(status.peers), "peer"))
@@ -465,10 +458,12 @@ def _blocked_values(one: Blocked) -> dict[str, Any]:
     return {"network": one.network, "sessions": one.sessions}
 
 
-def blocked_words(one: Blocked | None, *, is_blocked: bool) -> str:
+def blocked_words(one: Blocked | Away, *, is_blocked: bool) -> str:
     """What came of a request to block a network, or to block it no more."""
-    if one is None:
-        return "is not running, and does as before when it is started"
+    from mqproto.simulator.client.live import Away
+
+    if isinstance(one, Away):
+        return one.after("does as before")
     if not is_blocked:
         return f"{one.network} is answered again"
     return f"{one.network} is blocked, and {counted(one.sessions, 'session')} ended"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
-from mqproto.simulator.command.options import DONE, FINDING, JsonOption, print_json
+from mqproto.simulator.command.options import DONE, FINDING, JsonOption, print_json, tell
 
 if TYPE_CHECKING:
     from mqproto.captures.pipeline.report.search import Sought
@@ -107,12 +107,8 @@ def report(
         if not facts.messages.every:
             say("sorting messages, for --find")
             prepare(opened)
-    if as_json:
-        print_json(facts_as_json(facts) | {"page": str(target)})
-    else:
-        for line in lines(facts):
-            print(line)
-        print(f"\n{target}: open it in a browser")
+    page_is = f"\n{target}: open it in a browser"
+    tell(facts_as_json(facts) | {"page": str(target)}, [*lines(facts), page_is], as_json=as_json)
     return FINDING if facts.judgments.faults or facts.security.failing or facts.security.altered else DONE
 
 

@@ -17,6 +17,7 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.status import NodeStatus
 from mqproto.simulator.base.program.again import asked_to_end
 from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.client.live import Away
 from mqproto.simulator.command import oversee
 from mqproto.simulator.faults import byhand
 from mqproto.simulator.faults.links import Links
@@ -138,8 +139,8 @@ async def _show(place: Place, console: Console) -> None:
                 line = ", ".join(
                     f"{heading} {figure}" for heading, figure in zip(HEADINGS, figures, strict=True)
                 )
-                if figures[0] == DOWN:
-                    line = "not running"
+                if isinstance(away := found[name], Away):
+                    line = str(away)
                 if last.get(name) != line:
                     last[name] = line
                     console.print(f"{name}: {line}")
@@ -162,8 +163,8 @@ HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "
 DOWN: Final = "down"
 
 
-def _figures(status: NodeStatus | None) -> tuple[str, ...]:
-    if status is None:
+def _figures(status: NodeStatus | Away) -> tuple[str, ...]:
+    if isinstance(status, Away):
         return (DOWN, *[""] * (len(HEADINGS) - 1))
     figures = (
         status.sessions_open,

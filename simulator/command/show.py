@@ -54,7 +54,7 @@ PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
 """Fields that hold whatever their sender likes, so sixteen bytes of them are no GUID."""
 
 
-def read_source(source: str) -> bytes:
+def read_source(source: str) -> list[bytes]:
     """The bytes that `mqproto decode` was given: on the command line, in a file, or `-` for stdin; see pasted.py.
 
     Raises:

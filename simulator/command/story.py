@@ -18,14 +18,12 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 import msgspec
 
 from mqproto.base.words import counted
-from mqproto.simulator.command.explain import Explainer, is_kept
-from mqproto.simulator.command.oversee import explanations, explanations_as_json, knows
+from mqproto.edge.custody import is_called
+from mqproto.simulator.command.explain import is_kept
 from mqproto.simulator.node.clients.deeds import EVENT
-from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
-from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 
@@ -33,8 +31,6 @@ STEPS_LIMIT: Final = 10_000
 """Steps of one story; a message that is sent again for days has more, and those beyond are counted."""
 MESSAGES_LIMIT: Final = 1_000
 """Messages with one producer's key."""
-LOOKED_AFTER: Final = 16
-"""Of how many messages the nodes are asked where they are."""
 ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
 """What operators do to all that is in a queue: the story of a message names who did."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
@@ -104,19 +100,22 @@ def logs_in(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.log*") if path.is_file())
 
 
-def story_of(subject: str, logs: Iterable[Path], topology: Topology) -> Story:
+def story_of(subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()) -> Story:
     """All that these logs say of a message, or of all messages with a producer's key, in order of time.
+
+    Args:
+        names: what it is called as well, each time that it was sent once more.
 
     Raises:
         OSError: a log cannot be read.
     """
     paths = list(logs)
     identifier = MessageId.parse(subject)
-    story = Story(frozenset(topology.nodes))
+    story = Story(frozenset(topology.nodes), set(names))
     if identifier is not None:
         story.messages.add(str(identifier))
     else:
-        story.messages |= _messages_with(subject, paths)
+        story.messages |= messages_with(subject, paths).keys()
     steps = _Steps(subject, story.messages, topology)
     for path in paths:
         for line in _lines(path, story):
@@ -134,15 +133,14 @@ def steps_in(path: Path, words: Collection[bytes]) -> Iterator[Step]:
             yield step
 
 
-def _messages_with(key: str, paths: Iterable[Path]) -> set[str]:
-    """The identifiers of the messages that a producer gave this key."""
-    found: set[str] = set()
-    sought = _quoted(key)
+def messages_with(key: str, paths: Iterable[Path]) -> dict[str, str]:
+    """The identifiers of the messages that a producer gave this key, each with the whole of it."""
+    found: dict[str, str] = {}
     for path in paths:
-        for line in _lines(path, Story()):
-            step = read_step(line) if sought in line else None
-            if step is not None and step.facts.get("key") == key and step.message:
-                found.add(step.message)
+        for step in steps_in(path, (_quoted(key)[1:],)):
+            whole = str(step.facts.get("key", ""))
+            if step.message and is_called(key, whole, ()):
+                found[step.message] = whole
                 if len(found) == MESSAGES_LIMIT:
                     return found
     return found
@@ -261,42 +259,17 @@ def read_step(line: bytes) -> Step | None:
     return Step(str(time), str(who), str(event), str(message), facts)
 
 
-# Where they are now
-
-
-async def whereabouts(place: Place, story: Story) -> list[dict[str, Explanation | None]]:
-    """What each node says of the messages, by the node's name; None for one that is not running."""
-    messages = sorted(story.messages)[:LOOKED_AFTER]
-    return [await explanations(place, None, message, 1) for message in messages]
-
-
-def told_now(now: Iterable[Mapping[str, Explanation | None]], explainer: Explainer) -> Iterator[str]:
-    """The same in words."""
-    down: dict[str, None] = {}
-    for found in now:
-        down |= dict.fromkeys(name for name, explanation in found.items() if explanation is None)
-        running = {name: explanation for name, explanation in found.items() if explanation is not None}
-        if knows(running):
-            yield from ("now:", *explainer.lines(running))
-    if down:
-        verb = "is" if len(down) == 1 else "are"
-        yield f"{', '.join(down)} {verb} not running: where it is there now, only the logs say"
-
-
 # For people
 
 
 def told(story: Story, topology: Topology) -> Iterator[str]:
     """A line for each step, and what is to be known of the logs."""
-    several = len(story.messages) > 1
     missing = story.missing()
     width = max((len(step.who) for step in story.steps), default=0)
     for place, step in enumerate(story.steps):
         if place in missing:
             yield f"{'':26}  {step.who:{width}}  (lines of the log are missing here)"
-        words = ", ".join(details(step, topology))
-        name = f"{step.message}: " * (several and bool(step.message))
-        yield f"{clock(step.time)}  {step.who:{width}}  {name}{step.event}" + f": {words}" * bool(words)
+        yield f"{clock(step.time)}  {step.who:{width}}  {said(story, step, topology)}"
     if story.left_out:
         yield f"{story.left_out:,} steps more are not shown"
     if story.spoilt:
@@ -324,7 +297,14 @@ WORDS: Final[Mapping[str, str]] = {
 """How facts are put, in this order; those without words are for programs."""
 
 
-def details(step: Step, topology: Topology) -> Iterator[str]:
+def said(story: Story, step: Step, topology: Topology) -> str:
+    """What happened; to which message, if the story is of several."""
+    words = ", ".join(_details(step, topology))
+    name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
+    return f"{name}{step.event}" + f": {words}" * bool(words)
+
+
+def _details(step: Step, topology: Topology) -> Iterator[str]:
     facts = step.facts
     if "queue" in facts:
         yield known_as(topology, str(facts["queue"]))
@@ -342,10 +322,8 @@ def details(step: Step, topology: Topology) -> Iterator[str]:
             yield "delivery count not known" if unknown else words.format(facts[name])
 
 
-def as_json(
-    story: Story, now: Iterable[Mapping[str, Explanation | None]], topology: Topology
-) -> dict[str, Any]:
-    """Everything for programs; `now` has one list for each message, in their order."""
+def as_json(story: Story) -> dict[str, Any]:
+    """Everything for programs."""
     missing = story.missing()
     return {
         "messages": sorted(story.messages),
@@ -363,5 +341,4 @@ def as_json(
         "left_out": story.left_out,
         "spoilt": story.spoilt,
         "has_waypoints": story.has_waypoints,
-        "now": [explanations_as_json(topology, found) for found in now],
     }

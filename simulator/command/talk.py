@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,72 +45,6 @@ if TYPE_CHECKING:
 
 TRANSACTION_LIMIT: Final = 500
 """Messages in one transaction of `receive`; more take several."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """What all messages of one `send` have in common; the rest is as in `Draft`.
-
-    transactional: None for as the queue is declared.
-    together: whether they are one transaction.
-    time_to_reach_queue_s, time_to_be_received_s: None for ever.
-    """
-
-    label: str = ""
-    transactional: bool | None = None
-    together: bool = False
-    recoverable: bool = False
-    priority: int = 3
-    time_to_reach_queue_s: int | None = None
-    time_to_be_received_s: int | None = None
-    dead_letter: bool = False
-    dead_letter_queue: str = ""
-    journal: bool = False
-    final_ack: bool = False
-    admin_queue: str = ""
-    acknowledgments: int = 0
-    response_queue: str = ""
-    trace_queue: str = ""
-    body_type: int = 0
-    application_tag: int = 0
-    correlation_id: bytes = bytes(20)
-    extension: bytes = b""
-    sender_id: str = ""
-    privacy_level: int = 0
-    encryption_algorithm: int = 0
-    signer: str = ""
-
-    def draft(self, body: bytes, *, transactional: bool) -> Draft:
-        """One of the messages."""
-        return Draft(
-            body=body,
-            label=self.label,
-            transactional=transactional,
-            recoverable=self.recoverable,
-            priority=self.priority,
-            time_to_reach_queue_s=INFINITE
-            if self.time_to_reach_queue_s is None
-            else self.time_to_reach_queue_s,
-            time_to_be_received_s=INFINITE
-            if self.time_to_be_received_s is None
-            else self.time_to_be_received_s,
-            journal_negative=self.dead_letter,
-            journal_positive=self.journal,
-            final_ack=self.final_ack,
-            admin_queue=self.admin_queue,
-            acknowledgments=self.acknowledgments,
-            response_queue=self.response_queue,
-            trace_queue=self.trace_queue,
-            body_type=self.body_type,
-            application_tag=self.application_tag,
-            correlation_id=self.correlation_id,
-            extension=self.extension,
-            sender_id=self.sender_id,
-            privacy_level=self.privacy_level,
-            encryption_algorithm=self.encryption_algorithm,
-            signer=self.signer,
-            dead_letter_queue=self.dead_letter_queue,
-        )
 
 
 ACKNOWLEDGMENTS: Final = {
@@ -266,12 +200,17 @@ async def send(
     node: str | None,
     queue: str,
     found: Sequence[bytes],
-    options: SendOptions,
+    like: Draft,
     journal: Path | None = None,
     handed_over: Callable[[int], None] = lambda count: None,
+    *,
+    transactional: bool | None = None,
+    together: bool = False,
 ) -> list[str]:
     """Send each body; their identifiers. With a journal, what of them it does not have yet.
 
+    like: all that they have in common.
+    transactional: None for as the queue is declared; together: whether they are one transaction.
     handed_over: told now and then how many went to the node, where they go in parts.
 
     Raises:
@@ -284,31 +223,27 @@ async def send(
     topology = place.topology
     names = [_whole(place, name) for name in typed]
     takes_transactional = {name: _takes_transactional(topology, name, at) for name in names}
-    transactional = options.transactional
+    was_said = transactional is not None
     if transactional is None:
         transactional = next((takes for takes in takes_transactional.values() if takes is not None), False)
     for name, takes in takes_transactional.items():
         if takes is not None and transactional != takes:
             # Its queue manager would drop them without a word.
             kind, option = ("transactional", "--no-") if takes else ("not transactional", "--")
-            hint = (
-                f"leave {option}transactional out"
-                if options.transactional is not None
-                else "send to it by itself"
-            )
+            hint = f"leave {option}transactional out" if was_said else "send to it by itself"
             raise UsageError(f"{name} is {kind} and takes no others: {hint}")
-    if options.together and not transactional:
+    if together and not transactional:
         raise UsageError(f"{queue} is not transactional: leave --transaction out")
-    drafts = [options.draft(body, transactional=transactional) for body in found]
+    drafts = [replace(like, body=body, transactional=transactional) for body in found]
     names_of_all = ",".join(place.name_at(at, name) for name in names)
     async with connect(topology, at, place.directory, journal=journal) as client:
         if journal is not None:
-            if options.together:
+            if together:
                 raise UsageError(
                     "--resume goes on with what is not sent yet, and --transaction is all or none: choose"
                 )
             sent = await send_all(client, names_of_all, drafts)
-        elif options.together:
+        elif together:
             sent = await client.send_together([(names_of_all, draft) for draft in drafts])
         else:
             sent = await client.send_many(names_of_all, _counted(drafts, handed_over))
@@ -493,13 +428,15 @@ async def peek(place: Place, node: str | None, queue: str, count: int) -> list[R
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
     """One message on stdout: its body and a line's end, or one line of JSON.
 
-    Of an acknowledgment, which has no body, it is what it says of which message.
+    Before what an acknowledgment, a dead letter or a report carries stands what it says of which message.
     """
     if as_json:
         print(json.dumps(message_as_json(message), ensure_ascii=False))
-    elif not message.body and message.message_class.startswith(("ACK_", "NACK_")):
-        print(f"{message.message_class} {message.correlation}")
-    else:
+        return
+    is_about_one = message.message_class != "NORMAL"
+    if is_about_one:
+        print(f"{message.message_class} {message.correlation or message.id}")
+    if message.body or not is_about_one:
         sys.stdout.flush()
         body = _on_a_terminal(message.body) if sys.stdout.isatty() else message.body
         sys.stdout.buffer.write(body + b"\n")

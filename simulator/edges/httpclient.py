@@ -8,6 +8,8 @@ turns of trio's loop, which was the larger half of what a delivery cost a trigge
     one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has
                              closed it or said something that nobody asked for
     an early answer          is read even if the rest of the body is not taken any more
+    a late answer            counts if it has come when the time is up: whoever was stopped for longer than that, as a
+                             process or a machine may be, reads what lies there, and waits for nothing
 """
 
 from __future__ import annotations
@@ -172,6 +174,9 @@ class _Connection:
         self._socket = socket
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+        self._is_over = False
 
     @property
     def is_quiet(self) -> bool:
@@ -181,16 +186,24 @@ class _Connection:
     def may_go_on(self) -> bool:
         """Whether another request may follow. What came beside the answer would be taken for the next one."""
         are_done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if are_done and self._http.trailing_data == (b"", False):
+        if are_done and not self._is_over and self._http.trailing_data == (b"", False):
             self._http.start_next_cycle()
             return True
         return False
 
     async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
         """As of `HttpClient`."""
+        self._head, self._body = None, bytearray()
         try:
-            await self._send(url, content, headers)
-            return await self._answer()
+            try:
+                await self._send(url, content, headers)
+                return await self._answer()
+            except trio.Cancelled:
+                self._is_over = True
+                self._socket.wait_no_more(HEAD_LIMIT_BYTES + ANSWER_LIMIT_BYTES)
+                with trio.CancelScope(shield=True), suppress(trio.WouldBlock, trio.BrokenResourceError):
+                    return await self._answer()
+                raise
         except trio.BrokenResourceError as error:
             raise BrokenError(CLOSED) from error
         except (h11.ProtocolError, ssl.SSLError) as error:
@@ -215,26 +228,24 @@ class _Connection:
                     await self._stream.send_all(part)
 
     async def _answer(self) -> Response:
-        head: h11.Response | None = None
-        body = bytearray()
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 data = bytes(await self._stream.receive_some(READ_BYTES))
-                if not data and head is None:
+                if not data and self._head is None:
                     raise BrokenError(CLOSED)
                 self._http.receive_data(data)
             elif isinstance(event, h11.Response):
-                head = event
+                self._head = event
             elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > ANSWER_LIMIT_BYTES:
+                self._body += event.data
+                if len(self._body) > ANSWER_LIMIT_BYTES:
                     break
             elif isinstance(event, h11.EndOfMessage):
                 break
-        assert head is not None, "h11 has it before its body"
-        whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
-        return Response(head.status_code, Fields(list(head.headers)), whole)
+        assert self._head is not None, "h11 has it before its body"
+        whole = None if len(self._body) > ANSWER_LIMIT_BYTES else bytes(self._body)
+        return Response(self._head.status_code, Fields(list(self._head.headers)), whole)
 
     def close(self) -> None:
         """Without a word: all that matters was said."""

@@ -16,14 +16,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
+import msgspec
 import trio
 
 from mqproto.base.errors import MqprotoError
+from mqproto.simulator.base.log import COMPLAINT
 from mqproto.simulator.base.logfile import appended, written
 from mqproto.simulator.base.processes import cpu_s_of
 from mqproto.simulator.faults.network import Gate
@@ -393,6 +395,11 @@ def _in(pause_s: float) -> str:
     return f" in {pause_s:g} s" if pause_s else ""
 
 
+class _Complaint(msgspec.Struct):
+    event: str = ""
+    reason: str = ""
+
+
 def last_error(log: Path, start: int = 0) -> str:
     """The last line of a node's log, if it is an error that the command printed after the first `start` bytes."""
     with log.open("rb") as file:
@@ -402,6 +409,10 @@ def last_error(log: Path, start: int = 0) -> str:
     for line in reversed(lines):
         if found := re.fullmatch(r"mqproto: (?:error: )?(.+)", line):
             return found[1]
+        with suppress(msgspec.DecodeError):
+            complaint = msgspec.json.decode(line, type=_Complaint)
+            if complaint.event == COMPLAINT:
+                return complaint.reason
     return ""
 
 

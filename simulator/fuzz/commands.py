@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.simulator.command.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
+from mqproto.simulator.command.options import (
+    DONE,
+    FINDING,
+    INTERRUPTED,
+    JsonOption,
+    print_json,
+    run_task,
+    tell,
+)
 
 if TYPE_CHECKING:
     from mqproto.simulator.fuzz.parser.parser import Report
@@ -42,6 +50,10 @@ def parser(
     program: Annotated[
         str, typer.Option(help="Instead: a command that reads one packet from its standard input.")
     ] = "",
+    loop: Annotated[
+        bool,
+        typer.Option("--loop", help="The command reads one packet after another, each behind its length."),
+    ] = False,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,6 +71,13 @@ def parser(
         typer.Option(
             help="A capture, a file with a packet, or a folder of them, to begin with.",
             exists=True,
+            show_default=False,
+        ),
+    ] = None,
+    corpus_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder for what was given to it first and what took a new way, and a dictionary for AFL++.",
             show_default=False,
         ),
     ] = None,
@@ -83,21 +102,20 @@ def parser(
     options = fuzzing.Options(
         target=target,
         program=program,
+        loop=loop,
         expect=tuple(expect or DEFAULT_EXPECTED),
         seconds=seconds,
         packets=packets,
         seed=secrets.randbelow(1_000_000) if seed is None else seed,
         corpus=tuple(corpus or ()),
+        corpus_out=corpus_out,
         folder=out,
         limit_s=limit_s,
         memory_mb=memory_mb,
     )
     with progress("packets", options.seconds, quiet=as_json) as show:
         report = fuzzing.fuzz_parser(options, lambda so_far: show(so_far.seconds, len(so_far.findings)))
-    if as_json:
-        print_json(report.as_json())
-    else:
-        print("\n".join(lines(report)))
+    tell(report.as_json(), lines(report), as_json=as_json)
     if report.interrupted:
         return INTERRUPTED
     return FINDING if len(report.findings) else DONE
@@ -193,10 +211,7 @@ def peer(
             status = INTERRUPTED
     if report is None:
         return status
-    if as_json:
-        print_json(report.as_json())
-    else:
-        print("\n".join(peers.as_lines(report)))
+    tell(report.as_json(), peers.as_lines(report), as_json=as_json)
     return status
 
 

@@ -115,7 +115,8 @@ class Introduction(msgspec.Struct, array_like=True):
 
     lasting: it survives its process, and may come back after a long time.
     following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
-    birth: what the node said of it in its last `Hello`; empty if there was none.
+    birth: what the node said of it in its last `Hello`; empty if there was none, or it keeps none: then the node goes
+        by `following` and the first identifier that is invoked.
     recalls: it does not know what came of the last ones, nor how far it had counted: the Hello is to say it.
     """
 
@@ -316,6 +317,7 @@ class Receiver(msgspec.Struct, array_like=True):
     pid, uid, user: what the kernel says of the one that connected; None and empty where it does not.
     since_s: when it received from the queue first over this connection, UTC.
     messages, given_s: those that it did not settle, and when it was given the first of them, UTC.
+    program: the first words of its command; empty if the system does not tell.
     """
 
     queue: str
@@ -325,6 +327,7 @@ class Receiver(msgspec.Struct, array_like=True):
     since_s: int
     messages: int = 0
     given_s: int | None = None
+    program: str = ""
 
 
 class Explanation(msgspec.Struct, array_like=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from mqproto.base.ranges import Ranges
 from mqproto.base.words import counted
 from mqproto.captures.answers import Answers
 from mqproto.captures.script import Script
@@ -13,8 +15,9 @@ from mqproto.simulator.replay.rewrite import Changes
 from mqproto.simulator.replay.stage import Outcome
 from mqproto.wire import Guid, guid_text
 
+RANGES_SHOWN: Final = 5
 SHOWN: Final = 20
-"""How many differences, and how many things left out, are shown to people; programs get all."""
+"""How many kinds of difference, and how many things left out, are shown to people; programs get all."""
 
 
 class Difference(NamedTuple):
@@ -108,9 +111,34 @@ class Report:
         for kind, (was, now) in self.answers.items():
             yield f"{kind:<30}  {was:>8,}  {now:>4,}"
         yield ""
-        yield from _first([str(each) for each in self.differences], "differs: ")
+        yield from _first([*_alike(self.differences)], "differs: ")
         if not self.differences:
             yield "the peer answered as in the capture"
+
+
+def _alike(differences: Iterable[Difference]) -> Iterator[str]:
+    """A line for each thing that differs, with all messages that it is about."""
+    groups: dict[str, list[Difference]] = {}
+    for each in differences:
+        groups.setdefault(each.text if each.message is not None else str(each), []).append(each)
+    for text, group in groups.items():
+        messages, frames = Ranges(), [each.frame for each in group if each.frame is not None]
+        if len(group) == 1 or not frames:
+            yield str(group[0])
+            continue
+        for each in group:
+            if each.message is not None:
+                messages.add(each.message, each.message)
+        named = [_range(first, last) for first, last in islice(messages, RANGES_SHOWN)]
+        if (more := messages.range_count - RANGES_SHOWN) > 0:
+            named.append(f"and {counted(more, 'more range')}")
+        low, high = min(frames), max(frames)
+        where = f"frame{'s' if high > low else ''} {_range(low, high)}"
+        yield f"messages {', '.join(named)} ({where}): {text}"
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def _first(lines: list[str], before: str) -> Iterator[str]:

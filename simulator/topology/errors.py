@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from mqproto.base.errors import UsageError
+from mqproto.formatname import direct_name
+from mqproto.formatname.path import guess
 
 Key = TypeVar("Key", bound=Hashable)
+Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
@@ -21,6 +24,13 @@ def nearest(name: str, known: Collection[str]) -> str:
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"
     return f"there is {', '.join(known)}" if known else "there is none"
+
+
+def nearest_queue(name: str, known: Collection[str]) -> str:
+    """The same of a queue's name, which may have been meant as one of another system."""
+    end = nearest(name, known)
+    meant = None if end.endswith("?") else guess(name)
+    return f"{meant.reason}; write {direct_name(meant.path)}" if meant else end
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:

@@ -18,7 +18,7 @@ from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_queue_name
 from mqproto.routing import RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE, check_origin
-from mqproto.simulator.topology.errors import TopologyError, nearest, refuse_twins
+from mqproto.simulator.topology.errors import TopologyError, nearest, nearest_queue, refuse_twins
 from mqproto.simulator.topology.nodes import Node, QueueDeclaration, find, refuse_shared_guids
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.simulator.topology.resolve import Destination, is_system_queue, resolve
@@ -261,7 +261,7 @@ class Topology:
             hosts = list(self.nodes.values())
         if not hosts:
             known = [known for node in self.nodes.values() for known in node.queues]
-            raise TopologyError(f"no node has a queue {name!r}; {nearest(name, known)}")
+            raise TopologyError(f"no node has a queue {name!r}; {nearest_queue(name, known)}")
         if len(hosts) > 1:
             names = ", ".join(node.name for node in hosts)
             raise TopologyError(f"each of {names} has a queue {name}: write '{hosts[0].name}\\{name}'")

@@ -15,7 +15,7 @@ from mqproto.formatname.path import LocalName
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import PING_PORT
 from mqproto.routing.peers import check_origin
-from mqproto.simulator.topology.errors import TopologyError, nearest, refuse_twins
+from mqproto.simulator.topology.errors import Nearest, TopologyError, nearest, nearest_queue, refuse_twins
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 DEFAULT_PORT: Final = 1801
@@ -166,7 +166,7 @@ class Node:
 
     def queue(self, name: str) -> QueueDeclaration:
         """The queue of that name, in any case; a TopologyError if there is none."""
-        return self.queues[find(name, self.queues, f"{self.name} has no queue")]
+        return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[QueueDeclaration]) -> Node:
         """The same with these queues."""
@@ -181,12 +181,12 @@ class Node:
         return PrivateName(self.guid, queue.identifier)
 
 
-def find(name: str, known: Mapping[str, object], otherwise: str) -> str:
-    """The name as it is written in `known`."""
+def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest = nearest) -> str:
+    """The name as it is written in `known`; else an error that begins and ends so."""
     for other in known:
         if other.casefold() == name.casefold():
             return other
-    raise TopologyError(f"{otherwise} {name!r}; {nearest(name, known)}")
+    raise TopologyError(f"{otherwise} {name!r}; {near(name, known)}")
 
 
 def refuse_shared_guids(nodes: Iterable[Node]) -> None:

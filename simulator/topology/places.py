@@ -31,11 +31,13 @@ class Place:
     """A topology, and where its nodes have their stores.
 
     declared: the topology as its file has it, where `topology` has the queues that nodes which run say they have.
+    silent: nodes that did not answer when they were asked for these queues: nobody waits for them once more.
     """
 
     topology: Topology
     directory: Path
     declared: Topology | None = None
+    silent: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, topology: str, directory: Path | None) -> Place:
@@ -46,6 +48,11 @@ class Place:
         """
         loaded = load(topology, directory)
         return cls(loaded, directory or default_directory(loaded))
+
+    @property
+    def again(self) -> str:
+        """The options that have to be typed for a command to find the same nodes, after a space; empty if none."""
+        return again(self.topology, self.directory)
 
     def with_waypoints(self) -> Place:
         """The same; each node that is started from it writes the waypoints of messages into its log."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname import (
@@ -61,9 +63,16 @@ class Destination:
     local_name: str
 
 
+_OTHERWISE: Final = re.compile(
+    r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What is more than a queue's name: a path, several names, a format name, a URL."""
+
+
 def is_bare(text: str) -> bool:
-    """Whether a text is a queue's name alone, without its node: `orders`, `orders;journal`, `deadxact`."""
-    return bool(text) and not set("\\/=:@,") & set(text)
+    """Whether a text is a queue's name alone, without its node: `orders`, `orders;journal`, `deadxact`, `a/b`."""
+    return bool(text) and not _OTHERWISE.match(text)
 
 
 def is_system_queue(name: str) -> bool:
@@ -111,7 +120,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
     """`Topology.resolve`, for a name that has been read."""
     match name:
         case PathName(computer):
-            return _local(_computer(directory, computer, at), name.local)
+            return _local(_computer(directory, computer, at, name), name.local)
         case DirectName(address=address):
             node = _addressee(directory, name, at)
             if _may_be_made(node, name.local, at):
@@ -194,7 +203,7 @@ def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -
     """
     match name:
         case PathName(computer):
-            return _computer(directory, computer, at)
+            return _computer(directory, computer, at, name)
         case DirectName():
             return _addressee(directory, name, at)
         case PrivateName(manager) | MachineName(manager):
@@ -202,12 +211,20 @@ def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -
     return resolve(directory, name, at).node
 
 
-def _computer(directory: Directory, computer: str, at: str | None) -> Node:
-    if computer != ".":
+def _computer(directory: Directory, computer: str, at: str | None, path: PathName | None = None) -> Node:
+    if computer == ".":
+        if at is None and len(directory.nodes) > 1:
+            names = ", ".join(directory.nodes)
+            raise TopologyError(
+                f". is the node that is spoken to, and any of {names} may be; write the node's name"
+            )
+        return directory.node_named(at or next(iter(directory.nodes)))
+    try:
         return directory.node_named(computer)
-    if at is None:
-        raise TopologyError(". is the node one is at, and that is not said here; write the node's name")
-    return directory.node_named(at)
+    except TopologyError as error:
+        if path is None or str(error).endswith("?"):
+            raise
+        raise TopologyError(f"{error}; of another system write {direct_name(path)}") from None
 
 
 def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:

@@ -19,7 +19,8 @@ import trio
 from mqproto.simulator.base.http.server import Limits
 from mqproto.simulator.base.log import Lines
 from mqproto.simulator.client import ReceivedMessage, connect
-from mqproto.simulator.edges.gateway.run import Options, run_gateway
+from mqproto.simulator.edges.gateway.run import run_gateway
+from mqproto.simulator.edges.options import GatewayOptions
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 from tests.simulator.forks import Fork, Forks
@@ -56,9 +57,11 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def options_for(topology: Topology, directory: Path, **others: Any) -> Options:
+def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOptions:
     """A gateway to the destination on a free port."""
-    return Options(**{"place": Place(topology, directory), "node": "destination", "port": 0, **others})
+    return GatewayOptions(
+        **{"place": Place(topology, directory), "node": "destination", "free_port": True, **others}
+    )
 
 
 @asynccontextmanager
@@ -130,7 +133,7 @@ NO_ANSWER: Final = (h11.RemoteProtocolError, OSError, trio.BrokenResourceError)
 class GatewayProcess:
     """A gateway in a process of its own, ready when `start` returns."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self.port = 0
         self.process: Fork | None = None

@@ -543,6 +543,7 @@ def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
             process.terminate()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + 10 * EXAMPLES)
 def test_each_property_survives_every_way_to_every_place(tmp_path: Path) -> None:
     quick = load("three-node").node_named("sender").settings

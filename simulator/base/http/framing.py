@@ -12,8 +12,10 @@ import h11
 
 BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 FOLDED: Final = re.compile(rb"\r\n[ \t]")
-HEAD_END: Final = b"\r\n\r\n"
+CRLF: Final = b"\r\n"
+HEAD_END: Final = CRLF + CRLF
 VERSIONS: Final = (b"1.0", b"1.1")
+ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
 
 
 def check_lines(data: bytes) -> None:
@@ -42,3 +44,22 @@ def check_framing(head: h11.Request) -> None:
         raise h11.RemoteProtocolError("this is another version of HTTP")
     if is_chunked(head) and (has_length or head.http_version == b"1.0"):
         raise h11.RemoteProtocolError("nobody knows where the body ends")
+
+
+def in_origin_form(head: h11.Request) -> h11.Request:
+    """The same as it would be without a proxy: of an absolute target the path, and its host in place of the header's.
+    [RFC 9112] 3.2.2
+
+    Raises:
+        h11.RemoteProtocolError: its target is none.
+    """
+    if head.target.startswith(b"/") or head.target == b"*" or head.method == b"CONNECT":
+        return head
+    found = ABSOLUTE.fullmatch(head.target)
+    if found is None:
+        raise h11.RemoteProtocolError("the target is no path and no URL of HTTP")
+    path = found[2] or (b"*" if head.method == b"OPTIONS" else b"/")
+    if path.startswith(b"?"):
+        path = b"/" + path
+    headers = [(b"host", found[1]), *(field for field in head.headers if field[0] != b"host")]
+    return h11.Request(method=head.method, target=path, headers=headers, http_version=head.http_version)

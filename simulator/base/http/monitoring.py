@@ -22,6 +22,7 @@ from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, S
 KEPT_S: Final = 1.0
 SLICE_S: Final = 0.001
 LIMITS: Final = Limits(connections=32, head_bytes=8_192, body_s=5.0, grace_s=0.5)
+PATHS: Final = ("/metrics", "/live", "/ready")
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -51,7 +52,7 @@ class Monitoring:
     async def answer(self, request: Request) -> Answer:
         """GET and HEAD of three paths."""
         path = request.target.partition("?")[0]
-        if path not in ("/metrics", "/live", "/ready"):
+        if path not in PATHS:
             return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /live and /ready")
         if request.method not in ("GET", "HEAD"):
             answer = plain(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} can be read, with GET, and nothing else")
@@ -99,7 +100,7 @@ def plain(status: HTTPStatus, text: str) -> Answer:
 
 def served(monitored: Monitored, log: FilteringBoundLogger) -> Server:
     """A server that answers for it."""
-    return Server(Monitoring(monitored).answer, _faulty, LIMITS, log)
+    return Server(Monitoring(monitored).answer, _faulty, LIMITS, log, paths=PATHS)
 
 
 def _faulty(fault: Fault) -> Answer:

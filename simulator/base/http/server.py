@@ -21,8 +21,13 @@ h2 is HTTP/2 as h11 is HTTP/1.1, and no server. So the connections are served he
 
     a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
                         `head_s` too
-    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client
+    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client; of
+                        a chunk that is too large, its size alone
     an answer           taken by the client within `answer_s`
+    the places          when all are taken, the host that has the most gives one up for who comes: the connection that
+                        has waited the longest for its client, those first that have no whole head after HURRY_S. A
+                        /64 of IPv6 is one host; for others of the same host nobody goes before HURRY_S
+    no place            where all are at work: the head is read nevertheless, and paths that cost nothing are answered
     a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
                         read and dropped, as a reset would take the answer away with it
 
@@ -36,6 +41,8 @@ follows is answered 400, and the connection closes; nothing that comes after it 
     HTTP/2.0, 0.9 or another version than 1.0 and 1.1              2.3; h11 takes any
     other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
     before a colon or in the target; CR or NUL in a header; chunk sizes that are no hexadecimal number       by h11
+
+One CRLF before a request is no part of it (2.2), and a target may be a whole URL, as a proxy writes it (3.2.2).
 """
 
 from __future__ import annotations
@@ -43,19 +50,28 @@ from __future__ import annotations
 import email.utils
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
+from math import inf
 from typing import Final, NamedTuple
 
 import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.simulator.base.http.framing import BARE_LF, check_framing, check_lines, is_chunked
+from mqproto.routing.peers import host_group
+from mqproto.simulator.base.http.framing import (
+    BARE_LF,
+    CRLF,
+    check_framing,
+    check_lines,
+    in_origin_form,
+    is_chunked,
+)
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
@@ -64,6 +80,8 @@ LINGER_S: Final = 2.0
 """How long what still comes is read after an answer that refuses it."""
 DOORWAY: Final = 200
 """Connections beyond the limit that are told so at a time; yet more are closed without a word."""
+HURRY_S: Final = 1.0
+"""After this time, who has no whole head goes before all others, and first for others of the same host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +123,10 @@ class BodyLost(Exception):  # noqa: N818
         self.fault = fault
 
 
+class BodyTooLargeError(Exception):
+    """The body has more than its handler wants."""
+
+
 class Answer(NamedTuple):
     """A status, headers beside those that each answer has, and a body."""
 
@@ -131,10 +153,10 @@ class Stream(NamedTuple):
 class Request:
     """The head of a request; the body comes when it is asked for.
 
-    target: as it was sent.
+    target: the path and what follows it, as it was sent.
     """
 
-    def __init__(self, head: h11.Request, next_part: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(self, head: h11.Request, next_part: Callable[[float], Awaitable[bytes]]) -> None:
         self.method = head.method.decode("ascii")
         self.target = head.target.decode("ascii")
         self._headers: dict[str, list[str]] = {}
@@ -158,13 +180,14 @@ class Request:
             return int(value)
         return None if self.header("transfer-encoding") else 0
 
-    async def part(self) -> bytes:
+    async def part(self, most_bytes: float = inf) -> bytes:
         """What has come of the body, empty at its end.
 
         Raises:
             BodyLost: it does not come.
+            BodyTooLargeError: there is more; of what comes in chunks, as soon as one says so.
         """
-        return await self._next_part()
+        return await self._next_part(most_bytes)
 
 
 Handler = Callable[[Request], Awaitable[Answer | Stream]]
@@ -177,6 +200,7 @@ class Server:
         explain: the answer for each fault.
         log: hears of what is wrong with us, not of what clients do.
         tls: with it, HTTPS is served and nothing else.
+        paths: which are answered even if all places are taken.
     """
 
     def __init__(
@@ -186,16 +210,20 @@ class Server:
         limits: Limits,
         log: FilteringBoundLogger,
         tls: ssl.SSLContext | None = None,
+        paths: Collection[str] = (),
     ) -> None:
         self.handler = handler
         self.explain = explain
         self.limits = limits
         self.log = log
         self.tls = tls
+        self.paths = paths
         self.stopping = False
         self.turned_away = 0
         self._conversations: set[_Conversation] = set()
-        self._in_the_doorway = 0
+        self._hosts: dict[str, _Host] = {}
+        self._doorway: set[_Conversation] = set()
+        """Those that have no place: some had none, others have given theirs up."""
         self._accepting = trio.CancelScope()
 
     @property
@@ -207,7 +235,7 @@ class Server:
         """Take no more requests; `run` ends when those that are under way have their answers."""
         self.stopping = True
         self._accepting.cancel()
-        for conversation in self._conversations:
+        for conversation in self._conversations | self._doorway:
             conversation.idle.cancel()
 
     async def run(
@@ -224,27 +252,97 @@ class Server:
             nursery.cancel_scope.deadline = trio.current_time() + self.limits.grace_s
 
     async def _welcome(self, stream: trio.SocketStream) -> None:
-        if len(self._conversations) < self.limits.connections:
-            conversation = _Conversation(self, stream)
+        conversation = _Conversation(self, stream)
+        if self._has_place_for(conversation):
             self._conversations.add(conversation)
-            try:
-                await conversation.run()
-            finally:
-                self._conversations.remove(conversation)
-                conversation.close()
+            self._hosts.setdefault(conversation.host, _Host()).put_last(conversation)
+        elif not self._into_the_doorway(conversation):
+            conversation.close()
             return
-        self.turned_away += 1
-        self._in_the_doorway += 1
         try:
-            if self._in_the_doorway <= DOORWAY:
-                conversation = _Conversation(self, stream)
-                try:
-                    await conversation.turn_away()
-                finally:
-                    conversation.close()
+            await conversation.run()
         finally:
-            self._in_the_doorway -= 1
-            await trio.aclose_forcefully(stream)
+            self._leave(conversation)
+            self._doorway.discard(conversation)
+            conversation.close()
+
+    def _has_place_for(self, newcomer: _Conversation) -> bool:
+        """Whether there is one, or another connection has given up its own."""
+        if len(self._conversations) < self.limits.connections:
+            return True
+        own = self._hosts.get(newcomer.host, _Host())
+        larger = sorted(
+            (host for host in self._hosts.values() if len(host) >= len(own)), key=len, reverse=True
+        )
+        # Of its own host nobody has to go who has not had the time to send anything.
+        found = (host.longest_waiting(HURRY_S if host is own else 0) for host in larger)
+        waiting = next(filter(None, found), None)
+        if waiting is None:
+            return False
+        self._leave(waiting)
+        if not self._into_the_doorway(waiting):
+            waiting.close()
+        waiting.patience.cancel()
+        return True
+
+    def _leave(self, conversation: _Conversation) -> None:
+        """It has no place, or none any more."""
+        host = self._hosts.get(conversation.host)
+        if host is not None:
+            host.remove(conversation)
+            if not len(host):
+                del self._hosts[conversation.host]
+        self._conversations.discard(conversation)
+
+    def begins_to_wait(self, conversation: _Conversation) -> None:
+        """For a head, or for what follows it."""
+        if conversation in self._conversations:
+            self._hosts[conversation.host].put_last(conversation)
+
+    def _into_the_doorway(self, conversation: _Conversation) -> bool:
+        """Whether it will hear that there is no room."""
+        self.turned_away += 1
+        if len(self._doorway) >= DOORWAY:
+            return False
+        self._doorway.add(conversation)
+        return True
+
+    def is_in_the_doorway(self, conversation: _Conversation) -> bool:
+        """Whether it has no place."""
+        return conversation in self._doorway
+
+
+class _Host:
+    """The connections of one host that have places, in the order in which they began to wait for it."""
+
+    def __init__(self) -> None:
+        self._heads: dict[_Conversation, None] = {}
+        self._others: dict[_Conversation, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._heads) + len(self._others)
+
+    def put_last(self, conversation: _Conversation) -> None:
+        """It begins to wait."""
+        self.remove(conversation)
+        (self._heads if conversation.has_no_head else self._others)[conversation] = None
+
+    def remove(self, conversation: _Conversation) -> None:
+        """It is here no more, if it was."""
+        self._heads.pop(conversation, None)
+        self._others.pop(conversation, None)
+
+    def longest_waiting(self, least_s: float) -> _Conversation | None:
+        """Of those that have waited for so long; who has no whole head after HURRY_S comes first."""
+        now_s = trio.current_time()
+        head, other = (
+            next((each for each in some if now_s - each.waits_since_s >= least_s), None)
+            for some in (self._heads, self._others)
+        )
+        if head is None or other is None:
+            return head or other
+        is_late = now_s - head.waits_since_s > HURRY_S
+        return head if is_late or head.waits_since_s < other.waits_since_s else other
 
 
 class _Parting(TcpStream):
@@ -267,6 +365,14 @@ class _Conversation:
     def __init__(self, server: Server, stream: trio.SocketStream) -> None:
         self.idle = trio.CancelScope()
         """Waits for a request; it may be cancelled at any time."""
+        self.patience = self.idle
+        """Waits for the client, since `waits_since_s`."""
+        self.waits_since_s = inf
+        self.has_no_head = True
+        try:
+            self.host = host_group(stream.socket.getpeername()[0])
+        except OSError:
+            self.host = ""  # It is gone again.
         self._server = server
         self._limits = server.limits
         self._socket = _Parting(stream)
@@ -274,13 +380,18 @@ class _Conversation:
         if server.tls is not None:
             # The handshake comes with the first bytes of a request, or with an answer, and has its time.
             self._stream = trio.SSLStream(self._socket, server.tls, server_side=True, https_compatible=True)
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
-        self._body_deadline = 0.0
+        self._http = self._new_http()
+        self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
         """The last byte of the body that h11 has taken, or of what stands around its chunks."""
+        self._chunk_bytes = 0
+        """How many the chunk has that has begun, those that h11 has taken apart."""
         self._is_closing = False
         """Whether nothing more is read as a request, as nobody knows where it would begin."""
+
+    def _new_http(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
 
     async def run(self) -> None:
         """Until either side ends it. Whatever goes wrong in it ends no other."""
@@ -297,11 +408,19 @@ class _Conversation:
         """Close what is left of it."""
         self._socket.close()
 
-    async def turn_away(self) -> None:
-        """There is no room."""
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._answer(self._server.explain(Fault.FULL))
-            await self._part_company()
+    @property
+    def _has_no_place(self) -> bool:
+        return self._server.is_in_the_doorway(self)
+
+    @contextmanager
+    def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
+        """Wait for the client, who may lose his place meanwhile: then the scope is cancelled."""
+        self.patience, self.waits_since_s = scope, since_s
+        try:
+            with scope:
+                yield
+        finally:
+            self.waits_since_s = inf
 
     def _failed(self, error: Exception) -> None:
         self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
@@ -316,9 +435,14 @@ class _Conversation:
             return False
         if head is None:
             return False
-        self._body_deadline = trio.current_time() + self._limits.body_s
+        request = Request(head, self._part)
+        if self._has_no_place and request.target.partition("?")[0] not in self._server.paths:
+            await self._answer(self._server.explain(Fault.FULL), head)
+            return False
+        self._body_began_s = trio.current_time()
+        self._server.begins_to_wait(self)
         try:
-            answer = await self._server.handler(Request(head, self._part))
+            answer = await self._server.handler(request)
         except BodyLost as lost:
             if lost.fault is None:
                 return False
@@ -341,9 +465,11 @@ class _Conversation:
         """
         if self._server.stopping:
             return None
-        size_bytes = 0
-        self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
-        with self.idle:
+        size_bytes, may_skip = 0, True
+        now_s, self.has_no_head = trio.current_time(), True
+        self._server.begins_to_wait(self)
+        self.idle = trio.CancelScope(deadline=now_s + self._limits.head_s)
+        with self._waiting(self.idle, now_s):
             if self._http.trailing_data[0]:
                 await (
                     trio.lowlevel.checkpoint()
@@ -351,12 +477,22 @@ class _Conversation:
             while True:
                 event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
                 came, is_all = self._http.trailing_data
-                if came or is_all:
+                if may_skip and len(came) >= len(CRLF):
+                    may_skip = False
+                    if came.startswith(CRLF):
+                        came, size_bytes = came[len(CRLF) :], size_bytes - len(CRLF)
+                        self._http = self._new_http()
+                        if came:
+                            self._http.receive_data(came)
+                        if is_all:
+                            self._http.receive_data(b"")
+                if is_all or came not in (b"", CRLF[:1]):
                     check_lines(came)
                     event = self._http.next_event()
                 if isinstance(event, h11.Request):
                     check_framing(event)
-                    self._is_chunked, self._last = is_chunked(event), b"\n"
+                    event = in_origin_form(event)
+                    self._is_chunked, self._last, self.has_no_head = is_chunked(event), b"\n", False
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
@@ -365,35 +501,42 @@ class _Conversation:
                 size_bytes += len(data)
                 self._http.receive_data(bytes(data))
         if size_bytes and not self._server.stopping:
-            await self._answer(self._server.explain(Fault.TOO_SLOW))
+            await self._answer(self._server.explain(self._impatience()))
         return None
 
-    async def _part(self) -> bytes:
+    async def _part(self, most_bytes: float) -> bytes:
         try:
-            if not self._http.they_are_waiting_for_100_continue:
-                # What has come with the head need not be waited for.
-                event = self._body_event()
-                if isinstance(event, h11.Data):
-                    return bytes(event.data)
-                if event is not h11.NEED_DATA:
-                    return b""
-            with trio.move_on_at(self._body_deadline):
-                if self._http.they_are_waiting_for_100_continue:
+            is_waiting = self._http.they_are_waiting_for_100_continue
+            # What has come with the head need not be waited for.
+            if not is_waiting and (come := self._come(most_bytes)) is not None:
+                return come
+            scope = trio.CancelScope(deadline=self._body_began_s + self._limits.body_s)
+            with self._waiting(scope, self._body_began_s):
+                if is_waiting:
                     go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
                     await self._stream.send_all(go_on)
-                while True:
-                    event = self._body_event()
-                    if isinstance(event, h11.Data):
-                        return bytes(event.data)
-                    if event is not h11.NEED_DATA:
-                        return b""
-                    most_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
-                    self._http.receive_data(bytes(await self._stream.receive_some(most_bytes)))
+                while (come := self._come(most_bytes)) is None:
+                    at_once_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
+                    self._http.receive_data(bytes(await self._stream.receive_some(at_once_bytes)))
+                return come
         except h11.RemoteProtocolError:
             raise BodyLost(Fault.MALFORMED) from None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise BodyLost(None) from None
-        raise BodyLost(Fault.TOO_SLOW)
+        raise BodyLost(self._impatience())
+
+    def _impatience(self) -> Fault:
+        """Why a client was not waited for."""
+        return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
+
+    def _come(self, most_bytes: float) -> bytes | None:
+        """What has come of the body, empty at its end; None if nothing has."""
+        event = self._body_event()
+        data = bytes(event.data) if isinstance(event, h11.Data) else b""
+        if max(self._chunk_bytes, len(data)) > most_bytes:
+            raise BodyTooLargeError
+        self._chunk_bytes -= len(data)
+        return None if event is h11.NEED_DATA else data
 
     def _body_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next of the body.
@@ -411,7 +554,11 @@ class _Conversation:
         last, self._last = self._last, taken[-1:] or self._last
         if isinstance(event, h11.EndOfMessage):
             lines = last + taken
+            self._chunk_bytes = 0
         else:
+            around = taken[: len(taken) - len(event.data)] if isinstance(event, h11.Data) else taken
+            if size := around.strip(CRLF):
+                self._chunk_bytes = int(size.partition(b";")[0], 16)
             lines = self._last + after if event is h11.NEED_DATA else b""
         if BARE_LF.search(lines, 1):
             self._is_closing = True
@@ -426,7 +573,8 @@ class _Conversation:
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
         """Send it, as far as the client takes it."""
-        is_last = self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE
+        is_last = self._server.stopping or self._is_closing or self._has_no_place
+        is_last = is_last or self._http.their_state is not h11.DONE
         data = self._begin(answer, [(b"Content-Length", b"%d" % len(answer.body))], is_last=is_last)
         if head is None or head.method != b"HEAD":
             data += self._http.send(h11.Data(data=answer.body)) or b""
@@ -448,7 +596,9 @@ class _Conversation:
         return self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
 
     async def _send(self, data: bytes) -> None:
-        with trio.move_on_after(self._limits.answer_s) as patience:
+        now_s = trio.current_time()
+        patience = trio.CancelScope(deadline=now_s + self._limits.answer_s)
+        with self._waiting(patience, now_s):
             await self._stream.send_all(data)
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")

@@ -20,6 +20,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = socket.socket(fileno=stream.socket.detach())
         self._socket.setblocking(False)
+        self._left_bytes: int | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -58,8 +59,26 @@ class TcpStream(trio.abc.HalfCloseableStream):
         """Return when the kernel takes something."""
         await trio.lowlevel.wait_writable(self._socket)
 
+    def wait_no_more(self, left_bytes: int) -> None:
+        """Have what has come read, and no more than so much; after that, reading raises trio.WouldBlock."""
+        self._left_bytes = left_bytes
+
+    def _come(self, max_bytes: int) -> bytes:
+        if not self._left_bytes:
+            raise trio.WouldBlock
+        try:
+            data = self._socket.recv(min(max_bytes, self._left_bytes))
+        except BlockingIOError:
+            raise trio.WouldBlock from None
+        except OSError as error:
+            raise self._broken() from error
+        self._left_bytes -= len(data)
+        return data
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What has come, once something has; empty at the end."""
+        if self._left_bytes is not None:
+            return self._come(max_bytes or READ_BYTES)
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:

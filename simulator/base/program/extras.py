@@ -1,4 +1,4 @@
-"""Which extra brings what is not installed."""
+"""Which version this is, and which extra brings what is not installed."""
 
 from __future__ import annotations
 
@@ -36,3 +36,10 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
     if extra == "captures" and any(argument.partition("=")[0] == "--tables" for argument in arguments):
         extra = "spark"
     return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"
+
+
+def version_line() -> str:
+    """What --version says."""
+    import mqproto
+
+    return f"mqproto {mqproto.__version__} (Python {'.'.join(map(str, sys.version_info[:3]))})"

@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import settings
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
-from mqproto.simulator.command.options import DONE, complain
+from mqproto.simulator.command.options import DONE, Commands, complain
 from mqproto.simulator.edges.console.command import console
 from mqproto.simulator.edges.validation.command import gateway, trigger
 
@@ -78,7 +78,7 @@ def check(
     \b
     $ mqproto config check /etc/mqproto/mqproto.toml
     """
-    app = typer.Typer()
+    app = Commands()
     for command in CONFIGURED.values():
         app.command()(command)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]

@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.command.options import (
     DONE,
     ConfigOption,
-    DirectoryOption,
-    TopologyOption,
-    place_of,
     run_task,
-    start_again,
 )
 
 if TYPE_CHECKING:
@@ -51,8 +46,7 @@ TokensOption = Annotated[
 
 
 def console(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
     at: AtOption = None,
     tokens: TokensOption = None,
     _config: ConfigOption = "",
@@ -63,13 +57,12 @@ def console(
     $ mqproto console
     http://127.0.0.1:9170/#token=...
     """
-    place = place_of(topology, directory)
-    options = options_of(at, tokens, start_again(place, topology, directory))
+    options = options_of(at, tokens)
     run_task(partial(_serve, place, options))
     return DONE
 
 
-def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> Options:
+def options_of(at: str | None, tokens: Path | None) -> Options:
     """What was typed.
 
     Raises:
@@ -79,7 +72,7 @@ def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> O
     from mqproto.simulator.topology.file import read_address
 
     address = None if at is None else read_address(at, "--at", PORT)
-    return Options(address=address, tokens=tokens, start=again[0], again=again[1])
+    return Options(address=address, tokens=tokens)
 
 
 @asynccontextmanager

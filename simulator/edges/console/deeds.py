@@ -133,7 +133,7 @@ class Deeds:
         return [f"{counted(count, 'message')} deleted"]
 
     async def _send_back(self, wish: Wish) -> list[str]:
-        sent, left = await oversee.send_back(
+        sent, left = await desk.send_back(
             self._place(), _named(wish.node), _named(wish.queue), wish.messages[:MESSAGES_LIMIT]
         )
         return [f"{counted(sent, 'message')} sent once more" + (f", {left:,} stay" if left else "")]

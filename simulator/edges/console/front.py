@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mqproto.base.errors import MqprotoError, UsageError
-from mqproto.simulator.base.http.server import Answer, Fault, Limits, Request, Stream
+from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Limits, Request, Stream
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.edges.console.feed import CLIENTS, Feed, event
 from mqproto.simulator.edges.console.guard import SAFE, Denied, Guard
@@ -168,10 +168,12 @@ def _only(request: Request, *methods: str) -> None:
 
 async def _body(request: Request) -> bytes:
     body = b""
-    while part := await request.part():
-        body += part
-        if len(body) > BODY_LIMIT_BYTES:
-            raise Denied(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "that is more than any deed has to say")
+    try:
+        while part := await request.part(BODY_LIMIT_BYTES - len(body)):
+            body += part
+    except BodyTooLargeError:
+        said = "that is more than any deed has to say"
+        raise Denied(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said) from None
     return body
 
 

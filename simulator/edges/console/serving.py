@@ -15,13 +15,13 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.base.http.server import Server
 from mqproto.simulator.base.log import Lines, node_log
 from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.edges.console import stories
 from mqproto.simulator.edges.console.breaking import Breaking
 from mqproto.simulator.edges.console.deeds import Deeds
 from mqproto.simulator.edges.console.feed import Feed, event
 from mqproto.simulator.edges.console.front import LIMITS, Backstage, Front, Question, faulty
 from mqproto.simulator.edges.console.guard import Guard, check_address
 from mqproto.simulator.edges.console.state import State
-from mqproto.simulator.edges.console.stories import Stories
 from mqproto.simulator.edges.console.traffic import Traffic
 from mqproto.simulator.edges.console.watch import Sample, Watch
 from mqproto.simulator.edges.gateway.tokens import TokenFile
@@ -39,13 +39,10 @@ class Options:
 
     address: where to listen; None for the usual place, or any other if that is taken.
     tokens: a file of `mqproto tokens`; those who have one with the role `read` may look.
-    start, again: what is typed to start a node, and with other commands; see `Explainer`.
     """
 
     address: tuple[str, int] | None = None
     tokens: Path | None = None
-    start: str = "mqproto node"
-    again: str = ""
 
 
 async def serve_console(
@@ -84,11 +81,10 @@ async def serve_console(
     traffic = Traffic(lambda: state.place, lines)
     state.traffic = traffic.facts
     deeds = Deeds(lambda: state.place, breaking, traffic, watch.hurry, lines)
-    stories = Stories(options.start, options.again)
     questions: dict[str, Question] = {
         "/explain": lambda asked: stories.explain(state.place, asked),
-        "/story": lambda asked: stories.story(state.place, asked),
-        "/failed": lambda asked: stories.failed(state.place, asked),
+        "/story": lambda asked: stories.tell(state.place, asked),
+        "/failed": lambda asked: stories.list_failed(state.place, asked),
     }
     front = Front(guard, watch, feed, Backstage(state.map, questions, deeds.carry_out))
     with closing(_listening(options.address)) as listener:

@@ -15,8 +15,10 @@ from mqproto.captures.drawing.ladder import Pause, Row, Rung, drawn
 from mqproto.captures.drawing.shapes import as_json
 from mqproto.simulator.command import oversee, story
 from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.command.options import start_again
 from mqproto.simulator.command.story import Step, Story
 from mqproto.simulator.edges.console.deeds import failed
+from mqproto.simulator.edges.operators.account import account_of, asked_after
 from mqproto.simulator.edges.operators.failures import Chosen
 from mqproto.simulator.faults.byhand import broken_now
 from mqproto.simulator.topology import Topology
@@ -54,74 +56,65 @@ AT_ONCE: Final = trio.CapacityLimiter(1)
 """Logs and stores may be large: one question after the other."""
 
 
-class Stories:
-    """Answers.
+async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+    """Why something waits, as `mqproto explain` says it.
 
-    Args:
-        start, options: what to type to start a node, and with other commands; see `Explainer`.
+    What was done by hand comes first, as many messages may follow.
+
+    Raises:
+        UsageError, FormatNameError: there is no such queue.
+        NodeUnreachable: its node does not run.
     """
+    subject = asked.get("of", "")
+    account, found = await asked_after(place, subject, FIRST, node=asked.get("node") or None)
+    explainer = Explainer(place.topology, *start_again(place))
+    lines = account.told(explainer) if account else oversee.explained(explainer, subject, found)
+    run = run_socket(place.directory, place.topology.name)
+    by_hand = [link.told() for link in await broken_now(run, place.again)]
+    return {"lines": [_line(line) for line in (*by_hand, *lines)]}
 
-    def __init__(self, start: str, options: str) -> None:
-        self._start = start
-        self._options = options
 
-    async def explain(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-        """Why something waits, as `mqproto explain` says it.
+async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+    """What happened to a message, as `mqproto history` says it.
 
-        What was done by hand comes first, as many messages may follow.
+    Raises:
+        UsageError: no message is named.
+    """
+    subject = asked.get("of", "").strip()
+    if not subject:
+        raise UsageError("name a message")
+    async with AT_ONCE:
+        account = await account_of(place, subject)
+        logs = story.logs_in(place.directory)
+        found = await trio.to_thread.run_sync(account.story, logs, place.topology)
+    explainer = Explainer(place.topology, *start_again(place), in_full=False)
+    steps = list(_steps(found, place.topology))
+    notes = []
+    if not found.has_waypoints:
+        notes.append(
+            "No log has the steps of messages: nodes write them after mqproto run --console or --waypoints."
+        )
+    if found.left_out:
+        notes.append(f"{found.left_out:,} steps more are not shown.")
+    return {
+        "messages": sorted(found.messages),
+        "began": f"since {story.clock(found.steps[0].time)} UTC" if found.steps else "",
+        "steps": steps,
+        "ladder": _ladder(found, steps, place.topology),
+        "now": list(account.told(explainer)),
+        "notes": notes,
+    }
 
-        Raises:
-            UsageError, FormatNameError: there is no such queue.
-            NodeUnreachable: its node does not run.
-        """
-        subject = asked.get("of", "")
-        found = await oversee.explanations(place, asked.get("node") or None, subject, FIRST)
-        lines = oversee.explained(Explainer(place.topology, self._start, self._options), subject, found)
-        run = run_socket(place.directory, place.topology.name)
-        by_hand = [link.told() for link in await broken_now(run, self._options)]
-        return {"lines": [_line(line) for line in (*by_hand, *lines)]}
 
-    async def story(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
-        """What happened to a message, as `mqproto history` says it.
-
-        Raises:
-            UsageError: no message is named.
-        """
-        subject = asked.get("of", "").strip()
-        if not subject:
-            raise UsageError("name a message")
-        async with AT_ONCE:
-            found = await trio.to_thread.run_sync(
-                story.story_of, subject, story.logs_in(place.directory), place.topology
-            )
-        now = await story.whereabouts(place, found)
-        explainer = Explainer(place.topology, self._start, self._options, in_full=False)
-        steps = list(_steps(found, place.topology))
-        notes = []
-        if not found.has_waypoints:
-            notes.append(
-                "No log has the steps of messages: nodes write them after mqproto run --console or --waypoints."
-            )
-        if found.left_out:
-            notes.append(f"{found.left_out:,} steps more are not shown.")
-        return {
-            "messages": sorted(found.messages),
-            "began": f"since {story.clock(found.steps[0].time)} UTC" if found.steps else "",
-            "steps": steps,
-            "ladder": _ladder(found, steps, place.topology),
-            "now": [line for line in story.told_now(now, explainer) if line != "now:"],
-            "notes": notes,
-        }
-
-    async def failed(self, place: Place, _: Mapping[str, str]) -> dict[str, Any]:
-        """What has failed, as `mqproto failed list` says it."""
-        async with AT_ONCE:
-            failures, notes = await failed(place, Chosen())
-        return {
-            "count": len(failures),
-            "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],
-            "notes": notes,
-        }
+async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
+    """What has failed, as `mqproto failed list` says it."""
+    async with AT_ONCE:
+        failures, notes = await failed(place, Chosen())
+    return {
+        "count": len(failures),
+        "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],
+        "notes": notes,
+    }
 
 
 def _line(text: str) -> dict[str, str]:
@@ -131,15 +124,11 @@ def _line(text: str) -> dict[str, str]:
 
 def _steps(found: Story, topology: Topology) -> Iterator[dict[str, Any]]:
     missing = found.missing()
-    several = len(found.messages) > 1
     for place, step in enumerate(found.steps):
-        words = ", ".join(story.details(step, topology))
         yield {
             "since": f"{_since_s(found, step):.3f} s",
             "who": step.who,
-            "said": f"{step.message}: " * (several and bool(step.message))
-            + step.event
-            + f": {words}" * bool(words),
+            "said": story.said(found, step, topology),
             "missing": place in missing,
         }
 

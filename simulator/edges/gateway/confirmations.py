@@ -13,49 +13,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
+from mqproto.edge.custody import RECEIVED
 from mqproto.edge.exactlyonce import Attempt
+from mqproto.formatname import PrivateName
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
 from mqproto.simulator.edges.gateway.fullness import Fullness
-from mqproto.simulator.edges.history.history import HistoryError
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
+from mqproto.simulator.edges.trail import ENDS, OWN_QUEUES, Confirmation
 from mqproto.wire import MessageClass
 
-ENDS: Final = "ends"
-"""The scope of the history that has them."""
-RECEIVED: Final = "ACK_RECEIVE"
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
 """With which messages end."""
-RESOLVED: Final = "RESOLVED"
-"""In place of a class: a dead letter that an operator has taken out for good (`mqproto failed resolve`)."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
 """How many are taken at once."""
 AGAIN_S: Final = 1.0
 """How long to wait before a queue or a history is tried again that could not be had."""
-
-
-class Confirmation(msgspec.Struct, frozen=True):
-    """What the history keeps of one.
-
-    time_s: when the queue manager wrote it that ended the message, in Unix time.
-    """
-
-    message_class: str
-    time_s: int
-
-
-class Finishing(Protocol):
-    """What is needed of `mqproto.simulator.edges.history.history.DocumentHistory`."""
-
-    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
 
 
 class Confirmations:
@@ -70,7 +54,7 @@ class Confirmations:
     def __init__(
         self,
         queue: str,
-        history: Finishing,
+        history: DocumentHistory,
         log: FilteringBoundLogger,
         fullness: Fullness | None = None,
         on_end: Callable[[str], Awaitable[None]] | None = None,
@@ -89,20 +73,21 @@ class Confirmations:
         return rf".\private$\{self.queue}"
 
     async def prepare(self, client: Client) -> None:
-        """See that the queue is there.
+        """See that the queue is there, and that triggers with the same history know whose it is.
 
         Raises:
             UsageError: there is one of this name that cannot be used.
+            HistoryError: the history cannot be told.
         """
-        for queue in await client.declared():
-            if queue.name == self.queue:
-                if queue.transactional:
-                    raise UsageError(
-                        f"{self.queue} is transactional, and acknowledgments are not: delete the queue, or give the "
-                        "gateway another --name"
-                    )
-                return
-        await client.make(self.queue)
+        there = {queue.name: queue for queue in await client.declared()}
+        queue = there.get(self.queue) or await client.make(self.queue)
+        if queue.transactional:
+            raise UsageError(
+                f"{self.queue} is transactional, and acknowledgments are not: delete the queue, or give the "
+                "gateway another --name"
+            )
+        name = PrivateName(client.manager, queue.identifier)
+        await self._history.begin(OWN_QUEUES, str(name), self.queue)
 
     async def take(self, client: Client) -> None:
         """Take what comes, until the node is gone."""
@@ -124,7 +109,7 @@ class Confirmations:
         """An operator may have deleted it."""
         try:
             await self.prepare(client)
-        except (StoreError, UsageError, NodeUnreachable, InDoubt) as error:
+        except (HistoryError, StoreError, UsageError, NodeUnreachable, InDoubt) as error:
             self._log.warning("unconfirmed", reason=str(error))
 
     async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:

@@ -4,6 +4,7 @@
     GET /queues/NAME/messages/ID    what has become of the message with this id of its producer's
     GET /openapi.json               this, for programs
     GET /health                     200 if messages can be accepted
+    OPTIONS /queues/NAME/messages   the handshake of CloudEvents' webhooks, for origins that the operator has named
 
 All that is not 200 is application/problem+json ([RFC 9457]), with `code` for programs and a Retry-After if it may be
 tried again. What of a request is not looked at because of what stands before it: its token, its queue, its size, its
@@ -14,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 import trio
@@ -29,13 +30,12 @@ from mqproto.base.durations import Durations
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from mqproto.simulator.base.http.server import Answer, Fault, Request
+from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Request
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, Room
-from mqproto.simulator.edges.gateway.callbacks import CALLBACK, Offer
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from mqproto.simulator.edges.gateway.names import Names
@@ -49,6 +49,7 @@ from mqproto.simulator.edges.headers import (
     MessageOptions,
     options_in,
 )
+from mqproto.simulator.edges.trigger.telling import CALLBACK, Offer
 from mqproto.simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
@@ -60,6 +61,7 @@ ROOM_BYTES: Final = 64 * 2**20
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
+WEBHOOK_ORIGIN: Final = "WebHook-Request-Origin"
 KEY_LENGTH: Final = 200
 KEY_LENGTH_MOST: Final = 255
 """Of a producer's id: the name of a producer and what stands between have room beside it in an envelope."""
@@ -83,17 +85,18 @@ class Policy:
     """What the gateway asks of producers.
 
     key_header: where their ids are.
-    key_field: a field of a JSON body that has them instead; empty for none.
+    key_fields: fields of a JSON body that have them instead, all of these together; empty for none.
     key_length: how many characters one may have.
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
     callbacks: who may be told how messages end.
+    webhook_origins: who is told, in the handshake of CloudEvents' webhooks, that it may hand in messages.
     https, certificates: whether HTTPS is served, and whether to those alone who show a certificate.
     """
 
     key_header: str = KEY_HEADER
-    key_field: str = ""
+    key_fields: tuple[str, ...] = ()
     key_length: int = KEY_LENGTH
     require_key: bool = False
     tokens: Opener | None = None
@@ -103,11 +106,14 @@ class Policy:
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
     https: bool = False
     certificates: bool = False
+    webhook_origins: tuple[str, ...] = ()
 
     @property
     def key_place(self) -> str:
         """Where ids are, in words."""
-        return f"the field {self.key_field}" if self.key_field else f"the header {self.key_header}"
+        if not self.key_fields:
+            return f"the header {self.key_header}"
+        return f"the field{'s' * (len(self.key_fields) > 1)} {' and '.join(self.key_fields)}"
 
     def key_of(self, text: str) -> str:
         """The producer's id; in quotation marks or not, it is the same.
@@ -179,6 +185,8 @@ class Front:
         facts: dict[str, str] = {}
         try:
             match [unquote(part) for part in request.target.partition("?")[0].split("/")[1:]]:
+                case ["queues", _, "messages"] if self._policy.webhook_origins and _asks_for_webhook(request):
+                    return self._webhook(request)
                 case ["queues", name, "messages"]:
                     _only("POST", request)
                     return await self._message(request, name, facts)
@@ -207,6 +215,19 @@ class Front:
             self._log.info("refused", reason=refusal.code, text=_line(refusal), **facts)
             return refused(refusal)
 
+    def _webhook(self, request: Request) -> Answer:
+        """Whether a sender of events may send them here. Which queues there are, nobody learns by that.
+        CloudEvents, HTTP 1.1 Web Hooks, 4
+        """
+        origin = _one(request, WEBHOOK_ORIGIN).casefold()
+        if origin not in self._policy.webhook_origins:
+            raise Refusal(Code.FORBIDDEN, "events from this origin are not taken: ask for --webhook-origin")
+        headers = [("Allow", "POST"), ("WebHook-Allowed-Origin", origin)]
+        if request.header("WebHook-Request-Rate"):
+            rate = self._policy.rate
+            headers.append(("WebHook-Allowed-Rate", str(max(1, int(60 * rate.per_s))) if rate else "*"))
+        return Answer(200, headers, b"")
+
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
         opened = self._opened(request, Role.SEND, facts)
         began_s = trio.current_time()
@@ -221,7 +242,7 @@ class Front:
             )
         with _refused_as(Code.BAD_HEADER):
             given = (
-                "" if self._policy.key_field else self._policy.key_of(_one(request, self._policy.key_header))
+                "" if self._policy.key_fields else self._policy.key_of(_one(request, self._policy.key_header))
             )
             key = facts["key"] = opened.whole(given)
             options = _options(request, queue)
@@ -229,12 +250,13 @@ class Front:
                 content_type=_one(request, "Content-Type"),
                 producer_key=key,
                 # An extension of the producer's own leaves no place for an envelope.
+                confirmed=not options["admin_queue"],
                 headers={} if options.get("extension") else self._forwarded(request),
             )
             body_type = _one(request, BODY_TYPE)
             asked = _one(request, CALLBACK)
             if asked:
-                self._policy.callbacks.hosts.check(asked)
+                self._policy.callbacks.check(asked)
         named: Literal["response_queue", "admin_queue"]
         for named in ("response_queue", "admin_queue"):
             if opened.queues is not None and options[named]:
@@ -251,8 +273,8 @@ class Front:
         ):
             body = await self._body(request, most_bytes, held)
             with _refused_as(Code.INVALID):
-                if self._policy.key_field:
-                    given = self._policy.key_of(_field(body, self._policy.key_field))
+                if self._policy.key_fields:
+                    given = self._policy.key_of(_key_in(body, self._policy.key_fields))
                     key = facts["key"] = opened.whole(given)
                 if FailureNote.of(options.get("extension", b"")) is not None:
                     # Else whoever may send to any queue could have an operator send it on to any other.
@@ -347,11 +369,12 @@ class Front:
             held.callback(room.give_back, wanted_bytes)
         parts: list[bytes] = []
         size_bytes = 0
-        while part := await request.part():
-            size_bytes += len(part)
-            if size_bytes > most_bytes:
-                raise _too_large("more", most_bytes)
-            parts.append(part)
+        try:
+            while part := await request.part(most_bytes - size_bytes):
+                size_bytes += len(part)
+                parts.append(part)
+        except BodyTooLargeError:
+            raise _too_large("more", most_bytes) from None
         return b"".join(parts)
 
 
@@ -432,13 +455,38 @@ def _one(request: Request, name: str) -> str:
     return values[0] if values else ""
 
 
-def _field(body: bytes, name: str) -> str:
-    """A field of a body that is a JSON object, text or a whole number; empty if there is none."""
+def _key_in(body: bytes, names: Sequence[str]) -> str:
+    """The id in fields of a body that is a JSON object, texts or whole numbers; empty if there is none.
+
+    Of several it is `A:B`, where what is no letter, digit or one of _.-~ is escaped, so that no two have the same.
+
+    Raises:
+        UsageError: it has some of the fields.
+    """
     try:
-        value = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(name)
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    values = [_text(fields.get(name)) for name in names]
+    if len(values) == 1:
+        return values[0]
+    if any(values) and not all(values):
+        lacking = [name for name, value in zip(names, values, strict=True) if not value]
+        raise UsageError(
+            f"an id is made of the fields {' and '.join(names)}: give it {' and '.join(lacking)}"
+        )
+    return ":".join(quote(value, safe="") for value in values) if all(values) else ""
+
+
+def _text(value: msgspec.Raw | None) -> str:
+    try:
         return "" if value is None else str(msgspec.json.decode(value, type=str | int))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+def _asks_for_webhook(request: Request) -> bool:
+    return request.method == "OPTIONS" and bool(request.header(WEBHOOK_ORIGIN))
 
 
 @contextmanager

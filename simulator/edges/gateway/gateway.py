@@ -15,11 +15,10 @@ its disk with the message; so the history need not know it before the producer d
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -31,13 +30,13 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
 from mqproto.simulator.client.envelope import Envelope
+from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.edges.forwarding import ENCODING
-from mqproto.simulator.edges.gateway.callbacks import About, armed
-from mqproto.simulator.edges.gateway.confirmations import ENDS
 from mqproto.simulator.edges.gateway.fullness import Fullness
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal
-from mqproto.simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
 from mqproto.simulator.edges.history.history import HistoryError, Hook, Record
+from mqproto.simulator.edges.trail import OUTCOMES, Looking, Outcome, Trail, trail_of
+from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.resolve import is_bare
 
@@ -121,10 +120,9 @@ class Handed:
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
         envelope = Envelope(content_type=self.content_type, producer_key=self.key)
-        plain = whole = envelope.as_extension()
-        if self.headers:
-            whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
-        extension = plain if draft.extension == whole else draft.extension
+        plain = envelope.as_extension()
+        whole = msgspec.structs.replace(envelope, headers=dict(self.headers), confirmed=not self.admin_queue)
+        extension = plain if draft.extension == whole.as_extension() else draft.extension
         # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
         if draft.body_type or draft.application_tag or extension != plain:
             parts += [str(draft.body_type).encode(), str(draft.application_tag).encode(), extension]
@@ -174,16 +172,19 @@ class Submitter(Protocol):
         """The history knows how it ended."""
 
 
-class History(Protocol):
+class History(Looking, Protocol):
     """What the gateway needs of `mqproto.simulator.edges.history.history.DocumentHistory`."""
 
+    @property
+    def knows_earlier(self) -> bool: ...
+    @property
+    def origin(self) -> str: ...
     async def begin(self, scope: str, key: str, owner: str) -> Record: ...
     async def finish(
         self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"", *, patient: bool = False
     ) -> None: ...
     async def started_by(self, scope: str, owner: str) -> list[str]: ...
-    async def look(self, scope: str, key: str) -> Record: ...
-    async def arm(self, sender: str, hook: Hook) -> None: ...
+    async def tell(self, hook: Hook) -> None: ...
 
 
 class _Submission:
@@ -209,8 +210,6 @@ class Gateway:
         owner: names this gateway in the history, over its restarts, and no other.
         nursery: what is under way goes on in it, whatever becomes of the producers.
         limit: how many messages may be under way.
-        earlier_until_s: until when ids without names of producers are known to all, in Unix time: those that were
-            handed in before there were such names.
         fullness: knows which queues are full; confirmations tell it.
         on_end: has those told who wait for the end of a message, as confirmations do; it may raise HistoryError.
     """
@@ -226,7 +225,6 @@ class Gateway:
         limit: int = 1_000,
         patience_s: float = PATIENCE_S,
         fullness: Fullness | None = None,
-        earlier_until_s: float = 0.0,
         on_end: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._submitter = submitter
@@ -237,7 +235,6 @@ class Gateway:
         self._limit = limit
         self._patience_s = patience_s
         self._fullness = fullness or Fullness()
-        self._earlier_until_s = earlier_until_s
         self._on_end = on_end
         self._counts: Counter[tuple[str, str]] = Counter()
         self._count = 0
@@ -291,7 +288,7 @@ class Gateway:
         """
         try:
             trail = await trail_of(self._history, queue.name, key)
-            if trail is None and earlier and self._knows_earlier:
+            if trail is None and earlier and self._history.knows_earlier:
                 trail = await trail_of(self._history, queue.name, earlier)
         except HistoryError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
@@ -301,10 +298,6 @@ class Gateway:
                 f"no message with the id {key} is known for {queue.name}: none was accepted, or its id is forgotten",
             )
         return trail
-
-    @property
-    def _knows_earlier(self) -> bool:
-        return time.time() < self._earlier_until_s
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
         """How many were taken, by queue and what the log says of them: of these queues, and of all that had some."""
@@ -455,7 +448,7 @@ class Gateway:
         # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
         was_in_doubt = place in self._in_doubt
         try:
-            if handed.earlier and self._knows_earlier:
+            if handed.earlier and self._history.knows_earlier:
                 before = await self._history.look(scope, handed.earlier)
                 if before.entry is Entry.STARTED:
                     raise Refusal(
@@ -503,7 +496,7 @@ class Gateway:
                 Code.QUEUE_FULL, f"{handed.queue.name} had no room for a message a while ago", wait_s
             )
         try:
-            message = await self._submitter.submit(ticket, handed.draft)
+            message = await self._submitter.submit(ticket, self._stamped(handed))
         except QuotaExceeded as error:
             raise Refusal(Code.QUEUE_FULL, str(error)) from None
         except (UsageError, FormatNameError) as error:
@@ -514,6 +507,16 @@ class Gateway:
             raise Refusal(Code.IN_DOUBT, str(error)) from None
         self._fullness.accepted(str(message), handed.queue.name)
         return message
+
+    def _stamped(self, handed: Handed) -> Draft:
+        """With the origin in its envelope, where there is room; what a producer has in that place stays as it is."""
+        draft = handed.draft
+        envelope = Envelope.of(draft.extension)
+        if not envelope.producer_key or envelope.as_extension() != draft.extension:
+            return draft
+        extension = msgspec.structs.replace(envelope, origin=self._history.origin).as_extension()
+        has_room = len(draft.body) + len(extension) <= BODY_LIMIT_BYTES
+        return replace(draft, extension=extension) if has_room else draft
 
     async def _finish(self, ticket: Ticket, message: str) -> None:
         """Tell the history, however long it takes: until then the message is under way."""
@@ -533,14 +536,12 @@ class Gateway:
         """See that who waits for the end of a message is known."""
         if ticket.callback:
             about = About(ticket.queue, ticket.key, ticket.given)
-            await self._history.arm(self._owner, armed(message, about, ticket.callback))
+            await self._history.tell(armed(message, about, ticket.callback, self._owner))
 
     async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
         """A message may have ended before the history knew that it was accepted, and who waits for its end."""
         if ticket.callback and self._on_end is not None:
-            end = await self._history.look(ENDS, message)
-            if end.entry is not Entry.ABSENT:
-                await self._on_end(message)
+            await self._on_end(message)
 
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
         facts = {"admin_queue": handed.admin_queue, "holder": handed.holder}

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mqproto.simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
-from mqproto.simulator.edges.gateway.callbacks import CALLBACK, CALLBACK_TEXT
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from mqproto.simulator.edges.gateway.schemas import (
@@ -19,7 +18,7 @@ from mqproto.simulator.edges.gateway.schemas import (
 )
 from mqproto.simulator.edges.headers import BODY_TYPE, HEADERS
 from mqproto.simulator.edges.history.tables import KEEP_S
-from mqproto.simulator.edges.trigger.hooks import URL_LIMIT
+from mqproto.simulator.edges.trigger.telling import CALLBACK, CALLBACK_TEXT, URL_LIMIT
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
@@ -59,7 +58,7 @@ def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]
         ),
         "parameters": [
             _queue(),
-            *([] if policy.key_field else [_key(policy)]),
+            *([] if policy.key_fields else [_key(policy)]),
             *(_header(name, said.capitalize() + ".", OF_HEADERS[name]) for name, said in HEADERS.items()),
             *(
                 _header(name, "Given to the consumer.", of_forwarded(name))
@@ -77,7 +76,7 @@ def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]
         "responses": {
             "200": {
                 **_content("On disk.", "Accepted"),
-                "links": {"trail": _link(policy)},
+                "links": {} if len(policy.key_fields) > 1 else {"trail": _link(policy)},
             },
             **_refusals(OF_MESSAGES, never),
         },
@@ -172,7 +171,7 @@ def _key(policy: Policy) -> dict[str, Any]:
 
 def _callback(policy: Policy) -> list[dict[str, Any]]:
     """The header with the URL that is told how the message ends."""
-    if not policy.callbacks.hosts.hosts:
+    if not policy.callbacks.hosts:
         return []
     schema = {"type": "string", "format": "uri", "maxLength": URL_LIMIT}
     return [_header(CALLBACK, f"{CALLBACK_TEXT.capitalize()}.", schema)]
@@ -180,7 +179,7 @@ def _callback(policy: Policy) -> list[dict[str, Any]]:
 
 def _link(policy: Policy) -> dict[str, Any]:
     """How to ask for the trail of what was handed in."""
-    place = f"body#/{policy.key_field}" if policy.key_field else f"header.{policy.key_header}"
+    place = f"body#/{policy.key_fields[0]}" if policy.key_fields else f"header.{policy.key_header}"
     return {
         "operationId": "getTrail",
         "parameters": {"NAME": "$request.path.NAME", "ID": f"$request.{place}"},

@@ -7,7 +7,8 @@ then those that are 64 behind it wait. The journal has the gateway's name, and w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,13 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
-from mqproto.simulator.client.journal import opened
+from mqproto.simulator.client.journal import Journal, Seen, opened
 from mqproto.simulator.edges.gateway.confirmations import Confirmations
 from mqproto.simulator.edges.gateway.gateway import Ticket
 from mqproto.simulator.edges.gateway.names import Names
-from mqproto.simulator.edges.history.history import HistoryError
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
 
@@ -30,6 +32,8 @@ PATIENCE_S: Final = 5.0
 """A node that is gone for longer is refused to producers at once; before, they wait."""
 AGAIN_S: Final = 0.25
 """How long to wait before the node is looked for again."""
+SEEN_EVERY_S: Final = 1.0
+"""How far the journal may be behind the history, whose own time moves as often."""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
@@ -44,6 +48,29 @@ def owner_in(journal: Path) -> str:
         return f"gateway {guid_text(Guid(found.invoker))}"
 
 
+@asynccontextmanager
+async def history_known_to(
+    journal: Path, url: str, keep_s: float | None, log: FilteringBoundLogger
+) -> AsyncIterator[DocumentHistory]:
+    """The document history, as of `open_history`; it is the one that this journal knows, from now on.
+
+    Raises:
+        HistoryError: it cannot be had, or lacks ids of this gateway.
+        StoreError: the journal cannot be had, or another process has it.
+    """
+
+    def keep() -> None:
+        with opened(journal) as found:
+            found.saw(history.seen)
+
+    with opened(journal) as found:
+        seen = found.seen
+    async with open_history(url, keep_s=keep_s, log=log, seen=seen) as history:
+        keep()
+        yield history
+    keep()
+
+
 class Outlet:
     """Hands messages to one node, over one connection after another; a
     `mqproto.simulator.edges.gateway.gateway.Submitter`.
@@ -52,6 +79,7 @@ class Outlet:
         names: what it calls queues.
         journal: names the gateway to the node.
         confirmations: take what becomes of messages later.
+        seen: what the journal is to know of the history.
     """
 
     def __init__(
@@ -62,7 +90,9 @@ class Outlet:
         journal: Path,
         confirmations: Confirmations,
         log: FilteringBoundLogger,
+        seen: Callable[[], Seen],
     ) -> None:
+        self._seen = seen
         self._topology = place.topology
         self._directory = place.directory
         self._node = node
@@ -117,6 +147,7 @@ class Outlet:
                         task_status.started()
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._confirmations.take, client)
+                        nursery.start_soon(self._keep_seen, client.journal)
                         await client.lost()
                         nursery.cancel_scope.cancel()
                 raise NodeUnreachable(f"node {self._node} is gone")
@@ -154,6 +185,15 @@ class Outlet:
                 self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
             ):
                 pass
+
+    async def _keep_seen(self, journal: Journal) -> None:
+        kept: Seen | None = None
+        while True:
+            if (seen := self._seen()) != kept:
+                with suppress(StoreError):  # The next message that the node has to be told of says so.
+                    await trio.to_thread.run_sync(journal.saw, seen)
+                    kept = seen
+            await trio.sleep(SEEN_EVERY_S)
 
     def _ended(self, client: Client) -> Ended:
         """What the journal knows, and what the node remembers."""

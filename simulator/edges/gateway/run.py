@@ -9,10 +9,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,27 +24,26 @@ from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.base.traces.asked import checked_collector
 from mqproto.simulator.base.traces.starting import edge_traces
-from mqproto.simulator.command.options import called, say_why_it_waits
+from mqproto.simulator.command.options import METRICS_PORT, called, say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
-from mqproto.simulator.edges.gateway.callbacks import Callbacks, Offer
 from mqproto.simulator.edges.gateway.confirmations import CLASSES, Confirmations
-from mqproto.simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy
+from mqproto.simulator.edges.gateway.front import Front, Policy
 from mqproto.simulator.edges.gateway.fullness import Fullness
 from mqproto.simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
 from mqproto.simulator.edges.gateway.names import Names
 from mqproto.simulator.edges.gateway.openapi import openapi
-from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, history_known_to, owner_in
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.tokens import TokenFile
-from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.httpclient import HttpClient
-from mqproto.simulator.edges.trigger.callee import url_of_http
-from mqproto.simulator.edges.trigger.hooks import AllowedHosts, Hooks
+from mqproto.simulator.edges.options import GatewayOptions
 from mqproto.simulator.edges.trigger.signing import secrets_in
+from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.topology import places
-from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.file import read_address
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -57,52 +54,8 @@ DESCRIPTORS: Final = 64
 BACKLOG: Final = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was typed.
-
-    name: tells the gateways of one node apart; each has a journal.
-    history: a database's URL; empty for a file beside the stores.
-    key_length: characters of a producer's id.
-    keep_days: how long ids are remembered, by all who use the history; 0 for as long as it says itself.
-    rate: messages a second of each queue; 0 for no limit.
-    tls_certificate, tls_key, tls_clients: see admission.py.
-    forward_headers: names of headers that travel to the consumer, beside those that always do.
-    callback: a URL that is told how messages end whose producers name nobody; empty for none.
-    callback_hosts: those that producers may have told.
-    callback_secrets: what is told is signed with them.
-    metrics: where /metrics, /live and /ready are answered; None for nowhere.
-    traces: the URL of the collector that has its spans; empty for what the environment says.
-    """
-
-    place: Place
-    node: str
-    host: str = "127.0.0.1"
-    port: int = 8080
-    name: str = "gateway"
-    history: str = ""
-    key_header: str = KEY_HEADER
-    key_field: str = ""
-    key_length: int = KEY_LENGTH
-    keep_days: float = 0.0
-    require_key: bool = False
-    tokens: Path | None = None
-    rate: float = 0.0
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_clients: Path | None = None
-    forward_headers: tuple[str, ...] = ()
-    callback: str = ""
-    callback_hosts: tuple[str, ...] = ()
-    callback_secrets: Path | None = None
-    metrics: tuple[str, int] | None = None
-    traces: str = ""
-    connections: int = Limits().connections
-    allow_remote: bool = False
-
-
 async def run_gateway(
-    options: Options,
+    options: GatewayOptions,
     *,
     log: Lines | None = None,
     limits: Limits | None = None,
@@ -118,6 +71,9 @@ async def run_gateway(
         HistoryError: the document history cannot be had.
     """
     topology, directory = options.place.topology, options.place.directory
+    host, _ = options.address
+    metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
+    collector = checked_collector(options.traces) if options.traces else ""
     node = topology.node_named(options.node).name
     files = called(node, options.name)
     who = f"{node} {options.name}"
@@ -135,20 +91,19 @@ async def run_gateway(
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
         listener = held.enter_context(closing(_listening(options)))
-        traces = await held.enter_async_context(edge_traces(options.traces, who, lines))
-        keep_s = options.keep_days * DAY_S or None
-        history = await held.enter_async_context(open_history(url, keep_s=keep_s))
+        traces = await held.enter_async_context(edge_traces(collector, who, lines))
+        keep_s = None if options.keep_days is None else options.keep_days * DAY_S
+        history = await held.enter_async_context(history_known_to(journal, url, keep_s, lines))
         nursery = await held.enter_async_context(trio.open_nursery())
         fullness = Fullness()
-        on_end = hooks = None
+        on_end = teller = None
         if policy.callbacks:
             client = held.enter_context(closing(HttpClient()))
-            hooks = Hooks(history, owner, client, lines, policy.callbacks.check, secrets)
-            on_end = Callbacks(history, hooks).ended
-            nursery.start_soon(hooks.run)
+            teller = Teller(history, owner, client, lines, policy.callbacks, secrets)
+            on_end = teller.tell_if_over
+            nursery.start_soon(teller.run)
         confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness, on_end)
-        outlet = Outlet(options.place, node, names, journal, confirmations, lines)
-        earlier_until_s = history.since_s + history.keep_s if history.since_s else 0.0
+        outlet = Outlet(options.place, node, names, journal, confirmations, lines, lambda: history.seen)
         gateway = Gateway(
             outlet,
             history,
@@ -156,7 +111,6 @@ async def run_gateway(
             lines,
             nursery,
             fullness=fullness,
-            earlier_until_s=earlier_until_s,
             on_end=on_end,
         )
         is_cleared = False
@@ -173,8 +127,8 @@ async def run_gateway(
 
         document = openapi(policy, history.keep_s / DAY_S)
         front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines, traces)
-        server = Server(front.answer, front.at_fault, limits, lines, tls)
-        if options.metrics is not None:
+        server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
+        if metrics is not None:
             # What it takes is imported by those alone who want it.
             from mqproto.simulator.base.http.monitoring import Monitored
             from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
@@ -194,7 +148,7 @@ async def run_gateway(
                     connections=server.connections,
                     turned_away=server.turned_away,
                     ended={name: confirmations.ends[name] for name in CLASSES},
-                    told=None if hooks is None else hooks.counts,
+                    told=None if teller is None else teller.counts,
                 )
                 return of_gateway(edge, figures)
 
@@ -203,12 +157,12 @@ async def run_gateway(
                     return "it stops"
                 return "" if outlet.is_connected else f"node {node} is not running"
 
-            scraped = partial(answer_scrapes, options.metrics, allow_remote=options.allow_remote)
+            scraped = partial(answer_scrapes, metrics, allow_remote=options.allow_remote)
             await nursery.start(scraped, Monitored(collect, trouble), lines)
         await nursery.start(outlet.run, in_question, recover)
         port: int = listener.getsockname()[1]
-        lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
-        if tls is None and not ipaddress.ip_address(options.host).is_loopback:
+        lines.info("started", address=f"{host}:{port}", journal=str(journal))
+        if tls is None and not ipaddress.ip_address(host).is_loopback:
             advice = (
                 "whoever is on the way reads them: --tls-certificate and --tls-key, or a proxy that has HTTPS"
             )
@@ -221,7 +175,7 @@ async def run_gateway(
         nursery.cancel_scope.cancel()
 
 
-async def serve(options: Options) -> None:
+async def serve(options: GatewayOptions) -> None:
     """The same until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
 
     Prints a line that begins with `ready` when requests are taken.
@@ -249,34 +203,33 @@ async def serve(options: Options) -> None:
                 around.start_soon(say_why_it_waits, ready, start, path)
                 server, port = await nursery.start(partial(run_gateway, options, log=log))
                 ready.set()
-                host = f"[{options.host}]" if ":" in options.host else options.host
+                host, _ = options.address
+                host = f"[{host}]" if ":" in host else host
                 scheme = "https" if options.tls_certificate else "http"
                 print(f"ready {scheme}://{host}:{port}", flush=True)
                 around.start_soon(keep_telling)
             around.cancel_scope.cancel()
 
 
-def _policy(options: Options, names: Names, node: str, log: FilteringBoundLogger) -> Policy:
+def _policy(options: GatewayOptions, names: Names, node: str, log: FilteringBoundLogger) -> Policy:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
         raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
-
-    if options.callback:
-        url_of_http(options.callback)
 
     def whole(name: str) -> str:
         return queue_named(names.known, node, name).name
 
     return Policy(
         key_header=options.key_header,
-        key_field=options.key_field,
+        key_fields=tuple(options.key_fields or ()),
         key_length=options.key_length,
         require_key=options.require_key,
         tokens=TokenFile(options.tokens, whole, log) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
-        forwarding=Forwarding(options.forward_headers),
-        callbacks=Offer(AllowedHosts.of(options.callback_hosts), options.callback),
+        forwarding=Forwarding(tuple(options.forward_headers or ())),
+        callbacks=Offer.of(options.callback_hosts or (), options.callback),
         https=options.tls_certificate is not None,
         certificates=options.tls_clients is not None,
+        webhook_origins=tuple(origin.casefold() for origin in options.webhook_origins or ()),
     )
 
 
@@ -296,26 +249,26 @@ def _make_room(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def _listening(options: Options) -> socket.socket:
+def _listening(options: GatewayOptions) -> socket.socket:
     """Listen at the address.
 
     Raises:
         UsageError: it cannot be had, or anybody could hand in messages there.
     """
-    where = f"{options.host}:{options.port}"
+    host, port = options.address
     try:
-        is_loopback = ipaddress.ip_address(options.host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise UsageError(f"{options.host} is no IP address: type --listen 127.0.0.1:8080") from None
+        raise UsageError(f"{host} is no IP address: type --listen 127.0.0.1:8080") from None
     is_guarded = options.tokens is not None or options.tls_clients is not None
     if options.allow_remote and not is_loopback and not is_guarded:
         raise UsageError(
-            f"{where} can be reached from outside, where anybody could hand in messages: type --tokens FILE, which "
-            "mqproto tokens make writes, or --tls-clients CA"
+            f"{host}:{port} can be reached from outside, where anybody could hand in messages: type --tokens FILE, "
+            "which mqproto tokens make writes, or --tls-clients CA"
         )
     return listen(
-        options.host,
-        options.port,
+        host,
+        port,
         allow_remote=options.allow_remote,
         advice="name another with --listen",
         backlog=BACKLOG,

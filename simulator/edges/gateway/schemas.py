@@ -11,15 +11,14 @@ from typing import Any, Final
 
 from mqproto.bodies.automation import BY_NAME
 from mqproto.bodies.lexical import TYPES
+from mqproto.edge.custody import RESOLVED, State
 from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.simulator.base.traces.context import TRACE, TRACE_STATE
 from mqproto.simulator.command.talk import ACKNOWLEDGMENTS
 from mqproto.simulator.edges import headers
-from mqproto.simulator.edges.gateway.confirmations import RESOLVED
+from mqproto.simulator.edges.gateway.confirmations import CLASSES
 from mqproto.simulator.edges.gateway.refusals import Code
-from mqproto.simulator.edges.gateway.trail import State
 from mqproto.turn.guard import CIPHERS
-from mqproto.wire import MessageClass
 from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
 
 Schema = dict[str, Any]
@@ -42,6 +41,24 @@ BODY_TYPES: Final = (
 )
 _ASKED: Final = f"(?:{'|'.join(ACKNOWLEDGMENTS)})"
 MESSAGE_ID: Final = r"^[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]{1,10}$"
+
+
+LIFE: Final[dict[str, Schema]] = {
+    "message": {
+        "type": "string",
+        "pattern": MESSAGE_ID,
+        "description": "Its identifier, once it is accepted.",
+    },
+    "class": {
+        "type": "string",
+        "enum": [*CLASSES, RESOLVED],
+        "description": "That of the acknowledgment with which its way ended.",
+    },
+    "ended": {"type": "string", "format": "date-time"},
+    "attempts": {"type": "integer", "minimum": 1, "description": "How often its consumer was called."},
+    "reason": {"type": "string", "description": "What its consumer said."},
+}
+STATE: Final[Schema] = {"type": "string", "enum": list(State), "description": "What became of it."}
 
 
 def key(length: int) -> str:
@@ -108,27 +125,16 @@ def of_answers(key_length: int) -> dict[str, Schema]:
         ),
         "Trail": _object(
             optional={
-                "message": {
-                    "type": "string",
-                    "pattern": MESSAGE_ID,
-                    "description": "Its identifier, once it is accepted.",
+                **LIFE,
+                "before": {
+                    "type": "array",
+                    "items": _object(optional=LIFE, state=STATE),
+                    "description": "Its lives before, after each of which it was sent once more.",
                 },
-                "class": {
-                    "type": "string",
-                    "enum": [*_acknowledgments(), RESOLVED],
-                    "description": "That of the acknowledgment with which its way ended.",
-                },
-                "ended": {"type": "string", "format": "date-time"},
-                "attempts": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "description": "How often its consumer was called.",
-                },
-                "reason": {"type": "string", "description": "What its consumer said."},
             },
             id={"type": "string", "pattern": key(key_length), "description": "The producer's."},
             queue={"type": "string", "description": r"Such as destination\orders."},
-            state={"type": "string", "enum": list(State), "description": "Who has it."},
+            state=STATE,
         ),
         "Health": _object(status={"const": "ok"}),
         "Problem": {
@@ -160,10 +166,6 @@ def of_problem(status: int, codes: list[Code]) -> Schema:
             "code": {"enum": codes},
         },
     }
-
-
-def _acknowledgments() -> list[str]:
-    return [each.name for each in MessageClass if each.name.startswith(("ACK_", "NACK_"))]
 
 
 def _object(*, optional: dict[str, Schema] | None = None, **properties: Schema) -> Schema:

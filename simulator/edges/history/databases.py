@@ -9,9 +9,10 @@ other users of the machine see it while a command runs; better is libpq's `~/.pg
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 
 from mqproto.base.errors import UsageError
@@ -79,6 +80,22 @@ def name_of(url: URL) -> str:
         return str(url.database)
     where = {name: value for name, value in url.query.items() if name in ("host", "port")}
     return url.set(query=where).render_as_string(hide_password=True).replace("%2F", "/")
+
+
+def address_of(url: URL) -> str:
+    """The URL that somebody types who means this database, from whatever folder; without a password."""
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{Path(url.database or '').absolute()}"
+    query = {name: value for name, value in url.query.items() if "password" not in name}
+    return url._replace(password=None).set(query=query).render_as_string().replace("%2F", "/")
+
+
+def claim(db: Connection) -> None:
+    """Say that a database is ours; of several that would make tables at once, one does."""
+    if db.dialect.name == "sqlite":
+        db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    else:
+        db.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
 
 
 def engine_for(url: URL) -> Engine:

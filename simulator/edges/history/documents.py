@@ -8,10 +8,11 @@ a thread.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,12 +22,12 @@ from sqlalchemy import (
     Insert,
     and_,
     case,
-    func,
     insert,
     literal_column,
     not_,
     or_,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -35,9 +36,19 @@ from sqlalchemy.exc import DBAPIError
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.base.storeerrors import primary_code
-from mqproto.simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
+from mqproto.simulator.client.journal import Seen
+from mqproto.simulator.edges.history import lives
+from mqproto.simulator.edges.history.databases import (
+    BUSY_S,
+    address_of,
+    claim,
+    driver_of,
+    engine_for,
+    name_of,
+    parsed,
+)
 from mqproto.simulator.edges.history.errors import HistoryError, explained
-from mqproto.simulator.edges.history.forgetting import forget, same_scope
+from mqproto.simulator.edges.history.forgetting import DateWatch, OwnTime, forget, passed_s, same_scope
 from mqproto.simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
 from mqproto.simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
 from mqproto.simulator.edges.history.sqlitefile import SqliteFile
@@ -47,7 +58,9 @@ from mqproto.simulator.edges.history.tables import (
     NEW,
     STARTED,
     documents,
+    elsewhere,
     layouts,
+    located,
     metadata,
     migrate,
 )
@@ -63,17 +76,22 @@ CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{e
 class Record(NamedTuple):
     """What the history has of a document.
 
-    Of one that is ABSENT only the attempts are known, if it was begun before.
-
     owner: who started it.
-    attempts: how often it was begun.
-    outcome: what `finish` said of it.
+    attempts: how often it was begun; that is known of one that is ABSENT, too.
+    outcome: what `finish` said of it last.
+    origin: as of `Begin`.
     """
 
     entry: Entry
     owner: str
     attempts: int
     outcome: bytes
+    origin: str = ""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nobody knows that it was processed, or that it was not."""
+        return self.entry is Entry.STARTED or (self.entry is Entry.ABSENT and bool(self.outcome))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +100,7 @@ class Begin:
 
     ticket: a number, not 0, of this call alone; when its answer is lost, it is made again with the same.
     epoch: that of the leader who asks (leaders.py); 0 for one that needs none.
+    origin: of the message that it is (lives.py); empty if nobody has said.
     """
 
     scope: str
@@ -89,6 +108,7 @@ class Begin:
     owner: str
     ticket: int
     epoch: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,17 +145,21 @@ class StartedBy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reopen:
-    """Have a document absent that was started or has failed, and its attempts forgotten."""
+    """Have a document absent that was started or has failed, and its attempts forgotten.
+
+    origin: if it was completed, of the message that it was; empty for none.
+    """
 
     scope: str
     key: str
+    origin: str = ""
 
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | Look | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | Outbox | FencedError | None
-"""To Begin and Look, StartedBy, Lead and WhoLeads, Armed, Due; to one who is no leader any more; to all others."""
+"""To Begin and Look, StartedBy, Lead and WhoLeads, Find, Due; to one who is no leader any more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -154,22 +178,39 @@ class Documents:
         url: see databases.py.
         keep_s: how long an entry is kept after it has changed, by all who use the history from now on; None for as long
             as it says itself. What was started is kept until it ends.
-        clock: the time, in seconds since 1970.
+        clock: the time, in seconds since 1970, which is only shown.
+        passed_s: counts the seconds that pass.
+        warn: is told of a clock that is not right.
+        seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
 
     Raises:
         UsageError: it is no such URL.
-        HistoryError: the database cannot be had, or is another program's, or of another mqproto.
+        HistoryError: the database cannot be had, or is another program's, or of another mqproto; or it lacks ids of
+            this gateway.
     """
 
-    def __init__(self, url: str, keep_s: float | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        url: str,
+        keep_s: float | None,
+        clock: Callable[[], float] = time.time,
+        passed_s: Callable[[], float] = passed_s,
+        warn: Callable[[str], None] = lambda trouble: None,
+        seen: Seen | None = None,
+    ) -> None:
         where = parsed(url)
+        self._address = address_of(where)
+        self._life, self._known, self.lacks = "", seen, ""
         self.name = name_of(where)
         """In errors."""
         self._chosen_s = keep_s
         self.keep_s, self.since_s = KEEP_S, 0.0
         """As of `layouts`."""
         self._clock = clock
-        self._expire_at_s = clock()
+        self._passed_s = passed_s
+        self._own_time = OwnTime(passed_s)
+        self._dates = DateWatch(clock, passed_s, warn)
+        self._expire_at_s = passed_s()
         self._engine = engine_for(where)
         self.is_here = self._engine.dialect.name == "sqlite"
         """Whether it is a file of this machine, and no server: a transaction takes little more than its flush."""
@@ -181,16 +222,37 @@ class Documents:
             with explained(self.name):
                 self._set_up()
         except BaseException:
-            self.close()
+            self._engine.dispose()
             raise
 
     def close(self) -> None:
         """Give the database free. What was acknowledged is on disk already."""
+        with suppress(DBAPIError, HistoryError):
+            with self._begun(at_once=False) as db:
+                self._own_time.look(db, every_s=0)
+                self._own_time.move(db)
+            self._own_time.kept()
         self._hang_up()
         self._engine.dispose()
 
-    def everything(self, scope: str) -> Iterator[tuple[str, str, Record]]:
+    @property
+    def seen(self) -> Seen:
+        """What a gateway's journal is to know of it."""
+        return Seen(self._life, self._own_time.seen_s, self._address)
+
+    @property
+    def origin(self) -> str:
+        """What is to be said of a message that was begun here just now."""
+        return lives.origin(self._life, self._own_time.now_s, self.keep_s)
+
+    def everything(
+        self, scope: str, keys: Collection[str] = (), about: str = ""
+    ) -> Iterator[tuple[str, str, Record]]:
         """All documents whose scope begins so, as (scope, key, record), in any order; others may change them meanwhile.
+
+        Args:
+            keys: those that have one of these alone; all, if there are none.
+            about: those alone that have this as their key, or behind the name of its producer, or in their outcome.
 
         Raises:
             HistoryError: the database cannot be read.
@@ -198,8 +260,14 @@ class Documents:
         table = documents.c
         columns = table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome
         found = select(*columns).where(table.scope.startswith(scope, autoescape=True))
-        self._hang_up()
-        with explained(self.name), self._engine.connect() as db:
+        if keys:
+            found = found.where(table.key.in_(keys))
+        if about:
+            said = json.dumps(about).encode()
+            is_in = "instr(outcome, :said) > 0" if self.is_here else "position(:said in outcome) > 0"
+            named = table.key.endswith(f"/{about}", autoescape=True)
+            found = found.where(or_(table.key == about, named, text(is_in).bindparams(said=said)))
+        with self._read() as db:
             for place, key, entry, owner, attempts, outcome in db.execute(
                 found.execution_options(yield_per=1_000)
             ):
@@ -211,9 +279,30 @@ class Documents:
         Raises:
             HistoryError: the database cannot be read.
         """
-        self._hang_up()
-        with explained(self.name), self._engine.connect() as db:
+        with self._read() as db:
             return everyone(db, scope)
+
+    def looked(self, calls: Sequence[Look]) -> list[Record]:
+        """What there is of these; nothing is written.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        with self._read() as db:
+            return [*self._looked(db, calls).values()]
+
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        """A transaction that is held up by no writer, and holds up none.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        self._hang_up()
+        with located(self.name, self._engine), self._engine.connect() as db:
+            if self.is_here:
+                driver_of(db).execute("BEGIN").close()  # Which SQLAlchemy's joins.
+            yield db
 
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
         """Answer all calls, with what they change on disk, or say why not.
@@ -221,7 +310,7 @@ class Documents:
         They are of one moment, so they are carried out in whatever order suits.
         """
         try:
-            with explained(self.name):
+            with located(self.name, self._engine):
                 return [*self._carried_out(calls)]
         except UsageError as error:
             # One of them holds what this database cannot keep. The others do not suffer for it.
@@ -268,6 +357,8 @@ class Documents:
         self._expire(at_once=at_once)
         answers: dict[Call, Answer] = {}
         with self._begun(at_once=at_once) as db:
+            now_s = self._own_time.look(db)
+            self._dates.look()
             # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
             elections = (call for call in calls if isinstance(call, Election))
             for election in sorted(elections, key=lambda call: call.scope):
@@ -280,48 +371,60 @@ class Documents:
                     answers[one] = refused[one.scope, one.epoch]
             for call in calls:
                 if isinstance(call, Reopen):
-                    self._reopen(db, call)
+                    self._reopen(db, call, now_s)
             for together in rounds(change for change in changes if change not in answers):
-                answers |= self._changed(db, together)
+                answers |= self._changed(db, together, now_s)
             asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
             answers |= self._looked(db, asked)
+            answers |= {call: self._started_by(db, call) for call in calls if isinstance(call, StartedBy)}
             for call in calls:
-                if isinstance(call, StartedBy):
-                    answers[call] = self._started_by(db, call)
-                elif isinstance(call, Posting) and call not in answers:
-                    answers[call] = posted(db, call, self._clock())
+                if isinstance(call, Posting) and call not in answers:
+                    answers[call] = posted(db, call, now_s, self._clock())
+            self._own_time.move(db)
         return [answers.get(call) for call in calls]
 
-    def _changed(self, db: Connection, calls: Sequence[Change]) -> dict[Call, Answer]:
+    def _changed(self, db: Connection, calls: Sequence[Change], now_s: float) -> dict[Call, Answer]:
         """Carry out changes of different documents. Those that were begun have their answer."""
-        now_s = self._clock()
-        rows = [_row(call, now_s) for call in calls]
+        date_s = self._clock()
+        rows = [_row(call, now_s, date_s) for call in calls]
         changed = db.execute(self._change, rows) if self._file is None else self._file.change(rows)
-        attempts = {(scope, key): count for scope, key, count in changed}
+        begun = {
+            (scope, key): Record(Entry.ABSENT, "", count - 1, outcome)
+            for scope, key, count, outcome in changed
+        }
         return {
-            call: Record(Entry.ABSENT, "", attempts[call.scope, call.key] - 1, b"")
+            call: begun[call.scope, call.key]
             for call in calls
-            if isinstance(call, Begin) and (call.scope, call.key) in attempts
+            if isinstance(call, Begin) and (call.scope, call.key) in begun
         }
 
-    def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Answer]:
+    def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Record]:
         table, records = documents.c, {}
         for wanted in same_scope((call.scope, call.key) for call in calls):
             found = db.execute(
-                select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
-                    wanted
-                )
+                select(
+                    table.scope,
+                    table.key,
+                    table.entry,
+                    table.owner,
+                    table.attempts,
+                    table.outcome,
+                    table.origin,
+                ).where(wanted)
             )
-            for scope, key, entry, owner, attempts, outcome in found:
-                records[scope, key] = Record(Entry(entry), owner, attempts, outcome)
+            for scope, key, entry, *rest in found:
+                records[scope, key] = Record(Entry(entry), *rest)
         return {call: records.get((call.scope, call.key), UNKNOWN) for call in calls}
 
-    def _reopen(self, db: Connection, call: Reopen) -> None:
+    def _reopen(self, db: Connection, call: Reopen, now_s: float) -> None:
         table = documents.c
-        is_done = table.entry == CONSTANTS[Entry.COMPLETED]
-        here = and_(table.scope == call.scope, table.key == call.key, not_(is_done))
+        is_open = table.entry != CONSTANTS[Entry.COMPLETED]
+        if call.origin:
+            is_open = or_(is_open, table.origin == call.origin)
+        here = and_(table.scope == call.scope, table.key == call.key, is_open)
         changes = {"entry": Entry.ABSENT.value, "owner": "", "attempts": 0, "ticket": 0, "outcome": b""}
-        db.execute(update(documents).where(here).values(changed_s=self._clock(), **changes))
+        changed = {"changed_s": self._clock(), "aged_s": now_s}
+        db.execute(update(documents).where(here).values(**changed, **changes))
 
     def _started_by(self, db: Connection, call: StartedBy) -> list[str]:
         table = documents.c
@@ -333,15 +436,21 @@ class Documents:
 
         It is a transaction by itself, and leaves out what others have locked: so it holds up nobody.
         """
-        now_s = self._clock()
-        if now_s < self._expire_at_s:
+        if self._passed_s() < self._expire_at_s:
             return
         with self._begun(at_once=at_once) as db:
+            now_s = self._own_time.look(db)
             self.keep_s = db.execute(select(layouts.c.keep_s)).scalar() or self.keep_s
-            expire(db, now_s - self.keep_s)
             is_all = forget(db, self.keep_s, now_s)
+            expire(db, now_s - self.keep_s)
+            self._own_time.move(db)
         if is_all:
-            self._expire_at_s = now_s + EXPIRE_EVERY_S
+            self._expire_at_s = self._passed_s() + EXPIRE_EVERY_S
+
+    @property
+    def knows_earlier(self) -> bool:
+        """Whether it may have ids that have no names of producers before them."""
+        return self.since_s > 0 and self._own_time.now_s < self.since_s + self.keep_s
 
     def forgotten(self) -> tuple[int, float]:
         """How many messages gateways had accepted that are not remembered any more, and when the last of them changed.
@@ -349,8 +458,7 @@ class Documents:
         Raises:
             HistoryError: the database cannot be read.
         """
-        self._hang_up()
-        with explained(self.name), self._engine.connect() as db:
+        with self._read() as db:
             count, last_s = db.execute(select(layouts.c.forgotten, layouts.c.forgotten_s)).one()
         return count, last_s
 
@@ -370,30 +478,34 @@ class Documents:
             time.sleep(BUSY_PAUSE_S)
 
     def _check_layout(self, db: Connection) -> None:
-        if db.dialect.name == "sqlite":
-            db.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        else:
-            # Of several that would make the tables at once, one does.
-            db.execute(select(func.pg_advisory_xact_lock(APPLICATION_ID)))
+        claim(db)
+        if trouble := elsewhere(db, self.name):
+            raise HistoryError(trouble)
         metadata.create_all(db)
         found = db.execute(select(layouts.c.layout)).scalars().all()
         if not found:
             db.execute(insert(layouts).values(layout=LAYOUT, **NEW))
-        elif found == [1]:
-            migrate(db, self._clock())
+        elif found in ([1], [2]):
+            migrate(db, found[0])
         elif found != [LAYOUT]:
             raise HistoryError(
                 f"{self.name}: it has layout {found[0]}, and this mqproto knows {LAYOUT}: use the mqproto that made it"
             )
+        self._life = db.execute(select(layouts.c.life)).scalar_one()
+        if self._known is not None:
+            self.lacks = lives.lacking(db, self._known, self._address, is_new=not found)
         if self._chosen_s is not None:
             db.execute(update(layouts).values(keep_s=self._chosen_s))
         self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
+        self._own_time.look(db, every_s=0)
+        self._own_time.move(db)
+        self._dates.compare(db)
 
 
 def change_statement(insertion: Insertion) -> Insert:
     """Insert each row, or change the entry that is there if that gives way.
 
-    It returns scope, key and attempts of those that it inserted or changed.
+    It returns scope, key, attempts and outcome of those that it inserted or changed. What is begun keeps its outcome.
     """
     old, new = documents.c, insertion.excluded
     is_begun, is_absent = new.entry == CONSTANTS[Entry.STARTED], new.entry == CONSTANTS[Entry.ABSENT]
@@ -411,13 +523,15 @@ def change_statement(insertion: Insertion) -> Insert:
         "attempts": old.attempts + case((and_(is_begun, old.entry == CONSTANTS[Entry.ABSENT]), 1), else_=0),
         "ticket": new.ticket,
         "changed_s": new.changed_s,
-        "outcome": new.outcome,
+        "aged_s": new.aged_s,
+        "outcome": case((is_begun, old.outcome), else_=new.outcome),
+        "origin": case((is_begun, new.origin), else_=old.origin),
     }
     return insertion.on_conflict_do_update(
         index_elements=[old.scope, old.key],
         set_=changes,
         where=or_(and_(gives_way, not_(is_theirs)), is_repeated),
-    ).returning(old.scope, old.key, old.attempts)
+    ).returning(old.scope, old.key, old.attempts, old.outcome)
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
@@ -432,7 +546,7 @@ def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:
         left = [call for call in left if first[call.scope, call.key] is not call]
 
 
-def _row(call: Change, now_s: float) -> dict[str, object]:
+def _row(call: Change, now_s: float, date_s: float) -> dict[str, object]:
     """What a change inserts where there is nothing yet."""
     return {
         "scope": call.scope,
@@ -441,6 +555,8 @@ def _row(call: Change, now_s: float) -> dict[str, object]:
         "owner": call.owner if isinstance(call, Begin) else "",
         "attempts": 1,
         "ticket": call.ticket,
-        "changed_s": now_s,
+        "changed_s": date_s,
+        "aged_s": now_s,
         "outcome": b"" if isinstance(call, Begin) else call.outcome,
+        "origin": call.origin if isinstance(call, Begin) else "",
     }

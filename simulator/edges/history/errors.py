@@ -20,10 +20,10 @@ class HistoryError(MqprotoError):
     """
 
 
-_GONE: Final = "its tables are gone: restore them, or start again and they are made anew, empty"
+GONE: Final = "its tables are gone: restore them, or start again and they are made anew, empty"
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 SQLITE_ADVICE: Final = {
-    sqlite3.SQLITE_ERROR: _GONE,  # Our statements are few and tested: what is wrong is what they speak of.
+    sqlite3.SQLITE_ERROR: GONE,  # Our statements are few and tested: what is wrong is what they speak of.
     sqlite3.SQLITE_FULL: "the disk is full: make room; nothing acknowledged is lost",
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _READ_ONLY,
@@ -38,7 +38,7 @@ POSTGRESQL_ADVICE: Final = {
     "3F000": "no schema to make its tables in: create one, or name it in the search_path",
     "40P01": "another program locks its rows in an order of its own: let that end",
     "42501": "this user may not do that: grant it the tables, and CREATE where they are to be made",
-    "42P01": _GONE,
+    "42P01": GONE,
     "53100": "the server's disk is full: make room; nothing acknowledged is lost",
     "53300": "the server has no connection left: let it have more, or stop other programs",
     "55P03": "another program keeps its tables locked: let that end",

@@ -22,12 +22,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 from secrets import randbits
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
+from mqproto.simulator.client.journal import Seen
 from mqproto.simulator.edges.history.documents import (
     Answer,
     Begin,
@@ -40,8 +41,13 @@ from mqproto.simulator.edges.history.documents import (
     StartedBy,
 )
 from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.forgetting import passed_s
 from mqproto.simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
-from mqproto.simulator.edges.history.outbox import Arm, Armed, Attempted, Due, Hook, Outbox, Tell
+from mqproto.simulator.edges.history.outbox import Attempted, Due, Find, Hook, Outbox, Tell
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "Record", "open_history"]
 
@@ -61,7 +67,13 @@ TICKET_BITS: Final = 62
 
 @asynccontextmanager
 async def open_history(
-    url: str, *, keep_s: float | None = None, clock: Callable[[], float] = time.time
+    url: str,
+    *,
+    keep_s: float | None = None,
+    clock: Callable[[], float] = time.time,
+    passed_s: Callable[[], float] = passed_s,
+    log: FilteringBoundLogger | None = None,
+    seen: Seen | None = None,
 ) -> AsyncIterator[DocumentHistory]:
     """The document history in a database, which gets its tables if it has none.
 
@@ -71,15 +83,26 @@ async def open_history(
             for what it says itself, 30 days if it is new. A document that comes again later is new. What was started
             and never finished is kept until somebody finishes it: only a person, or a resolver, can tell whether it was
             processed.
-        clock: the time, in seconds since 1970.
+        clock: the time, in seconds since 1970, which is only shown.
+        passed_s: counts the seconds that pass: by them alone entries grow old, and only while somebody has the history.
+        log: is told of a clock that is not right, `clock-wrong`, and of ids that somebody has said it lacks,
+            `ids-unknown`; the history goes on.
+        seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
 
     Raises:
         UsageError: it is no such URL.
-        HistoryError: the database cannot be had.
+        HistoryError: the database cannot be had, or lacks ids of this gateway.
     """
     if keep_s is not None and not keep_s > 0:
         raise UsageError(f"entries kept for {keep_s:g} s: it takes more than 0")
-    documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock)
+
+    def warn(reason: str) -> None:
+        if log is not None:
+            log.warning("clock-wrong", reason=reason)
+
+    documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock, passed_s, warn, seen)
+    if documents.lacks and log is not None:
+        log.warning("ids-unknown", reason=documents.lacks)
     history = DocumentHistory(documents)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
@@ -123,12 +146,29 @@ class DocumentHistory:
         return self._documents.keep_s
 
     @property
-    def since_s(self) -> float:
-        """Since when ids have the names of producers before them, in Unix time; 0 for always."""
-        return self._documents.since_s
+    def seen(self) -> Seen:
+        """What a gateway's journal is to know of it, also after it was closed."""
+        return self._documents.seen
+
+    @property
+    def origin(self) -> str:
+        """What is to be said of a message that was begun here just now (lives.py)."""
+        return self._documents.origin
+
+    @property
+    def knows_earlier(self) -> bool:
+        """Whether it may have ids that have no names of producers before them."""
+        return self._documents.knows_earlier
 
     async def begin(
-        self, scope: str, key: str, owner: str, epoch: int = 0, *, patient: bool = False
+        self,
+        scope: str,
+        key: str,
+        owner: str,
+        epoch: int = 0,
+        *,
+        origin: str = "",
+        patient: bool = False,
     ) -> Record:
         """What the history had of a document; if that was nothing, it is started by `owner` from now on.
 
@@ -136,6 +176,7 @@ class DocumentHistory:
 
         Args:
             epoch: of a leader, as which it is begun; 0 for none.
+            origin: of the message, as its envelope has it.
             patient: it may wait a few milliseconds for others to share its flush.
 
         Raises:
@@ -144,7 +185,7 @@ class DocumentHistory:
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
         try:
-            record = await self._ask(Begin(scope, key, owner, ticket, epoch), patient=patient)
+            record = await self._ask(Begin(scope, key, owner, ticket, epoch, origin), patient=patient)
         except BaseException:
             self._unanswered.keep((scope, key, owner), ticket)
             raise
@@ -165,8 +206,8 @@ class DocumentHistory:
     ) -> None:
         """A document's processing ended: the entry is now that of ENTRY_AFTER.
 
-        After FAILED_FOR_NOW it is absent, and of it only the attempts are known. What was completed stays completed,
-        with its first outcome; a failure for good yields to a success, and to nothing else.
+        After FAILED_FOR_NOW it is absent; with an outcome, which says why, it is in doubt all the same. What was
+        completed stays completed, with its first outcome; a failure for good yields to a success, and to nothing else.
 
         Args:
             outcome: what the next caller is to be told, at most 65,536 bytes.
@@ -184,19 +225,18 @@ class DocumentHistory:
         entry = ENTRY_AFTER[attempt]
         ticket = self._begun.pop((scope, key), 0)
         try:
-            kept = b"" if entry is Entry.ABSENT else outcome
-            await self._ask(Finish(scope, key, ticket, entry, kept, epoch), patient=patient)
+            await self._ask(Finish(scope, key, ticket, entry, outcome, epoch), patient=patient)
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
 
-    async def reopen(self, scope: str, key: str) -> None:
+    async def reopen(self, scope: str, key: str, origin: str = "") -> None:
         """A document that was started, or has failed, is absent from now on: somebody says that it is to be processed.
 
-        What was completed stays so.
+        What was completed stays so, unless its message was of this origin.
         """
         _check(scope, key)
-        await self._ask(Reopen(scope, key))
+        await self._ask(Reopen(scope, key, origin))
 
     async def look(self, scope: str, key: str) -> Record:
         """What the history has of a document."""
@@ -260,23 +300,19 @@ class DocumentHistory:
 
     # Hooks
 
-    async def arm(self, sender: str, hook: Hook) -> None:
-        """Somebody is to be told when an end is known (outbox.py)."""
-        await self._ask(Arm(sender, hook))
-
-    async def armed(self, identifier: str) -> Hook | None:
-        """Who is to be told of an end that is not known yet; None if nobody is."""
-        hook = await self._ask(Armed(identifier))
+    async def hook(self, identifier: str) -> Hook | None:
+        """Who is to be told of an end (outbox.py), or was; None if nobody is."""
+        hook = await self._ask(Find(identifier))
         assert hook is None or isinstance(hook, Hook)
         return hook
 
-    async def tell(self, sender: str, hook: Hook, scope: str = "", epoch: int = 0) -> None:
-        """Have somebody told of an end, once.
+    async def tell(self, hook: Hook, epoch: int = 0) -> None:
+        """Have somebody told of an end, once; or armed, if it is not known yet.
 
         Raises:
-            FencedError: the leader of this scope is another; nobody is told.
+            FencedError: the leader of his scope is another; nobody is told.
         """
-        await self._ask(Tell(sender, hook, scope, epoch))
+        await self._ask(Tell(hook, epoch))
 
     async def due(self, sender: str, limit: int) -> Outbox:
         """What is to be told now."""
@@ -284,9 +320,9 @@ class DocumentHistory:
         assert isinstance(outbox, Outbox)
         return outbox
 
-    async def attempted(self, identifier: str, *, has_heard: bool, due_s: float | None = None) -> None:
-        """It was told, or is to be attempted again at a time, or is given up."""
-        await self._ask(Attempted(identifier, has_heard, due_s))
+    async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
+        """It was told, or is to be attempted again after so long, or is given up."""
+        await self._ask(Attempted(identifier, has_heard, again_s))
 
     async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:

@@ -33,51 +33,49 @@ class Hook(NamedTuple):
     """What one is to be told.
 
     id: names the end, and is the same at each attempt.
+    sender: who tells it; the scope of a leader (leaders.py), if only he may.
     body: what is told; of one that is armed, what is known already.
     """
 
     id: str
+    sender: str
     url: str
     body: bytes
     attempts: int = 0
+    state: str = State.DUE
 
 
 class Outbox(NamedTuple):
     """What a sender has to do.
 
-    next_s: when there is more, in Unix time; None if nothing waits.
+    wait_s: after how long there is more; None if nothing waits.
     """
 
     due: list[Hook]
-    next_s: float | None
+    wait_s: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arm:
-    """Somebody is to be told when the end is known."""
-
-    sender: str
-    hook: Hook
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Armed:
-    """Ask who is to be told of an end."""
+class Find:
+    """Ask who is to be told of an end, or was."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """The end is known. One that was told of is not told of again.
+    """Have it told, or armed if its end is not known. What was told is not told again, and what is due not changed.
 
-    scope, epoch: of the leader that says so (leaders.py); epoch 0 for none.
+    epoch: of the leader who says so; 0 for none.
     """
 
-    sender: str
     hook: Hook
-    scope: str = ""
     epoch: int = 0
+
+    @property
+    def scope(self) -> str:
+        """That of the leader."""
+        return self.hook.sender
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,71 +90,71 @@ class Due:
 class Attempted:
     """It was attempted.
 
-    due_s: when it is to be attempted again; None if it is over.
+    again_s: after how long it is to be attempted again; None if it is over.
     """
 
     id: str
     has_heard: bool
-    due_s: float | None = None
+    again_s: float | None = None
 
 
-Posting: TypeAlias = Arm | Armed | Tell | Due | Attempted
+Posting: TypeAlias = Find | Tell | Due | Attempted
 
 OVER: Final = (State.TOLD, State.GIVEN_UP)
 
 
-def posted(db: Connection, call: Posting, now_s: float) -> Hook | Outbox | None:
-    """Carry out a call."""
+def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook | Outbox | None:
+    """Carry out a call.
+
+    Args:
+        now_s: the history's own time.
+        date_s: Unix time, which is only shown.
+    """
+    changed = {"changed_s": date_s, "aged_s": now_s}
     match call:
-        case Arm(sender, hook):
-            _insert(db, sender, hook, State.ARMED, now_s)
-        case Armed(identifier):
-            found = db.execute(_found(hooks.c.id == identifier, hooks.c.state == State.ARMED))
-            return next((Hook(*row) for row in found.all()), None)
-        case Tell(sender, hook):
-            _insert(db, sender, hook, State.DUE, now_s)
-            is_armed = and_(hooks.c.id == hook.id, hooks.c.state == State.ARMED)
-            changes = {"state": State.DUE.value, "body": hook.body, "due_s": now_s, "changed_s": now_s}
-            db.execute(update(hooks).where(is_armed).values(changes))
+        case Find(identifier):
+            return next((Hook(*row) for row in db.execute(_found(hooks.c.id == identifier))), None)
+        case Tell(hook):
+            _tell(db, hook, now_s, changed)
         case Due(sender, limit):
             waits = and_(hooks.c.sender == sender, hooks.c.state == State.DUE)
             due = _found(waits, hooks.c.due_s <= now_s).order_by(hooks.c.due_s).limit(limit)
             later = select(func.min(hooks.c.due_s)).where(waits, hooks.c.due_s > now_s)
-            return Outbox([Hook(*row) for row in db.execute(due).all()], db.execute(later).scalar_one())
+            due_s = db.execute(later).scalar_one()
+            wait_s = None if due_s is None else due_s - now_s
+            return Outbox([Hook(*row) for row in db.execute(due)], wait_s)
         case Attempted():
-            _attempted(db, call, now_s)
+            _attempted(db, call, now_s, changed)
     return None
 
 
 def expire(db: Connection, before_s: float) -> None:
     """Forget what is over, and what never came to an end."""
     is_over = or_(*(hooks.c.state == state for state in (*OVER, State.ARMED)))
-    db.execute(delete(hooks).where(is_over, hooks.c.changed_s <= before_s))
+    db.execute(delete(hooks).where(is_over, hooks.c.aged_s <= before_s))
 
 
-def _found(*conditions: ColumnElement[bool]) -> Select[str, str, bytes, int]:
-    return select(hooks.c.id, hooks.c.url, hooks.c.body, hooks.c.attempts).where(*conditions)
+def _found(*conditions: ColumnElement[bool]) -> Select[str, str, str, bytes, int, str]:
+    table = hooks.c
+    return select(table.id, table.sender, table.url, table.body, table.attempts, table.state).where(
+        *conditions
+    )
 
 
-def _insert(db: Connection, sender: str, hook: Hook, state: State, now_s: float) -> None:
+def _tell(db: Connection, hook: Hook, now_s: float, changed: dict[str, float]) -> None:
     insertion = sqlite.insert(hooks) if db.dialect.name == "sqlite" else postgresql.insert(hooks)
-    row = {
-        "id": hook.id,
-        "sender": sender,
-        "state": state.value,
-        "url": hook.url,
-        "body": hook.body,
-        "attempts": 0,
-        "due_s": now_s,
-        "changed_s": now_s,
-    }
-    db.execute(insertion.values(row).on_conflict_do_nothing())
+    row = {**hook._asdict(), "state": str(hook.state), "due_s": now_s, **changed}
+    is_known = and_(hooks.c.state == State.ARMED, insertion.excluded.state == State.DUE)
+    changes = {name: insertion.excluded[name] for name in ("state", "body", "due_s", *changed)}
+    db.execute(
+        insertion.values(row).on_conflict_do_update(index_elements=["id"], set_=changes, where=is_known)
+    )
 
 
-def _attempted(db: Connection, call: Attempted, now_s: float) -> None:
-    changes: dict[str, object] = {"attempts": hooks.c.attempts + 1, "changed_s": now_s}
-    if call.due_s is not None:
-        changes["due_s"] = call.due_s
+def _attempted(db: Connection, call: Attempted, now_s: float, changed: dict[str, float]) -> None:
+    changes: dict[str, object] = {"attempts": hooks.c.attempts + 1, **changed}
+    if call.again_s is not None:
+        changes["due_s"] = now_s + call.again_s
     else:
-        changes |= {"state": (State.TOLD if call.has_heard else State.GIVEN_UP).value, "body": b""}
+        changes |= {"state": (State.TOLD if call.has_heard else State.GIVEN_UP).value}
     db.execute(update(hooks).where(hooks.c.id == call.id, hooks.c.state == State.DUE).values(changes))

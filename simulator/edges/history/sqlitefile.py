@@ -60,7 +60,7 @@ class SqliteFile:
                 raise DBAPIError(None, None, error) from error
             raise
 
-    def change(self, rows: Iterable[dict[str, object]]) -> Iterator[tuple[str, str, int]]:
+    def change(self, rows: Iterable[dict[str, object]]) -> Iterator[tuple[str, str, int, bytes]]:
         """Change these documents, within a transaction; what the statement returns of each."""
         assert self._driver is not None, "a transaction has begun"
         for row in rows:

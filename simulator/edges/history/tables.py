@@ -8,7 +8,11 @@ what somebody is to be told.
 
 from __future__ import annotations
 
-from typing import Final
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -16,6 +20,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Double,
+    Engine,
     Index,
     Integer,
     LargeBinary,
@@ -23,14 +28,35 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    inspect,
+    select,
     text,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 
-LAYOUT: Final = 2
+from mqproto.simulator.client.journal import EARLIER
+from mqproto.simulator.edges.history.errors import GONE, HistoryError, explained
+
+LAYOUT: Final = 3
+LAYOUT_2: Final = ("keep_s", "since_s", "forgotten", "forgotten_s")
+"""What `layouts` had then."""
+MOVED: Final = 99
+"""The layout of one that is elsewhere, or not all here yet (moving.py): mqproto of before refuse it by that."""
 KEEP_S: Final = 30 * 24 * 3_600.0
 """How long a new history remembers."""
-NEW: Final = {"keep_s": KEEP_S, "since_s": 0.0, "forgotten": 0, "forgotten_s": 0.0}
+LIFE_BYTES: Final = 8
+BEGINS_S: Final = 1.0
+"""Where a history's own time begins (forgetting.py)."""
+NEW: Final[dict[str, Any]] = {
+    "keep_s": KEEP_S,
+    "since_s": 0.0,
+    "forgotten": 0,
+    "forgotten_s": 0.0,
+    "now_s": BEGINS_S,
+    "lives_before": "",
+    "lacks": "",
+}
 """What `layouts` says of a new one."""
 
 STARTED: Final = text("entry = 'started'")
@@ -46,11 +72,19 @@ layouts = Table(
     Column("since_s", Double, nullable=False),
     Column("forgotten", BigInteger, nullable=False),
     Column("forgotten_s", Double, nullable=False),
+    Column("now_s", Double, nullable=False),
+    Column("life", Text, nullable=False, default=lambda: token_hex(LIFE_BYTES)),
+    Column("lives_before", Text, nullable=False),
+    Column("lacks", Text, nullable=False),
 )
-"""keep_s: how long what has ended is remembered; since_s: since when the layout is this, in Unix time, 0 for always.
+"""keep_s: how long what has ended is remembered; now_s: the history's own time; since_s: since when ids have the names
+of producers before them, by that time, 0 for always.
 
 forgotten: how many messages gateways had accepted whose ids are not remembered any more; forgotten_s: when the last of
-them had changed.
+them had changed, in Unix time.
+
+life: as gateways' journals know it, a random name (lives.py); lives_before: others after which it goes on, with spaces
+between; lacks: which ids somebody has said it lacks, in words.
 """
 documents = Table(
     "document_history",
@@ -62,14 +96,19 @@ documents = Table(
     Column("attempts", Integer, nullable=False),
     Column("ticket", BigInteger, nullable=False),
     Column("changed_s", Double, nullable=False),
+    Column("aged_s", Double, nullable=False),
     Column("outcome", LargeBinary, nullable=False),
+    Column("origin", Text, nullable=False),
     PrimaryKeyConstraint("scope", "key"),
     CheckConstraint("entry IN ('absent', 'started', 'completed', 'failed')"),
     Index("document_history_started", "owner", "scope", sqlite_where=STARTED, postgresql_where=STARTED),
-    Index("document_history_age", "changed_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
+    Index("document_history_age", "aged_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
     sqlite_with_rowid=False,
 )
-"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time."""
+"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time, to be shown.
+
+aged_s: when it changed by the history's own time; origin: of the message, as its envelope has it (lives.py).
+"""
 
 leaders = Table(
     "document_history_leader",
@@ -95,16 +134,88 @@ hooks = Table(
     Column("attempts", Integer, nullable=False),
     Column("due_s", Double, nullable=False),
     Column("changed_s", Double, nullable=False),
+    Column("aged_s", Double, nullable=False),
     CheckConstraint("state IN ('armed', 'due', 'told', 'given up')"),
     Index("document_history_hook_due", "sender", "state", "due_s"),
     sqlite_with_rowid=False,
 )
-"""body: what is told; while it is armed, what is known of it already. due_s: of the next attempt, in Unix time."""
+"""body: what is told; while it is armed, what is known of it already. due_s: of the next attempt, by its own time."""
+
+moves = Table(
+    "document_history_move",
+    MetaData(),
+    Column("id", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("is_target", Integer, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("key", Text, nullable=False),
+)
+"""Is there while a history moves, and for good where it was. source, target: URLs; is_target: whether it comes to here;
+part, scope, key: up to where its rows are here.
+"""
+changed = Table(
+    "document_history_changed",
+    moves.metadata,
+    Column("number", Integer, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Index("document_history_changed_row", "scope", "key"),
+)
+"""Which rows were changed while they are copied; a hook has no scope."""
 
 
-def migrate(db: Connection, now_s: float) -> None:
-    """From layout 1, where ids had no producers' names before them, and all was kept for 30 days."""
-    for name, value in NEW.items():
-        kind = layouts.c[name].type.compile(db.dialect)
-        db.exec_driver_sql(f"ALTER TABLE {layouts.name} ADD COLUMN {name} {kind} NOT NULL DEFAULT {value!r}")
-    db.execute(update(layouts).values(layout=LAYOUT, since_s=now_s))
+def elsewhere(db: Connection, name: str) -> str | None:
+    """What is to be said of a history that is not here, or not all of it."""
+    if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
+        return None
+    source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()
+    if is_target:
+        command = shlex.join(["mqproto", "store", "copy", source, target])
+        return f"{name}: not all of the history is here yet: {command} goes on with it"
+    return f"{name}: the history was moved to {target}: name that"
+
+
+@contextmanager
+def located(name: str, engine: Engine) -> Iterator[None]:
+    """As `explained`; where the tables are gone, the history may have been moved.
+
+    Raises:
+        HistoryError: what the database said, or where the history is.
+        UsageError: it can never keep one of the values.
+    """
+    try:
+        with explained(name):
+            yield
+    except HistoryError as error:
+        trouble = None
+        if GONE in str(error):
+            with suppress(DBAPIError, HistoryError), engine.connect() as db:
+                trouble = elsewhere(db, name)
+        raise HistoryError(trouble or str(error)) from error
+
+
+def migrate(db: Connection, layout: int) -> None:
+    """From an earlier layout.
+
+    In layout 1 ids had no producers' names before them, and all was kept for 30 days. In layout 2 ids aged by whatever
+    date a program had; now all of them count as new.
+    """
+    for name, value in {**NEW, "life": token_hex(LIFE_BYTES), "lives_before": EARLIER}.items():
+        if layout == 1 or name not in LAYOUT_2:
+            _add(db, layouts, name, value)
+    for table in (documents, hooks):
+        _add(db, table, "aged_s", BEGINS_S)
+    _add(db, documents, "origin", "")
+    db.execute(update(hooks).values(due_s=BEGINS_S))
+    [age] = (index for index in documents.indexes if index.name == "document_history_age")
+    age.drop(db)
+    age.create(db)
+    knew_earlier = layout == 1 or db.execute(select(layouts.c.since_s)).scalar_one() > 0
+    db.execute(update(layouts).values(layout=LAYOUT, since_s=BEGINS_S if knew_earlier else 0.0))
+
+
+def _add(db: Connection, table: Table, name: str, value: float | str) -> None:
+    kind = table.c[name].type.compile(db.dialect)
+    db.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind} NOT NULL DEFAULT {value!r}")

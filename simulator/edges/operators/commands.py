@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,22 +14,20 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from mqproto.simulator.command.options import (
     DONE,
     FINDING,
-    DirectoryOption,
+    Commands,
     HistoryOption,
     JsonOption,
-    TopologyOption,
     complain,
-    place_of,
-    print_json,
     run_task,
+    tell,
 )
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.operators.failures import Chosen, Failure
+    from mqproto.simulator.edges.operators.reading import Unknown
     from mqproto.simulator.topology.places import Place
 
 READING: Final = "reading stores, for what has failed"
@@ -39,22 +38,38 @@ NamesArgument = Annotated[
         metavar="[MESSAGE|KEY]...", help="Messages by their identifiers, or by their producer's ids."
     ),
 ]
-QueueOption = Annotated[
-    str, typer.Option("--queue", "-q", help="Only those that were in this queue, or on their way there.")
-]
-ReasonOption = Annotated[
-    str, typer.Option("--reason", help="Only those whose failure and reason have this text in them.")
-]
-SinceOption = Annotated[
-    datetime | None, typer.Option("--since", help="Only those that failed then or later, UTC.")
-]
-UntilOption = Annotated[datetime | None, typer.Option("--until", help="Only those that failed before, UTC.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All that the other options leave.")]
 
 
+@dataclass
+class Narrowing:
+    """Which of all that has failed is meant."""
+
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="Only those that were in this queue, or on their way there.")
+    ] = ""
+    reason: Annotated[
+        str, typer.Option("--reason", help="Only those whose failure and reason have this text in them.")
+    ] = ""
+    since: Annotated[
+        datetime | None, typer.Option("--since", help="Only those that failed then or later, UTC.")
+    ] = None
+    until: Annotated[datetime | None, typer.Option("--until", help="Only those that failed before, UTC.")] = (
+        None
+    )
+
+    def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> Chosen:
+        """Of these, or of all."""
+        from mqproto.simulator.edges.operators.failures import Chosen
+
+        since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
+        return Chosen(
+            names=names, queue=self.queue, reason=self.reason, since=since, until=until, in_doubt=in_doubt
+        )
+
+
 def audit(
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
     history: HistoryOption = "",
     log: Annotated[
         list[Path] | None,
@@ -71,9 +86,8 @@ def audit(
 
     The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
     """
-    place = place_of(topology, directory)
+    from mqproto.edge.custody import End
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.edges.operators.ends import End
     from mqproto.simulator.edges.operators.reading import audited
     from mqproto.simulator.edges.operators.report import audit_as_json, audit_told
     from mqproto.simulator.edges.trigger import standing
@@ -81,123 +95,111 @@ def audit(
     with working("reading the history, stores and logs"):
         found = audited(place, history, log or [])
         held = [] if in_json else standing.told(standing.standings(place, history))
-    if in_json:
-        print_json(audit_as_json(found, each=each))
-    else:
-        _print(audit_told(found, typed_again(topology, directory), each=each))
-        _print(held)
+    lines = chain(audit_told(found, place.again, each=each), held)
+    tell(audit_as_json(found, each=each), lines, as_json=in_json)
     return FINDING if found.counted()[End.UNACCOUNTED] else DONE
 
 
 # What has failed
 
-failed = typer.Typer(
-    help="Messages that have failed: see them, try them again, or say that they are settled."
-)
+failed = Commands(help="Messages that have failed: see them, try them again, or say that they are settled.")
 
 
 @failed.command("list")
 def list_(
-    queue: QueueOption = "",
-    reason: ReasonOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
+    narrowing: Narrowing,
+    in_doubt: Annotated[
+        bool, typer.Option("--in-doubt", help="Only those that may have been processed, and nobody knows.")
+    ] = False,
+    history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
-    place = place_of(topology, directory)
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+
+    unknown, chosen = Unknown(), narrowing.chosen(in_doubt=in_doubt)
+    with working(READING):
+        failures = [failure for failure, _ in failures_in(place, unknown, chosen, history)]
+    return _list(failures, unknown, as_json=as_json)
+
+
+def _list(failures: list[Failure], unknown: Unknown, *, as_json: bool) -> int:
     from mqproto.simulator.edges.operators.report import failures_told
 
-    unknown, chosen = Unknown(), _chosen(None, queue, reason, since, until)
-    with working(READING):
-        failures = [failure for failure, _ in failures_in(place, unknown, chosen)]
-    if as_json:
-        print_json({"failed": [failure.as_json() for failure in failures], **asdict(unknown)})
-    else:
-        _print(failures_told(failures))
-        _print(unknown.told())
+    value = {"failed": [failure.as_json() for failure in failures], **asdict(unknown)}
+    tell(value, chain(failures_told(failures), unknown.told()), as_json=as_json)
     return DONE
 
 
 @failed.command()
 def show(
+    place: Place,
     name: Annotated[str, typer.Argument(metavar="MESSAGE|KEY")],
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """One message that has failed: why, and all that is in it."""
-    place = place_of(topology, directory)
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.command.talk import message_as_json
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
     from mqproto.simulator.edges.operators.report import failure_shown
 
     with working(READING):
-        found = list(failures_in(place, Unknown(), _chosen([name])))
+        found = list(failures_in(place, Unknown(), Narrowing().chosen([name]), history))
     if not found:
-        raise UsageError(_nobody_has(name, typed_again(topology, directory)))
+        raise UsageError(_nobody_has(name, place.again))
     if len(found) > 1:
         ids = ", ".join(failure.id for failure, _ in found)
         raise UsageError(f"{len(found)} messages have the id {name}: name one of {ids}")
     [(failure, message)] = found
-    if as_json:
-        print_json(failure.as_json() | {"copy": message_as_json(message)})
-    else:
-        _print(failure_shown(failure, message))
+    value = failure.as_json() | {"copy": message_as_json(message)}
+    tell(value, failure_shown(failure, message), as_json=as_json)
     return DONE
 
 
 @failed.command()
 def retry(
+    place: Place,
+    narrowing: Narrowing,
     names: NamesArgument = None,
     every: AllOption = False,
-    queue: QueueOption = "",
-    reason: ReasonOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="So many at most, the first of them.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, and send none.")] = False,
     history: HistoryOption = "",
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run.
 
     A dead letter has as much time again as it was sent with: see that somebody receives it in time.
     """
-    place = place_of(topology, directory)
     from mqproto.simulator.edges.operators import desk
 
-    chosen = _chosen(_asked_for(names, every), queue, reason, since, until)
-    act = partial(desk.retry, place, history)
-    return _see_to(place, chosen, act, "sent once more", as_json, typed_again(topology, directory))
+    chosen = narrowing.chosen(_asked_for(names, every))
+    act = None if dry_run else partial(desk.retry, place, history)
+    again = place.again
+    return _see_to(place, chosen, act, "sent once more", as_json, again, history, limit)
 
 
 @failed.command()
 def resolve(
+    place: Place,
+    narrowing: Narrowing,
     names: NamesArgument = None,
     note: Annotated[str, typer.Option("--note", help="What was done; the history keeps it.")] = "",
     every: AllOption = False,
-    queue: QueueOption = "",
-    reason: ReasonOption = "",
-    since: SinceOption = None,
-    until: UntilOption = None,
     history: HistoryOption = "",
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
-    place = place_of(topology, directory)
     from mqproto.simulator.edges.operators import desk
 
-    chosen = _chosen(_asked_for(names, every), queue, reason, since, until)
+    chosen = narrowing.chosen(_asked_for(names, every))
     act = partial(desk.resolve, place, history, note=note)
-    return _see_to(place, chosen, act, "resolved", as_json, typed_again(topology, directory))
+    return _see_to(place, chosen, act, "resolved", as_json, place.again, history)
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
@@ -213,29 +215,19 @@ def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
     return names or None
 
 
-def _chosen(
-    names: list[str] | None,
-    queue: str = "",
-    reason: str = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Chosen:
-    from mqproto.simulator.edges.operators.failures import Chosen
-
-    utc = [one and one.replace(tzinfo=UTC) for one in (since, until)]
-    return Chosen(names=names, queue=queue, reason=reason, since=utc[0], until=utc[1])
-
-
 def _see_to(
     place: Place,
     chosen: Chosen,
-    act: Callable[[list[Failure]], Coroutine[Any, Any, int]],
+    act: Callable[[list[Failure]], Coroutine[Any, Any, int]] | None,
     done: str,
     as_json: bool,
     again: str,
+    history: str,
+    limit: int | None = None,
 ) -> int:
     """Do something about what has failed. Status 1 if a name is nobody's.
 
+    act: None to list them alone.
     done: what has been done then, in words.
     again: what a proposed command needs to find the stores.
     """
@@ -244,20 +236,34 @@ def _see_to(
 
     unknown = Unknown()
     with working(READING) as say:
-        failures = [failure for failure, _ in failures_in(place, unknown, chosen)]
+        found = [failure for failure, _ in failures_in(place, unknown, chosen, history)]
+        called = {name: _called(name, found) for name in chosen.names or ()}
+        for name, some in called.items():
+            if len(ids := {one.key for one in some}) > 1:
+                raise UsageError(f"several producers have the id {name}: name {' or '.join(sorted(ids))}")
+        meant = {one.lies_as for some in called.values() for one in some}
+        failures = [one for one in found if chosen.names is None or one.lies_as in meant][:limit]
+        count = 0
         say(f"being {done}")
-        count = run_task(partial(act, failures))
-    known = {name for failure in failures for name in (failure.id, failure.key)}
-    missing = [name for name in chosen.names or () if name not in known]
-    if as_json:
-        print_json({"messages": count, "unknown": missing})
+        if act is not None:
+            count = run_task(partial(act, failures))
+    missing = [name for name, some in called.items() if not some]
+    if act is None:
+        _list(failures, unknown, as_json=as_json)
     else:
-        print(f"{counted(count, 'message')} {done}")
+        text = f"{counted(count, 'message')} {done}"
+        tell({"messages": count, "unknown": missing}, [text], as_json=as_json)
     for name in missing:
         complain(_nobody_has(name, again))
     for line in unknown.told() if missing else ():
         complain(line)
     return FINDING if missing else DONE
+
+
+def _called(name: str, found: list[Failure]) -> list[Failure]:
+    """Those that a name means: the whole of an id means no other that ends so."""
+    whole = [one for one in found if name in (one.id, one.key)]
+    return whole or [one for one in found if one.is_called(name)]
 
 
 def _nobody_has(name: str, again: str) -> str:
@@ -268,6 +274,7 @@ def _nobody_has(name: str, again: str) -> str:
 
 
 def erase(
+    place: Place,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -276,8 +283,6 @@ def erase(
     ],
     note: Annotated[str, typer.Option("--note", help="Why; the log of operators keeps it.")] = "",
     history: HistoryOption = "",
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Have the bodies of messages gone that are over, from all files of their nodes. That they were there stays known.
@@ -287,27 +292,18 @@ def erase(
     """
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")
-    place = place_of(topology, directory)
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators import erasing
 
     with working("erasing, and writing stores anew"):
         done = run_task(partial(erasing.erase, place, history, names, note))
-    if as_json:
-        print_json(asdict(done))
-    else:
-        print(f"{counted(len(done.messages), 'message')} erased, {done.copies} taken out of queues")
+    text = f"{counted(len(done.messages), 'message')} erased, {done.copies} taken out of queues"
+    tell(asdict(done), [text], as_json=as_json)
     for name in done.missing:
-        again = typed_again(topology, directory)
-        complain(f"nobody knows {name}: `mqproto audit --each{again}` has all that was answered 200")
+        complain(f"nobody knows {name}: `mqproto audit --each{place.again}` has all that was answered 200")
     for trouble in done.trouble:
         complain(f"not written anew: {trouble}")
     for name in done.left:
         beside = "run its program once more, or, if nobody does, " if erasing.is_journal(name) else ""
         complain(f"{name} has it still: {beside}remove that file")
     return DONE if done.is_whole else FINDING
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)

@@ -12,30 +12,16 @@ log of removals has (simulator/node/removals.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.base.log import node_log
-from mqproto.simulator.base.logfile import LogFile
+from mqproto.edge.custody import Deed
+from mqproto.simulator.command.story import logs_in, steps_in
 from mqproto.simulator.edges.operators.failures import Failure
 
 NAME: Final = "operators.log"
 WHO: Final = "operator"
-
-
-class Deed(StrEnum):
-    """What is done."""
-
-    RETRIED = "retried"
-    """It is about to be sent once more."""
-    SENT_AGAIN = "sent-again"
-    """It was, and what it is called now is known."""
-    NOT_RETRIED = "not-retried"
-    """It could not be, and is where it was."""
-    RESOLVED = "resolved"
-    ERASED = "erased"
 
 
 def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]], reason: str = "") -> None:
@@ -49,6 +35,9 @@ def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]]
     Raises:
         UsageError: it cannot be.
     """
+    from mqproto.simulator.base.log import node_log
+    from mqproto.simulator.base.logfile import LogFile
+
     path = directory / NAME
     why = {"reason": reason} if reason else {}
     try:
@@ -61,6 +50,13 @@ def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]]
         raise UsageError(
             f"{path} cannot be written ({error.strerror}), and who did what would not be known: make room"
         ) from None
+
+
+def returned(directory: Path) -> dict[str, str]:
+    """What dead letters that were sent once more are called since, by what they were called: nodes write that down."""
+    logs = (path for path in logs_in(directory) if ".removals.log" in path.name)
+    lines = (step for path in logs for step in steps_in(path, (b'"again"',)))
+    return {step.message: str(step.facts["again"]) for step in lines if "again" in step.facts}
 
 
 def facts_of(failures: Iterable[Failure]) -> list[dict[str, str]]:

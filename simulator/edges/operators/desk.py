@@ -7,7 +7,7 @@ nothing is lost or processed twice: the same is done once more.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from itertools import groupby
 from typing import Final
@@ -16,13 +16,17 @@ import msgspec
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.edge.custody import IN_DOUBT, RESOLVED, RESOLVED_BY, Deed, State
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import Client, MessageId, RolledBack, connect
-from mqproto.simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
+from mqproto.simulator.command import oversee
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
-from mqproto.simulator.edges.operators.deeds import Deed, facts_of, note_down
-from mqproto.simulator.edges.operators.failures import Failure, lies_as
+from mqproto.simulator.edges.operators.deeds import facts_of, note_down, returned
+from mqproto.simulator.edges.operators.failures import Chosen, Failure, lies_as
+from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.trail import ENDS, LIVES, Confirmation, Life
 from mqproto.simulator.edges.trigger.errorcopy import original_of
+from mqproto.simulator.edges.trigger.telling import live_on
 from mqproto.simulator.node.control import BATCH_LIMIT
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
@@ -32,14 +36,13 @@ TOGETHER: Final = 50
 TOGETHER_BYTES: Final = 2**20
 READ_S: Final = 0.02
 """How long to wait before a node is looked at again that reads messages from its disk."""
-RESOLVED_BY: Final = "resolved by an operator"
-"""How the outcome begins that the history has of what was settled by hand."""
 
 
 async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     """Send messages where they were once more, in their order; how many went.
 
-    Each is new to its trigger, under the key that it had: its producer's id, or its first identifier.
+    Each is new to its trigger, under the key that it had: its producer's id, or its first identifier. The
+    history keeps what became of the life that it had.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
@@ -53,14 +56,20 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
         letters = [failure for failure in some if failure.is_letter]
         copies = [failure for failure in some if not failure.is_letter]
+        facts = facts_of(copies)
+        if copies:
+            note_down(place.directory, Deed.RETRIED, facts)
+        if documents is not None:
+            for failure in some:
+                await _is_over(documents, failure)
+                await documents.reopen(*failure.called)
         count = await client.send_back(letters[0].where, lies_as(letters)) if letters else 0
+        if documents is not None and letters:
+            called = returned(place.directory)
+            for failure in letters:
+                await _is_over(documents, failure, called.get(failure.id, ""))
         if not copies:
             return count
-        facts = facts_of(copies)
-        note_down(place.directory, Deed.RETRIED, facts)
-        if documents is not None:
-            for failure in copies:
-                await documents.reopen(*failure.called)
         try:
             async with client.transaction(copies[0].where, chosen=lies_as(copies)) as taken:
                 for failure, message in zip(copies, taken, strict=True):
@@ -69,11 +78,51 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
         except (UsageError, FormatNameError, RolledBack):
             note_down(place.directory, Deed.NOT_RETRIED, facts)
             raise
+        if documents is not None:
+            for failure, name in zip(copies, taken.sent, strict=True):
+                await _is_over(documents, failure, str(name))
         names = zip(facts, taken.sent, strict=True)
         note_down(place.directory, Deed.SENT_AGAIN, ({**one, "again": str(name)} for one, name in names))
         return count + len(copies)
 
     return await _for_each_part(place, history, failures, again)
+
+
+async def _is_over(documents: DocumentHistory, failure: Failure, again: str = "") -> None:
+    """Keep what became of a life that is about to be over, or, by the name that it has since, is.
+
+    Who waited for its end waits for that of the next.
+    """
+    state = State.DEAD_LETTER if failure.is_letter else State.FAILED
+    if failure.failure == IN_DOUBT:
+        state = State.IN_DOUBT
+    life = Life(state, failure.attempts, failure.reason, again)
+    attempt = Attempt.SUCCEEDED if again else Attempt.FAILED_FOR_GOOD
+    await documents.finish(LIVES, failure.id, attempt, msgspec.json.encode(life))
+    if again:
+        await live_on(documents, failure.id, again, failure.queue, failure.key)
+
+
+async def send_back(
+    place: Place, node: str | None, queue: str, identifiers: Sequence[str]
+) -> tuple[int, int]:
+    """`oversee.send_back`, after which the history beside the stores has what became of the lives that letters had.
+
+    Raises:
+        As of that, and:
+        HistoryError: the history cannot be had; nothing was sent.
+        StoreError: a store cannot be read; nothing was sent.
+    """
+    if not (url := places.history_there(place.directory, "")):
+        return await oversee.send_back(place, node, queue, identifiers)
+    async with open_history(url) as documents:
+        before = await trio.to_thread.run_sync(list, failures_in(place, Unknown(), Chosen()))
+        done = await oversee.send_back(place, node, queue, identifiers)
+        again = returned(place.directory)
+        for failure, _ in before:
+            if failure.is_letter and failure.id in again:
+                await _is_over(documents, failure, again[failure.id])
+        return done
 
 
 async def resolve(place: Place, history: str, failures: Iterable[Failure], note: str) -> int:
@@ -93,9 +142,10 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
         if documents is not None:
             settled = msgspec.json.encode(Confirmation(RESOLVED, int(time.time())))
             for failure in some:
-                scope, key = (ENDS, failure.id) if failure.is_letter else failure.called
-                kept = settled if failure.is_letter else said.encode()
-                await documents.finish(scope, key, Attempt.SUCCEEDED, kept)
+                if failure.is_letter:
+                    await documents.finish(ENDS, failure.id, Attempt.SUCCEEDED, settled)
+                if not failure.is_letter or failure.failure == IN_DOUBT:
+                    await documents.finish(*failure.called, Attempt.SUCCEEDED, said.encode())
         return await _out(client, documents, some)
 
     return await _for_each_part(place, history, failures, for_good)

@@ -18,12 +18,12 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.edge.custody import NOT_OVER, Deed, end_of, is_called
 from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
 from mqproto.simulator.client import MessageId, NodeUnreachable, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
-from mqproto.simulator.edges.operators.deeds import Deed, facts_of, note_down
+from mqproto.simulator.edges.operators.deeds import facts_of, note_down
 from mqproto.simulator.edges.operators.desk import take_out
-from mqproto.simulator.edges.operators.ends import NOT_OVER, end_of
 from mqproto.simulator.edges.operators.failures import Failure, failure_in
 from mqproto.simulator.edges.operators.reading import Audit, Stored, Unknown, audited, messages_in
 from mqproto.simulator.storage import Store
@@ -93,7 +93,7 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
     """
     erased = Erased()
     audit = audited(place, history)
-    meant = list(_meant(audit, names, erased, places.again(place.topology, place.directory)))
+    meant = list(_meant(audit, names, erased, place.again))
     for _ in range(PATIENCE):
         if not (reason := _find(place, meant)):
             break
@@ -129,8 +129,11 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> It
     """
     for name in names:
         found = [
-            (message, known) for message, known in audit.answered.items() if name in (known.key, *known.names)
+            (message, known)
+            for message, known in audit.answered.items()
+            if is_called(name, known.key, known.names)
         ]
+        found = [one for one in found if name in (one[1].key, *one[1].names)] or found
         if len(found) > 1:
             ids = ", ".join(message for message, _ in found)
             raise UsageError(

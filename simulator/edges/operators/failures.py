@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mqproto.edge.custody import IN_DOUBT, STATES, End, is_called
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.messages.kept import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
@@ -27,10 +28,10 @@ class Failure:
     node, where: the node and the queue that have it now.
     queue: where it was, or was going, such as `destination\orders`.
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
-    reason: what the consumer said, in one line.
-    attempts: how often it was attempted; 0 for a dead letter.
+    reason: what the consumer said, in one line; of a dead letter in doubt, why it is, and its class.
+    attempts: how often it was attempted.
     label, body_bytes: as of the message.
-    since: when the copy was made, or the message that is a dead letter was sent, UTC.
+    since: when it failed, UTC; of a dead letter of which nobody knows, when it was sent.
     lies_as: the identifier of the copy, or of the letter.
     packet_bytes: how long that is.
     """
@@ -74,6 +75,17 @@ class Failure:
         return self.where in DEAD_LETTERS or self.id == str(self.lies_as)
 
     @property
+    def end(self) -> End:
+        """Who has it."""
+        if self.is_letter:
+            return End.LETTER_IN_DOUBT if self.failure == IN_DOUBT else End.DEAD_LETTER
+        return End.IN_IN_DOUBT_QUEUE if self.failure == IN_DOUBT else End.IN_ERROR_QUEUE
+
+    def is_called(self, name: str) -> bool:
+        """Whether it is meant by this name."""
+        return is_called(name, self.key, [self.id])
+
+    @property
     def place(self) -> str:
         r"""The queue that has it, such as `destination\orders-errors`."""
         return f"{self.node}\\{self.where}"
@@ -88,6 +100,8 @@ class Failure:
         return {
             "message": self.id,
             "key": self.key,
+            "state": STATES[self.end],
+            "end": self.end,
             "lies_in": self.place,
             "queue": self.queue,
             "failure": self.failure,
@@ -107,6 +121,7 @@ class Chosen:
     queue: where they were; empty for any.
     reason: a part of `failure: reason`, in any case.
     since, until: when they failed, UTC; None for any time.
+    in_doubt: those alone that may have been processed.
     """
 
     names: Collection[str] | None = None
@@ -114,17 +129,19 @@ class Chosen:
     reason: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    in_doubt: bool = False
 
     def has(self, failure: Failure) -> bool:
         """Whether a failure is meant."""
         why = f"{failure.failure}: {failure.reason}"
         return (
-            (self.names is None or not {failure.id, failure.key}.isdisjoint(self.names))
+            (self.names is None or any(map(failure.is_called, self.names)))
             and self.queue.casefold()
             in ("", failure.queue.casefold(), failure.queue.rpartition("\\")[2].casefold())
             and self.reason.casefold() in why.casefold()
             and (self.since is None or failure.since >= self.since)
             and (self.until is None or failure.since < self.until)
+            and (failure.failure == IN_DOUBT or not self.in_doubt)
         )
 
 
@@ -132,15 +149,18 @@ def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessa
     """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
     note: FailureNote | None
     if where in DEAD_LETTERS or is_letter(message.packet):
-        user = message.record.user
-        name = destination_from_wire(
-            user.destination_type, user.destination_queue, user.queue_manager_address
-        )
-        queue = known_as(topology, str(name)) if name is not None else ""
+        queue = destination_of(topology, message)
         note = FailureNote(failure=message.message_class, message=str(message.id), queue=queue)
     else:
         note = note_of(topology, node, where, message)
     return None if note is None else Failure.of(note, node, where, message)
+
+
+def destination_of(topology: Topology, message: ReceivedMessage) -> str:
+    r"""Where a message was sent, such as `destination\orders`; empty if its name says nothing."""
+    user = message.record.user
+    name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
+    return known_as(topology, str(name)) if name is not None else ""
 
 
 def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:

@@ -10,33 +10,37 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
+from mqproto.edge.custody import IN_DOUBT, RECEIVED, Deed, End, Evidence, Removal, end_of, is_called
 from mqproto.edge.exactlyonce import Entry
+from mqproto.messages.kept import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
-from mqproto.simulator.command.story import Step, logs_in, steps_in
-from mqproto.simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
-from mqproto.simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
-from mqproto.simulator.edges.history.documents import Documents, Record
+from mqproto.simulator.command.story import Step, logs_in, messages_with, steps_in
+from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Look, Record
+from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
-from mqproto.simulator.edges.operators.deeds import WHO, Deed
-from mqproto.simulator.edges.operators.desk import RESOLVED_BY
-from mqproto.simulator.edges.operators.ends import End, Evidence, Removal, end_of
-from mqproto.simulator.edges.operators.failures import Chosen, Failure, failure_in, note_of
+from mqproto.simulator.edges.operators.deeds import WHO
+from mqproto.simulator.edges.operators.failures import Chosen, Failure, destination_of, failure_in, note_of
+from mqproto.simulator.edges.trail import ENDS, LIVES, OUTCOMES, called, ended, lived
 from mqproto.simulator.storage.care import salvaged
 from mqproto.simulator.storage.care.export import exported
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.topology import places
+from mqproto.simulator.topology.directory import known_as
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 
+FEW: Final = 500
+"""Of so many messages the history is asked by their names."""
 PASSES: Final = 3
 DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
@@ -114,23 +118,89 @@ def messages_in(place: Place, unknown: Unknown) -> Iterator[Stored]:
                 yield Stored(name, message.kind, message.queue, ReceivedMessage(message.packet))
 
 
-def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tuple[Failure, ReceivedMessage]]:
+def failures_in(
+    place: Place, unknown: Unknown, chosen: Chosen, history: str = ""
+) -> Iterator[tuple[Failure, ReceivedMessage]]:
     """All that has failed and is meant, with the copy or the letter, in the order of their queues.
 
     Args:
         unknown: is told what cannot be read.
+        history: the URL of the document history; empty for the file beside the stores.
 
     Raises:
         StoreError: a store cannot be read at all.
     """
-    for stored in messages_in(place, unknown):
-        if stored.kind is not QueueKind.LOCAL:
-            continue
-        failure = None
-        with unknown.may_be_spoilt(stored):
-            failure = failure_in(place.topology, stored.node, stored.queue, stored.message)
-        if failure is not None and chosen.has(failure):
-            yield failure, stored.message
+    with closing(Letters(place, history, unknown)) as letters:
+        for stored in messages_in(place, unknown):
+            if stored.kind is not QueueKind.LOCAL:
+                continue
+            failure = None
+            with unknown.may_be_spoilt(stored):
+                failure = failure_in(place.topology, stored.node, stored.queue, stored.message)
+                if failure is not None and failure.is_letter:
+                    failure = letters.known(failure, stored.message)
+            if failure is not None and chosen.has(failure):
+                yield failure, stored.message
+
+
+class Letters:
+    """What the history and logs know of dead letters. A history that cannot be had is told of, and done without."""
+
+    def __init__(self, place: Place, history: str, unknown: Unknown) -> None:
+        self._directory = place.directory
+        self._unknown = unknown
+        self._history: Documents | None = None
+        try:
+            if url := places.history_there(place.directory, history):
+                self._history = Documents(url, None, time.time)
+        except HistoryError as error:
+            unknown.not_whole.append(str(error))
+
+    def close(self) -> None:
+        """Give the history back."""
+        if self._history is not None:
+            self._history.close()
+
+    def known(self, letter: Failure, message: ReceivedMessage) -> Failure:
+        """The same, with when it failed, its attempts, and whether it is in doubt."""
+        known = Evidence(letter.queue, letter.key, [letter.id])
+        end, called_as, life = self._looked((ENDS, letter.id), letter.called, (LIVES, letter.id))
+        lived(known, letter.id, life)
+        called(known, called_as)
+        ended(known, letter.id, end)
+        lasted_s = {
+            "NACK_RECEIVE_TIMEOUT": message.record.user.time_to_be_received_s,
+            "NACK_REACH_QUEUE_TIMEOUT": message.record.base.time_to_reach_queue_s,
+        }
+        if letter.id in known.ended_s:
+            since = datetime.fromtimestamp(known.ended_s[letter.id], UTC)
+        elif letter.failure in lasted_s:
+            since = letter.since + timedelta(seconds=lasted_s[letter.failure])
+        else:
+            since = self._logged.get(letter.id, letter.since)
+        attempts = known.attempts
+        said = f"{known.said or f'{known.owner} has started and not finished it'}; {letter.failure}"
+        if not attempts and (before := known.lives.get(letter.id)):
+            # It was to be sent once more, and is here still.
+            attempts, said = before.attempts, before.reason
+        letter = replace(letter, since=since, attempts=attempts)
+        return replace(letter, failure=IN_DOUBT, reason=said) if known.in_doubt else letter
+
+    def _looked(self, *places: tuple[str, str]) -> list[Record]:
+        try:
+            if self._history is not None:
+                return self._history.looked([Look(*one) for one in places])
+        except HistoryError as error:
+            self._unknown.not_whole.append(str(error))
+            self.close()
+            self._history = None
+        return [UNKNOWN for _ in places]
+
+    @cached_property
+    def _logged(self) -> dict[str, datetime]:
+        """When messages became dead letters, as far as logs go back."""
+        lines = (step for path in logs_in(self._directory) for step in steps_in(path, (b'"dead-lettered"',)))
+        return {step.message: datetime.fromisoformat(step.time) for step in lines}
 
 
 # Audits
@@ -169,12 +239,14 @@ class Audit:
         return ends
 
 
-def audited(place: Place, history: str = "", logs: Iterable[Path] = ()) -> Audit:
+def audited(place: Place, history: str = "", logs: Iterable[Path] = (), subject: str = "") -> Audit:
     """Read all there is of one system.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
         logs: beside those in the folder of the stores.
+        subject: an identifier or a producer's id of the messages that are meant, whoever sent them; empty for all that
+            were answered 200.
 
     Raises:
         UsageError, HistoryError, StoreError, OSError: something cannot be read.
@@ -182,7 +254,18 @@ def audited(place: Place, history: str = "", logs: Iterable[Path] = ()) -> Audit
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
     url = places.history_there(place.directory, history)
     with closing(Documents(url, None, time.time)) if url else nullcontext() as documents:
-        return _Reader(place, documents, paths).read()
+        return _Reader(place, documents, paths, subject).read()
+
+
+def audited_as_far_as_possible(place: Place, history: str, logs: Iterable[Path], subject: str) -> Audit:
+    """The same; a history that cannot be had is told of, and done without."""
+    try:
+        return audited(place, history, logs, subject)
+    except HistoryError as error:
+        paths = [*logs_in(place.directory), *logs]
+        audit = _Reader(place, None, paths, subject).read()
+        audit.unknown.not_whole.append(str(error))
+        return audit
 
 
 class _Reader:
@@ -192,8 +275,9 @@ class _Reader:
         history: None if there is none.
     """
 
-    def __init__(self, place: Place, history: Documents | None, logs: list[Path]) -> None:
+    def __init__(self, place: Place, history: Documents | None, logs: list[Path], subject: str) -> None:
         self._place = place
+        self._subject = subject
         self._history = history
         self._logs = logs
         self._answered: Answered = {}
@@ -204,16 +288,17 @@ class _Reader:
 
     def read(self) -> Audit:
         """All that is known of each message that was answered 200."""
-        self._read_accepted()
-        for message, known in self._answered.items():
-            self._called[message] = known
-            for name in filter(None, (message, known.key)):
-                self._named[name].append(known)
+        later: list[Step] | None = self._read_accepted()
+        self._index()
         for _ in range(PASSES):
             unknown = Unknown()
-            self._read_logs()
+            self._read_logs(later)
             self._read_history()
-            for stored in messages_in(self._place, unknown):
+            if self._subject and later is not None and self._choose():
+                self._read_logs(later)
+                self._read_history()
+            later = None
+            for stored in messages_in(self._place, unknown) if self._is_in_stores() else ():
                 with unknown.may_be_spoilt(stored):
                     self._find(stored)
             self._read_history()  # What has ended meanwhile is in no store any more.
@@ -224,6 +309,35 @@ class _Reader:
                 break
         return audit
 
+    def _index(self) -> None:
+        self._called.clear()
+        self._named.clear()
+        for known in self._answered.values():
+            self._called |= dict.fromkeys(known.names, known)
+            for name in filter(None, (*known.names, known.key)):
+                self._named[name].append(known)
+
+    def _choose(self) -> bool:
+        """Go on with those that are meant alone; whether they are such that no gateway has answered."""
+        self._answered = {
+            message: known
+            for message, known in self._answered.items()
+            if is_called(self._subject, known.key, known.names)
+        }
+        if is_new := not self._answered:
+            identifier = MessageId.parse(self._subject)
+            keys = {str(identifier): ""} if identifier else messages_with(self._subject, self._logs)
+            self._answered = {
+                name: Evidence(key=key, names=[name], promised=False) for name, key in keys.items()
+            }
+        self._index()
+        return is_new
+
+    def _is_in_stores(self) -> bool:
+        """Whether stores may say more of those that are meant."""
+        over = (End.RESOLVED, End.PROCESSED, End.RECEIVED)
+        return not self._subject or any(end_of(known) not in over for known in self._answered.values())
+
     def _forgotten(self) -> Forgotten | None:
         if self._history is None:
             return None
@@ -232,8 +346,10 @@ class _Reader:
 
     # What was answered 200
 
-    def _read_accepted(self) -> None:
-        for scope, key, record in self._documents(GATEWAY):
+    def _read_accepted(self) -> list[Step]:
+        """Also the lines by which messages have other names later."""
+        later = []
+        for scope, key, record in self._accepted():
             if record.entry is Entry.COMPLETED:
                 outcome = OUTCOMES.decode(record.outcome)
                 queue, elsewhere = scope.removeprefix(GATEWAY), bool(outcome.admin_queue)
@@ -241,9 +357,11 @@ class _Reader:
         kept_since = ""
         if self._history is not None:
             kept_since = datetime.fromtimestamp(time.time() - self._history.keep_s, UTC).isoformat()
-        for step in self._steps(TOLD):
+        for step in self._steps((b'"accepted"', *LATER)):
             # A node's line of this name has no key.
-            if step.event == "accepted" and "key" in step.facts and step.message not in self._answered:
+            if "copy" in step.facts:
+                later.append(step)
+            elif step.event == "accepted" and "key" in step.facts and step.message not in self._answered:
                 self._answered[step.message] = Evidence(
                     str(step.facts.get("queue", "")),
                     str(step.facts["key"]),
@@ -251,6 +369,7 @@ class _Reader:
                     heard_elsewhere="admin_queue" in step.facts,
                     is_old=step.time < kept_since,
                 )
+        return later
 
     # What became of it
 
@@ -258,12 +377,13 @@ class _Reader:
         """The lines of all logs that have one of these words in them."""
         return (step for path in self._logs for step in steps_in(path, words))
 
-    def _read_logs(self) -> None:
+    def _read_logs(self, later: list[Step] | None) -> None:
         """What gateways, triggers, nodes and operators have written."""
         for known in self._answered.values():
             known.removals.clear()
         # By these a message has other names: they come first, in the order of time.
-        later = [step for step in self._steps(LATER) if "copy" in step.facts]
+        if later is None:
+            later = [step for step in self._steps(LATER) if "copy" in step.facts]
         for step in sorted(later, key=lambda step: step.time):
             self._follow(step)
         for step in self._steps(TOLD):
@@ -293,27 +413,43 @@ class _Reader:
         )
 
     def _read_history(self) -> None:
+        few = [*self._called, *(known.key for known in self._answered.values())]
+        keys = few if len(few) <= FEW else ()
+        lives = {message: record for _, message, record in self._documents(LIVES)}
+        for known in self._answered.values():
+            for name in known.names:
+                lived(known, name, lives.get(name, UNKNOWN))
+                self._called[name] = known
         by_key = {(known.queue, name): known for name, known in self._called.items()}
         by_key |= {(known.queue, known.key): known for known in self._answered.values() if known.key}
-        for _, message, record in self._documents(ENDS):
-            if (known := self._called.get(message)) is not None and record.outcome:
-                known.ends[message] = CONFIRMATIONS.decode(record.outcome).message_class
-                known.resolved |= known.ends[message] == RESOLVED
-        for scope, key, record in self._documents(TRIGGER):
-            if (known := by_key.get((scope.removeprefix(TRIGGER), key))) is not None:
-                known.attempted |= record.attempts > 0
-                known.processed |= record.entry is Entry.COMPLETED
-                known.resolved |= record.outcome.startswith(RESOLVED_BY.encode())
-                known.started = record.entry is Entry.STARTED
+        for _, message, record in self._documents(ENDS, keys):
+            if (one := self._called.get(message)) is not None:
+                ended(one, message, record)
+        for scope, key, record in self._documents(TRIGGER, keys):
+            queue = scope.removeprefix(TRIGGER)
+            if (about := by_key.get((queue, key)) or by_key.get(("", key))) is not None:
+                about.queue = queue
+                called(about, record)
 
-    def _documents(self, scope: str) -> Iterator[tuple[str, str, Record]]:
-        return iter(()) if self._history is None else self._history.everything(scope)
+    def _documents(self, scope: str, keys: Collection[str] = ()) -> Iterator[tuple[str, str, Record]]:
+        return iter(()) if self._history is None else self._history.everything(scope, keys)
+
+    def _accepted(self) -> Iterable[tuple[str, str, Record]]:
+        """What gateways have accepted. Of one message it is enough, unless it is called otherwise since."""
+        meant: list[tuple[str, str, Record]] = []
+        if self._history is not None and self._subject:
+            meant = [*self._history.everything(GATEWAY, about=self._subject)]
+        return meant or self._documents(GATEWAY)
 
     def _find(self, stored: Stored) -> None:
-        message, is_letter = stored.message, stored.queue in DEAD_LETTERS
+        message = stored.message
+        is_letter = stored.queue in DEAD_LETTERS or is_chosen_letter(message.packet)
         name = str(message.id)
         if (known := self._called.get(name)) is not None:
-            known.found(stored.kind, stored.queue)
+            if not known.promised:
+                known.queue = known.queue or destination_of(self._place.topology, message)
+                known.key = known.key or Envelope.of(message.extension).producer_key
+            known.found(stored.kind, stored.node, stored.queue, is_letter=is_letter)
             if is_letter:
                 known.ends.setdefault(name, message.message_class)
         elif message.record.properties.message_class and not is_letter:
@@ -321,12 +457,15 @@ class _Reader:
         else:
             note = note_of(self._place.topology, stored.node, stored.queue, message)
             known = self._called.get(note.message) if note else None
-            named = self._named.get(Envelope.of(message.extension).producer_key, ())
+            key = Envelope.of(message.extension).producer_key
+            named = self._named.get(key, ())
+            if note and known and not known.promised:
+                known.queue, known.key = note.queue, key
             for one in [known] if known else [one for one in named if one.has_ended]:
                 if note is None:
-                    one.found(stored.kind, stored.queue)
+                    one.found(stored.kind, stored.node, stored.queue)
                 elif stored.kind is QueueKind.LOCAL:
-                    one.copied = note.failure
+                    one.copied, one.where = note.failure, f"{stored.node}\\{stored.queue}"
 
     def _confirm(self, message: ReceivedMessage) -> None:
         """An acknowledgment that the gateway has not taken yet, or one for the sender that is on its way."""
@@ -341,14 +480,18 @@ class _Reader:
         """What a gateway or a trigger has written, whose names have two words."""
         name = step.message
         known = self._called.get(name)
-        if known is None or " " not in step.who:
+        if known is None or (" " not in step.who and step.event not in ("accepted", "committed")):
             return
         is_triggers = "attempt" in step.facts
         match step.event:
+            case "accepted":
+                known.queue = known.queue or known_as(self._place.topology, str(step.facts.get("queue", "")))
             case "committed" | "duplicate-dropped" if is_triggers:
                 known.processed = True
             case "dead-lettered" | "in-doubt" if is_triggers:
                 known.attempted |= name == known.names[-1]
+            case "committed" if step.facts.get("class") == RECEIVED:
+                known.ends.setdefault(name, RECEIVED)
             case "received":
                 known.ends.setdefault(name, RECEIVED)
             case "dead-lettered":

@@ -11,10 +11,20 @@ from typing import Any, Final
 
 from mqproto.base import foreign
 from mqproto.base.words import counted
+from mqproto.edge.custody import (
+    OWNERS,
+    End,
+    Ended,
+    Evidence,
+    end_of,
+    lives_of,
+    owner_of,
+    reason_of,
+    state_of,
+)
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.command.talk import message_as_json
-from mqproto.simulator.edges.operators.ends import End, Evidence, end_of
 from mqproto.simulator.edges.operators.failures import Failure
 from mqproto.simulator.edges.operators.reading import Audit
 
@@ -33,30 +43,57 @@ def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
     """All of it for programs; every message, too, if that is asked for."""
     ends, answered = audit.counted(), audit.answered
 
-    def named(message: str) -> dict[str, str]:
-        return {"message": message, "queue": answered[message].queue, "key": answered[message].key}
+    def named(message: str) -> dict[str, Any]:
+        return known_as_json(message, answered[message])
 
-    messages = [
-        named(message) | {"end": end_of(known), "reason": reason_of(known)}
-        for message, known in answered.items()
-        if each
-    ]
     return {
         "answered": len(answered),
         "ends": {str(end): len(messages) for end, messages in ends.items()},
         "unaccounted": [named(message) for message in ends[End.UNACCOUNTED]],
         **({"forgotten": audit.forgotten.messages} if audit.forgotten else {}),
         **asdict(audit.unknown),
-        **({"messages": messages} if each else {}),
+        **({"messages": list(map(named, answered))} if each else {}),
     }
+
+
+def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
+    """Who has a message and what became of it, for programs."""
+    return {
+        "message": message,
+        "queue": known.queue,
+        "key": known.key,
+        "state": state_of(known),
+        "end": end_of(known),
+        "reason": reason_of(known),
+        "owner": owner_of(known),
+        "lives": [life._asdict() for life in lives_of(known)],
+    }
+
+
+def known_told(message: str, known: Evidence) -> Iterator[str]:
+    """The same for people; its lives before come last."""
+    end = end_of(known)
+    if end is End.UNACCOUNTED and not known.promised:
+        yield f"nobody has {message}: it was received, or it ended and no dead letter was asked for"
+        return
+    where = f", {known.where}" * (end not in OWNERS)
+    *before, now = lives_of(known)
+    yield f"{_named(message, known)}: {end}{where}{_because(reason_of(known), now)}"
+    for life in before:
+        yield f"  before, as {life.message}: {life.state}{_because(life.message_class, life)}"
+
+
+def _because(reason: str, life: Ended) -> str:
+    attempts = counted(life.attempts, "attempt") * bool(life.attempts)
+    why = "; ".join(filter(None, (reason, foreign.shown(life.reason, SHOWN), attempts)))
+    return f" ({why})" * bool(why)
 
 
 def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator[str]:
     """The same for people."""
     ends, answered = audit.counted(), audit.answered
     for message, known in answered.items() if each else ():
-        reason = f" ({reason})" if (reason := reason_of(known)) else ""
-        yield f"{message} {known.key or '-'} for {known.queue}: {end_of(known)}{reason}"
+        yield from known_told(message, known)
     width = len(f"{len(answered):,}")
     yield f"{len(answered):,} answered 200"
     for end, messages in ends.items():
@@ -77,18 +114,6 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
     if (more := len(ends[End.UNACCOUNTED]) - NAMED) > 0:
         yield f"and {more:,} more"
     yield from audit.unknown.told()
-
-
-def reason_of(known: Evidence) -> str:
-    """Why it is where it is; empty where that says it."""
-    match end_of(known):
-        case End.IN_ERROR_QUEUE:
-            return known.copied
-        case End.DEAD_LETTER | End.LETTER_TAKEN:
-            return known.confirmed
-        case End.COPY_TAKEN:
-            return known.removals[-1].reason
-    return ""
 
 
 # Failures
@@ -125,7 +150,7 @@ def _line(failure: Failure) -> str:
 
 
 def _named(message: str, known: Evidence | Failure) -> str:
-    return message + f" ({known.key})" * bool(known.key) + f" for {known.queue}"
+    return message + f" ({known.key})" * bool(known.key) + f" for {known.queue}" * bool(known.queue)
 
 
 def _why(failure: Failure) -> str:

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
-from mqproto.simulator.edges.trigger.policy import Retries
 
 SPARED_LIMIT: Final = 500
 """Messages whose attempts are counted less those that were none; one at a time is tried while the breaker is open."""

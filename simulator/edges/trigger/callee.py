@@ -11,6 +11,9 @@ will never be accepted; and anything else, after which nobody knows and it has t
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
 
+After a system error it is called again. A message that becomes a dead letter before that is in doubt if one of its
+calls had no answer, or a proxy's that had none (502, 504). Any other answer, 500 too, says that it was not taken.
+
 A service code is what the field `code` of a JSON object says, or `error_field`: a text that is not empty, or a number
 that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
 
@@ -67,6 +70,8 @@ BROKEN: Final = "the connection broke"
 PROBLEM_JSON: Final = "application/problem+json"
 UNAVAILABLE: Final = frozenset({429, 503})
 """Too Many Requests, Service Unavailable: said whatever the message is."""
+OF_PROXIES: Final = frozenset({502, 504})
+"""Bad Gateway, Gateway Timeout: a proxy has no answer that it could give.  [RFC 9110] 15.6.3, 15.6.5"""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
 """What is wrong with the request and not with the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
@@ -110,6 +115,7 @@ class Call:
         has verified it; empty if there was none.
     epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
     packet: all of it, as `mqproto.simulator.client.ReceivedMessage` reads it.
+    origin: as its envelope has it.
     """
 
     message: str
@@ -133,6 +139,7 @@ class Call:
     signed_by: str = ""
     epoch: int = 0
     packet: bytes = field(default=b"", repr=False)
+    origin: str = ""
 
     @property
     def content(self) -> Body:
@@ -172,6 +179,11 @@ class Call:
     def as_json(self) -> bytes:
         """What `mqproto receive --json` says of it, and of what its body says."""
         said = message_as_json(ReceivedMessage(self.packet, self.delivery_count))
+        if not self.admin_queue:
+            # Else it may be a gateway's.
+            said = {
+                name: what for name, what in said.items() if name not in ("admin_queue", "acknowledgments")
+            }
         return json.dumps(said).encode("ascii")
 
 
@@ -183,6 +195,7 @@ class Answer(NamedTuple):
     retry_after_s: the consumer does not want to be asked again before.
     cause: of a system error, the same for all that fail alike.
     is_unseen: whether the consumer has seen nothing of the message, so that it is not what failed.
+    is_in_doubt: whether it may have processed it, and nobody knows.
     """
 
     attempt: Attempt
@@ -190,6 +203,7 @@ class Answer(NamedTuple):
     retry_after_s: float = 0.0
     cause: str = ""
     is_unseen: bool = False
+    is_in_doubt: bool = False
 
 
 SUCCEEDED: Final = Answer(Attempt.SUCCEEDED)
@@ -204,11 +218,16 @@ class Callee(Protocol):
 
 
 def system_error(
-    reason: str, retry_after_s: float = 0.0, *, cause: str = "", is_unseen: bool = False
+    reason: str,
+    retry_after_s: float = 0.0,
+    *,
+    cause: str = "",
+    is_unseen: bool = False,
+    is_in_doubt: bool = False,
 ) -> Answer:
     """The consumer may have received the message, or not. Where there is no other word for its cause, that is it."""
     reason = one_line(reason)
-    return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen)
+    return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen, is_in_doubt)
 
 
 def one_line(text: str) -> str:
@@ -322,9 +341,8 @@ class HttpCallee:
             response = await self._endpoint.post(call)
         except HttpError as error:
             is_unseen = isinstance(error, NotConnectedError)
-            return system_error(
-                in_words(error), cause=NOT_THERE if is_unseen else BROKEN, is_unseen=is_unseen
-            )
+            cause = NOT_THERE if is_unseen else BROKEN
+            return system_error(in_words(error), cause=cause, is_unseen=is_unseen, is_in_doubt=not is_unseen)
         return meaning(response, self._error_field)
 
 
@@ -335,7 +353,8 @@ def meaning(response: Response, error_field: str = "") -> Answer:
         if not error_field:
             return SUCCEEDED
         if response.body is None:
-            return system_error(f"HTTP {status} with an answer of more than {ANSWER_LIMIT_BYTES:,} bytes")
+            said = f"HTTP {status} with an answer of more than {ANSWER_LIMIT_BYTES:,} bytes"
+            return system_error(said, is_in_doubt=True)
         return _business_error(response, [error_field]) or SUCCEEDED
     if 400 <= status < 500 and status not in TEMPORARY:
         fields = [error_field, "code"] if error_field else ["code"]
@@ -345,7 +364,8 @@ def meaning(response: Response, error_field: str = "") -> Answer:
             or system_error(f"HTTP {status} without a service code")
         )
     after_s = retry_after_s(response.headers.get("Retry-After", ""))
-    return system_error(f"HTTP {status}", after_s, is_unseen=status in UNAVAILABLE)
+    is_proxys = status in OF_PROXIES
+    return system_error(f"HTTP {status}", after_s, is_unseen=status in UNAVAILABLE, is_in_doubt=is_proxys)
 
 
 def _business_error(response: Response, fields: list[str]) -> Answer | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
 
-from mqproto.edge.exactlyonce import Attempt, Entry, Step, Verdict, judge
+from mqproto.edge.exactlyonce import Attempt, Entry, Verdict, judge
 from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Record
+from mqproto.simulator.edges.history.lives import is_forgotten
+from mqproto.simulator.edges.trail import OWN_QUEUES
 from mqproto.simulator.edges.trigger.callee import Call
 from mqproto.simulator.edges.trigger.resolver import Resolver
 
@@ -33,11 +36,13 @@ class Found(NamedTuple):
     attempt: the number of this one: the delivery count, or if that is not known what the history and our memory say,
         whichever has seen more.
     reason: why it is not new, in one line.
+    doubt: of a new one that may have been processed all the same, as a call had no answer: why nobody knows.
     """
 
     verdict: Verdict | None
     attempt: int
     reason: str = ""
+    doubt: str = ""
 
 
 class Detection:
@@ -94,6 +99,16 @@ class Detection:
         finally:
             self._in_hand.pop(key).set()
 
+    async def is_gateways(self, queue: str) -> bool:
+        """Whether a gateway with the same history has acknowledgments come to the queue of this format name.
+
+        Raises:
+            HistoryError: the history cannot be asked.
+        """
+        if self._history is None or not queue.startswith("PRIVATE="):
+            return False
+        return (await self._history.look(OWN_QUEUES, queue)).entry is Entry.STARTED
+
     async def judge(self, call: Call, *, patient: bool = False) -> Found:
         """Steps 1 and 2. If a history is used and has nothing of the message, it is STARTED there from now on.
 
@@ -111,9 +126,14 @@ class Detection:
         record: Record | None = None
         if self._history is not None:
             await self.catch_up()
-            record = await self._history.begin(
-                self._scope, call.key, self._owner, self.epoch, patient=patient
+            begin = partial(
+                self._history.begin, self._scope, call.key, self._owner, self.epoch, origin=call.origin
             )
+            record = await begin(patient=patient)
+            if record.entry is not Entry.ABSENT and is_forgotten(record.origin, call.origin):
+                # Its producer uses an id anew, as he may, and this history has kept it for longer.
+                await self._history.reopen(self._scope, call.key, record.origin)
+                record = await begin(patient=patient)
             seen = max(seen, record.attempts + 1)
         attempt = call.delivery_count if call.delivery_count > 0 else seen
         if record is not None and (record.entry, record.attempts) == (Entry.ABSENT, 0):
@@ -122,8 +142,10 @@ class Detection:
         if not self._enabled:
             return Found(Verdict.NEW, attempt)
         entry = None if record is None else record.entry
-        verdict, step = judge(call.delivery_count, entry, has_resolver=self.resolver is not None)
-        return Found(verdict, attempt, "" if verdict is Verdict.NEW else _why(step, call, record))
+        verdict = judge(call.delivery_count, entry, has_resolver=self.resolver is not None)
+        if verdict is Verdict.NEW:
+            return Found(verdict, attempt, doubt="" if record is None else record.outcome.decode())
+        return Found(verdict, attempt, _why(call, record))
 
     @property
     def is_kept(self) -> bool:
@@ -137,6 +159,7 @@ class Detection:
         need not wait for that: until then it is STARTED there.
 
         Args:
+            outcome: why it failed for good; or for now, and nobody knows whether it was processed.
             patient: it may share the flush of the message that is begun next.
 
         Raises:
@@ -190,8 +213,8 @@ class Detection:
         self._deliveries.pop(message, None)
 
 
-def _why(step: Step, call: Call, record: Record | None) -> str:
-    if step is Step.DELIVERY_COUNT or record is None:
+def _why(call: Call, record: Record | None) -> str:
+    if record is None:
         count = call.delivery_count
         times = "nobody knows how often" if count < 0 else f"{count} times"
         return f"it was delivered {times}, and no document history is used"

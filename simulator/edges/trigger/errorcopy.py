@@ -31,6 +31,8 @@ class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
     content_type: str = ""
     producer_key: str = ""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    confirmed: bool = False
+    origin: str = ""
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
@@ -52,6 +54,8 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         content_type=envelope.content_type,
         producer_key=envelope.producer_key,
         headers=envelope.headers,
+        confirmed=envelope.confirmed,
+        origin=envelope.origin,
     )
     extension = msgspec.json.encode(both)
     if is_enveloped and len(extension) > ENVELOPE_LIMIT_BYTES:

@@ -15,6 +15,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.durations import Durations
+from mqproto.edge.custody import BUSINESS_ERROR, IN_DOUBT, RETRIEVAL_FAILURE
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from mqproto.queues.protection import fingerprint
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
@@ -25,11 +26,6 @@ from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call, Callee, system_error
 from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
-
-BUSINESS_ERROR: Final = "business error"
-RETRIEVAL_FAILURE: Final = "retrieval failure"
-IN_DOUBT: Final = "in doubt"
-"""What a copy in the error queue says of the message."""
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
 """What the span of an attempt says of it."""
@@ -156,6 +152,9 @@ class Judge:
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
             try:
+                # In an envelope it says so itself.
+                if call.extension and await self._detection.is_gateways(call.admin_queue):
+                    call = replace(call, admin_queue="", acknowledgments=0)
                 found = await self._detection.judge(call, patient=patient)
             except HistoryError as error:
                 self.history_is_away = True
@@ -170,7 +169,7 @@ class Judge:
                 return Ending(Waypoint.UNSETTLED, found.attempt, str(error))
 
     async def _judged(self, call: Call, found: Found, decided: Callable[[], None]) -> Ending:
-        verdict, attempt, reason = found
+        verdict, attempt, reason, doubt = found
         attempt = max(1, attempt - self._breaker.spared(call.message))
         if verdict in (Verdict.NEW, Verdict.REJECTED, None) and retrieval_fails(
             attempt, self._limit, verdict or Verdict.NEW
@@ -178,7 +177,7 @@ class Judge:
             if verdict is not Verdict.REJECTED:
                 reason = f"it was delivered {attempt} times, and may be {self._limit} times"
             if verdict is Verdict.NEW:
-                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, doubt)
             return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, reason, RETRIEVAL_FAILURE)
         if verdict is None:
             verdict, reason, retry_after_s = await self._resolve(call)
@@ -186,18 +185,22 @@ class Judge:
                 return Ending(Waypoint.ROLLED_BACK, attempt, reason, retry_after_s=retry_after_s)
         match verdict:
             case Verdict.NEW:
-                return await self._attempt(call, attempt, decided)
+                return await self._attempt(call, attempt, doubt, decided)
             case Verdict.DUPLICATE:
                 return Ending(Waypoint.DUPLICATE_DROPPED, attempt, reason)
         return Ending(Waypoint.IN_DOUBT, attempt, reason, IN_DOUBT)
 
-    async def _attempt(self, call: Call, attempt: int, decided: Callable[[], None]) -> Ending:
-        """Call the consumer once. What came of it is in the history before the message leaves its queue."""
+    async def _attempt(self, call: Call, attempt: int, doubt: str, decided: Callable[[], None]) -> Ending:
+        """Call the consumer once. What came of it is in the history before the message leaves its queue.
+
+        Args:
+            doubt: as of `Found`.
+        """
         try:
             await self._confirm()
         except HistoryError as error:
             self.history_is_away = True
-            await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+            await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, doubt)
             return Ending(Waypoint.ROLLED_BACK, attempt, str(error))
         key = {"key": call.key} if call.key != call.message else {}
         self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
@@ -206,7 +209,7 @@ class Judge:
             answer = await self._called(call, attempt)
         except trio.Cancelled:
             with trio.CancelScope(shield=True), suppress(FencedError):
-                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+                await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, "the trigger was cancelled")
             raise
         self.answers[answer.attempt] += 1
         self.answered.add(trio.current_time() - began_s)
@@ -214,7 +217,9 @@ class Judge:
         if is_processed and self._detection.is_kept:
             # Delivered once more it is a duplicate, whatever becomes of the transaction: nobody need wait for that.
             decided()
-        await self._detection.record(call.key, answer.attempt, answer.reason, patient=is_processed)
+        says_no = answer.attempt is Attempt.FAILED_FOR_NOW and not answer.is_in_doubt
+        kept = doubt if says_no else answer.reason
+        await self._detection.record(call.key, answer.attempt, kept, patient=is_processed)
         match answer.attempt:
             case Attempt.SUCCEEDED:
                 self._breaker.answered()
@@ -265,8 +270,8 @@ class Judge:
 
     def _no_answer(self) -> Answer:
         if self._is_stopping:
-            return system_error("no answer before the trigger stopped")
-        return system_error(f"no answer within {self._timeout_s:g} s")
+            return system_error("no answer before the trigger stopped", is_in_doubt=True)
+        return system_error(f"no answer within {self._timeout_s:g} s", is_in_doubt=True)
 
 
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
@@ -286,12 +291,13 @@ def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
         priority=3 if message.transactional else message.priority,
         extension=b"" if envelope != Envelope() else message.extension,
         response_queue=message.response_queue,
-        admin_queue=message.admin_queue,
-        acknowledgments=message.acknowledgments,
+        admin_queue="" if envelope.confirmed else message.admin_queue,
+        acknowledgments=0 if envelope.confirmed else message.acknowledgments,
         sender_id=message.sender_id,
         cipher=message.cipher,
         signature=message.signature,
         signed_by=fingerprint(message.certificate) if message.certificate else "",
         epoch=epoch,
         packet=message.packet,
+        origin=envelope.origin,
     )

@@ -22,15 +22,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import randbits
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import appended
 from mqproto.simulator.command.options import called
 from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Leader
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 LEASE_S: Final = 10.0
 BEATS: Final = 3

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -21,15 +20,16 @@ from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.manager import keep_telling
-from mqproto.simulator.base.traces.asked import shown
+from mqproto.simulator.base.traces.asked import checked_collector, shown
 from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.client.live import as_it_is, those_away
-from mqproto.simulator.command.options import PATIENCE_S, called, complain, say_why_it_waits
+from mqproto.simulator.command.options import METRICS_PORT, PATIENCE_S, called, complain, say_why_it_waits
 from mqproto.simulator.edges.firstfailures import on_screen
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.options import Policy, TriggerOptions
 from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from mqproto.simulator.edges.trigger.callee import (
     Callee,
@@ -40,14 +40,14 @@ from mqproto.simulator.edges.trigger.callee import (
     url_of_http,
 )
 from mqproto.simulator.edges.trigger.detection import Detection, scope_of
-from mqproto.simulator.edges.trigger.hooks import EndHook, Hooks
-from mqproto.simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
+from mqproto.simulator.edges.trigger.leadership import Leadership, alone, has_ended, lock_of
 from mqproto.simulator.edges.trigger.named import function
-from mqproto.simulator.edges.trigger.policy import Policy
 from mqproto.simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from mqproto.simulator.edges.trigger.signing import secrets_in
+from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import TopologyError, places
+from mqproto.simulator.topology.file import read_address
 from mqproto.simulator.topology.places import Place, host_of
 from mqproto.simulator.topology.resolve import is_bare
 
@@ -64,56 +64,7 @@ ANSWERS: Final = {
 """What a consumer's answers are called."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was asked for.
-
-    url, function: the consumer: one of the two, the other is empty. A function goes by `module:function`.
-    resolver: a URL or a function; empty for none.
-    error_field: see callee.py.
-    forward_headers: names of headers that are given to URLs, beside those that always are.
-    headers_file: headers for the consumer's URL; for a resolver's if it is of the same server.
-    signing_secrets: the same of what requests are signed with.
-    hook: a URL that is told how messages end; empty for none.
-    hook_secrets: what is told is signed with them.
-    ca, certificate, key: see access.py.
-    as_json: whether URLs get `Call.as_json` and not the body.
-    history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
-    makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
-    detects: whether messages that are delivered again are looked at; without that, each is new each time.
-    lease_s: how long a trigger of the same queue that leads and says nothing is waited for.
-    name: tells the triggers of one node apart, in the history and by their logs.
-    metrics: where /metrics, /live and /ready are answered; None for nowhere. allow_remote: also beyond loopback.
-    traces: the URL of the collector that has its spans; empty for what the environment says.
-    is_watched: whether somebody may sit in front of a screen, who is told of what it does and of first failures.
-    """
-
-    policy: Policy
-    url: str = ""
-    function: str = ""
-    resolver: str = ""
-    error_field: str = ""
-    forward_headers: tuple[str, ...] = ()
-    headers_file: Path | None = None
-    signing_secrets: Path | None = None
-    hook: str = ""
-    hook_secrets: Path | None = None
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    as_json: bool = False
-    history: str | None = ""
-    makes_error_queue: bool = True
-    detects: bool = True
-    lease_s: float = LEASE_S
-    name: str = "trigger"
-    metrics: tuple[str, int] | None = None
-    traces: str = ""
-    allow_remote: bool = False
-    is_watched: bool = True
-
-
-async def serve(place: Place, queue: str, options: Options) -> None:
+async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
     """Run a trigger until SIGTERM or SIGINT, with its log beside the stores, where `mqproto history` looks for it.
 
     Prints a line that begins with `ready` when the node has answered.
@@ -123,29 +74,32 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             name runs.
         HistoryError: the history cannot be had.
     """
-    place, node, local, policy = await _meant(place, queue, options.policy)
-    made = error_queue_of(local) if options.makes_error_queue and not policy.error_queue else ""
+    metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
+    collector = checked_collector(options.traces) if options.traces else ""
+    parallel = options.parallel or (8 if options.policy.group_by else 1)
+    place, node, local, policy = await _meant(place, queue, replace(options.policy, parallel=parallel))
+    made = error_queue_of(local) if not options.no_error_queue and not policy.error_queue else ""
     policy = replace(policy, error_queue=made or policy.error_queue)
     places.make(place.directory)
     path = place.directory / f"{called(node, options.name)}.log"
     start = places.start_command(place.topology, node, place.directory)
     async with AsyncExitStack() as held:
         held.enter_context(alone(lock_of(place.directory, node, options.name)))
-        consumer = await _consumer(held, options)
-        resolver = await _resolver(held, options)
-        history = await _history(held, place, options)
+        consumer = await _consumer(held, options, policy.parallel)
+        resolver = await _resolver(held, options, policy.parallel)
         scope, owner = f"{node}\\{local}", f"{node} {options.name}"
-        detection = Detection(scope, owner, history, resolver, enabled=options.detects)
+        log = held.enter_context(LogFile(path))
+        lines = node_log(log, owner)
+        history = await _history(held, place, options, lines)
+        detection = Detection(scope, owner, history, resolver, enabled=not options.at_least_once)
         await detection.is_back()  # Complains of names that a history cannot keep.
         is_gone = partial(has_ended, place.directory)
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
-        log = held.enter_context(LogFile(path))
-        lines = node_log(log, owner)
         hook = await _hook(held, options, history, scope, lines.bind(queue=local))
-        traces = await held.enter_async_context(edge_traces(options.traces, owner, lines))
+        traces = await held.enter_async_context(edge_traces(collector, owner, lines))
         held.enter_context(seldom_collected())
         ready = trio.Event()
-        say = on_screen if options.is_watched else _to_nobody
+        say = _to_nobody if options.supervised else on_screen
         trigger = Trigger(
             partial(_connected, place, node, made),
             local,
@@ -161,10 +115,8 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         )
         with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
-                if options.metrics is not None:
-                    await _start_metrics(
-                        nursery, options.metrics, options, node, f"{node}\\{local}", trigger, lines
-                    )
+                if metrics is not None:
+                    await _start_metrics(nursery, metrics, options, node, f"{node}\\{local}", trigger, lines)
                 say(f"{scope}: each message is {_given_to(options)}; the log is {path}")
                 nursery.start_soon(_stop_at_signal, trigger, signals)
                 nursery.start_soon(_say_ready, options.name, ready)
@@ -176,7 +128,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
 async def _start_metrics(
     nursery: trio.Nursery,
     address: tuple[str, int],
-    options: Options,
+    options: TriggerOptions,
     node: str,
     queue: str,
     trigger: Trigger,
@@ -207,7 +159,7 @@ async def _start_metrics(
             deliveries=trigger.endings,
             held_s=0.0 if held is None else max(0.0, time.time() - held.since_s),
             failures=0 if held is None else held.failures,
-            told=None if hook is None else hook.hooks.counts,
+            told=None if hook is None else hook.counts,
         )
         return of_trigger(edge, figures)
 
@@ -261,23 +213,23 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
 def _to_nobody(_: str) -> None: ...
 
 
-def _given_to(options: Options) -> str:
+def _given_to(options: TriggerOptions) -> str:
     """What becomes of each message, in words. A password or a token in a URL is for nobody's screen."""
-    return f"posted to {shown(options.url)}" if options.url else f"given to {options.function}"
+    return f"posted to {shown(options.url)}" if options.url else f"given to {options.call}"
 
 
-async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
+async def _consumer(held: AsyncExitStack, options: TriggerOptions, parallel: int) -> Callee:
     if options.url:
         called = await held.enter_async_context(_endpoint(options.url, options))
         return HttpCallee(called, options.error_field)
-    return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
+    return PythonCallee(function(options.call, FUNCTION), parallel)
 
 
-def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoint]:
+def _endpoint(url: str, options: TriggerOptions) -> AbstractAsyncContextManager[Endpoint]:
     # Secrets are for one server. If the consumer is a function, it is the resolver's.
     is_trusted = is_same_origin(url, options.url or url)
     access = Access(
-        forwarding=Forwarding(options.forward_headers),
+        forwarding=Forwarding(tuple(options.forward_header or ())),
         headers=own_headers(options.headers_file) if options.headers_file and is_trusted else {},
         secrets=secrets_in(options.signing_secrets) if options.signing_secrets and is_trusted else (),
         trusted=trusting(options.ca, options.certificate, options.key),
@@ -285,36 +237,37 @@ def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoin
     return endpoint(url, access, as_json=options.as_json)
 
 
-async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:
-    if not options.detects or options.history is None:
+async def _history(
+    held: AsyncExitStack, place: Place, options: TriggerOptions, lines: FilteringBoundLogger
+) -> DocumentHistory | None:
+    if options.at_least_once or options.no_history:
         return None
     url = options.history or places.history_url(place.directory)
-    return await held.enter_async_context(open_history(url))
+    return await held.enter_async_context(open_history(url, log=lines))
 
 
-async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
+async def _resolver(held: AsyncExitStack, options: TriggerOptions, parallel: int) -> Resolver | None:
     if not options.resolver:
         return None
     if "://" in options.resolver:
         asked = await held.enter_async_context(_endpoint(options.resolver, options))
         return HttpResolver(asked)
-    return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
+    return PythonResolver(function(options.resolver, FUNCTION), parallel)
 
 
 async def _hook(
     held: AsyncExitStack,
-    options: Options,
+    options: TriggerOptions,
     history: DocumentHistory | None,
     queue: str,
     log: FilteringBoundLogger,
-) -> EndHook | None:
+) -> Teller | None:
     if not options.hook or history is None:
         return None
     url_of_http(options.hook)
     secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
     client = held.enter_context(closing(HttpClient(trusting(options.ca, None, None))))
-    scope = scope_of(queue)
-    return EndHook(Hooks(history, scope, client, log, secrets=secrets), options.hook, queue, scope)
+    return Teller(history, scope_of(queue), client, log, Offer(None, options.hook), secrets)
 
 
 class Meant(NamedTuple):

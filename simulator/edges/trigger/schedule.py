@@ -15,8 +15,8 @@ from itertools import count
 from math import inf
 from typing import Final, Generic, TypeVar
 
-LEASE_LIMIT: Final = 64
-"""How many transactions a node keeps open for one connection."""
+from mqproto.simulator.edges.options import LEASE_LIMIT
+
 LEASED_LIMIT_BYTES: Final = 64 * 2**20
 """How many bytes the leased messages may have before no further one is leased."""
 

@@ -32,6 +32,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.edge.custody import IN_DOUBT
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from mqproto.simulator.client import (
     Client,
@@ -45,15 +46,15 @@ from mqproto.simulator.client import (
 from mqproto.simulator.client.envelope import FailureNote
 from mqproto.simulator.edges.firstfailures import FirstFailures
 from mqproto.simulator.edges.history.history import FencedError, HistoryError
+from mqproto.simulator.edges.options import LEASE_LIMIT, Policy
 from mqproto.simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
 from mqproto.simulator.edges.trigger.callee import Callee
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.errorcopy import copy_for
-from mqproto.simulator.edges.trigger.hooks import EndHook
-from mqproto.simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
+from mqproto.simulator.edges.trigger.judgment import Ending, Judge, Waypoint, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
-from mqproto.simulator.edges.trigger.policy import Policy
-from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
+from mqproto.simulator.edges.trigger.schedule import Schedule
+from mqproto.simulator.edges.trigger.telling import Teller, end_of
 from mqproto.simulator.node.control import RolledBack
 
 PATIENCE_S: Final = 60.0
@@ -127,7 +128,7 @@ class Trigger:
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
         leadership: Leadership | None = None,
-        hook: EndHook | None = None,
+        hook: Teller | None = None,
         traces: EdgeTraces = NO_TRACES,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -172,7 +173,7 @@ class Trigger:
         return self._judge
 
     @property
-    def hook(self) -> EndHook | None:
+    def hook(self) -> Teller | None:
         """What is told of all ends."""
         return self._hook
 
@@ -204,7 +205,7 @@ class Trigger:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_leading)
                     if self._hook is not None:
-                        nursery.start_soon(self._hook.hooks.run)
+                        nursery.start_soon(self._hook.run)
                     while not (self._stopping.is_set() or self._judge.is_fenced):
                         await self._serve_node()
                     nursery.cancel_scope.cancel()
@@ -455,11 +456,11 @@ class Trigger:
 
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
         """The same, once the hook is sure to hear of it; else the message stays until it is."""
-        if self._hook is None:
+        end = end_of(call_for(message), ending, self._place, self._copy_to(ending))
+        if self._hook is None or end is None:
             return ending
-        copy_in = self._copy_to(ending) if ending.failure else ""
         try:
-            await self._hook.ended(call_for(message), ending, copy_in, self._leadership.epoch)
+            await self._hook.tell(end, self._leadership.epoch)
         except HistoryError as error:
             self._judge.history_is_away = True
             return ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error), failure="")

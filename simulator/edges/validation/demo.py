@@ -20,11 +20,11 @@ from typing import Final
 
 import trio
 
+from mqproto.edge.custody import End, end_of
 from mqproto.simulator.base.screen import ProgressScreen
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.command.story import logs_in, read_step, story_of, told
-from mqproto.simulator.edges.operators.ends import End, end_of
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.edges.validation.producer import Handover, Outgoing, Producer
 from mqproto.simulator.edges.validation.programs import Programs, programs_in

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 
+from mqproto.edge.custody import End
 from mqproto.simulator.base.screen import show_verdict, wide_console
-from mqproto.simulator.edges.operators.ends import End
 from mqproto.simulator.edges.validation.producer import Handover, Outgoing
 from mqproto.simulator.edges.validation.validator import CODE, Cue
 
@@ -124,6 +124,7 @@ class EdgesReport:
                 End.PROCESSED: key in self.processed,
                 End.IN_ERROR_QUEUE: key in in_error_queue,
                 End.DEAD_LETTER: message in letters,
+                End.LETTER_IN_DOUBT: message in letters,
             }
             if not is_there.get(end, False):
                 yield f"{key} is {end}, as the audit says"

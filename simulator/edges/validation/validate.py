@@ -21,9 +21,9 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import MqprotoError
+from mqproto.edge.custody import End
 from mqproto.simulator.client import connect
 from mqproto.simulator.command.story import Step, logs_in, read_step
-from mqproto.simulator.edges.operators.ends import End
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.edges.validation.producer import Handover, Outgoing, Producer
 from mqproto.simulator.edges.validation.programs import Programs, programs_in

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import process_time
@@ -24,6 +24,7 @@ from mqproto.simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limi
 from mqproto.simulator.fuzz.parser.codec import OwnCodec
 from mqproto.simulator.fuzz.parser.judges import (
     DEFAULT_EXPECTED,
+    Broken,
     Foreign,
     Judge,
     detail_of,
@@ -34,7 +35,7 @@ from mqproto.simulator.fuzz.parser.judges import (
 from mqproto.simulator.fuzz.parser.material import Material, Packets
 from mqproto.simulator.fuzz.parser.program import Program
 from mqproto.simulator.fuzz.parser.readers import TARGETS
-from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files
+from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, save_corpus
 
 CORPUS: Final = 512
 """How many packets that took a new way are kept to be mutated further."""
@@ -58,10 +59,12 @@ class Options:
 
     target: `module:function`, OURS, or one of TARGETS.
     program: instead of a target, a program that reads one packet from its standard input.
+    loop: whether it reads many, see Program.
     expect: the exceptions by which a function of somebody else's refuses a packet.
     seconds: of wall-clock time.
     packets: a smaller number ends it sooner; the same number and seed give the same packets.
     corpus: files with packets to begin with, beside the examples.
+    corpus_out: where the seeds go, what took a new way, and the words of a dictionary; None keeps nothing of it.
     folder: where findings go; None keeps them in memory.
     limit_s: processor time that the parser may take for one packet.
     memory_mb: what it may take in all, beside what is in use at the start.
@@ -69,11 +72,13 @@ class Options:
 
     target: str = OURS
     program: str = ""
+    loop: bool = False
     expect: tuple[str, ...] = DEFAULT_EXPECTED
     seconds: float = 60.0
     packets: int | None = None
     seed: int = 0
     corpus: tuple[Path, ...] = ()
+    corpus_out: Path | None = None
     folder: Path | None = None
     limit_s: float = 2.0
     memory_mb: int = 512
@@ -140,7 +145,7 @@ class Report:
 def judge_of(options: Options) -> Judge:
     """Who judges what is to be fuzzed."""
     if options.program:
-        return Program(options.program, options.limit_s)
+        return Program(options.program, options.limit_s, loop=options.loop)
     if options.target == OURS:
         return OwnCodec()
     if options.target in TARGETS:
@@ -185,6 +190,7 @@ def repeat(finding: Finding) -> tuple[str, str] | None:
         options = Options(
             target=str(how["target"]),
             program=str(how["program"]),
+            loop=bool(how.get("loop")),
             expect=tuple(map(str, how["expect"])),
             limit_s=float(how["limit_s"]),
             memory_mb=int(how["memory_mb"]),
@@ -244,6 +250,8 @@ class Fuzzer:
         finally:
             self._tell()
             self.report.findings.close()
+            if self.options.corpus_out is not None:
+                save_corpus(self.options.corpus_out, [*self.material.seeds, *self._corpus])
 
     def _tell(self) -> Report:
         self.report.seconds = time.monotonic() - self._began_s
@@ -254,8 +262,17 @@ class Fuzzer:
 
     def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
         shown_s, enough = time.monotonic(), self.options.packets
+        block: list[Mutant] = []
+        size = self.judge.block if isinstance(self.judge, Program) else 1
         for mutant in self._mutants():
-            self._try(mutant)
+            if size == 1:
+                self._try(mutant)
+            else:
+                block.append(mutant)
+                if len(block) < size and self.report.packets + len(block) != enough:
+                    continue
+                self._try_block(block)
+                block.clear()
             now_s = time.monotonic()
             if now_s > end_s or (enough is not None and self.report.packets >= enough):
                 break
@@ -279,6 +296,18 @@ class Fuzzer:
             report.slowest_s, report.slowest = took_s, f"{counted(len(mutant.data))}: {mutant.name}"
         if way not in self._ways:
             self._keep(way, mutant.data)
+
+    def _try_block(self, block: Sequence[Mutant]) -> None:
+        """Packets that one process of a program is given."""
+        assert isinstance(self.judge, Program), "others are given one"
+        self.watch.packets += 1
+        for mutant, way in zip(block, self.judge.judge_all([each.data for each in block]), strict=True):
+            self.report.packets += 1
+            self.report.kinds[mutant.kind] += 1
+            if isinstance(way, Broken):
+                self._found(mutant, way)
+            elif way not in self._ways:
+                self._keep(way, mutant.data)
 
     def _mutants(self) -> Iterator[Mutant]:
         """What the parser is given after the seeds, without end."""
@@ -337,6 +366,7 @@ class Fuzzer:
             "fuzz": "parser",
             "target": self.options.target,
             "program": self.options.program,
+            "loop": self.options.loop,
             "expect": list(self.options.expect),
             "seed": self.options.seed,
             "packet": self.report.packets,

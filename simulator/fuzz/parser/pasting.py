@@ -10,6 +10,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.pasted import read_pasted
+from mqproto.captures.payload import take_apart
 from mqproto.simulator.command import show
 from mqproto.simulator.fuzz.parser.judges import Broken
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, generated
@@ -34,6 +35,15 @@ def ask(data: bytes) -> Hashable:
             raise Broken("reason", f"it is no line that can be printed: {error}") from None
         return "".join(letter for letter in str(error)[:40] if letter.isalpha())
     ways: list[Hashable] = []
+    for dump in found:
+        _look(dump, ways)
+    if sum(len(part.data) for part in take_apart(found).parts) > sum(map(len, found)):
+        raise Broken("apart", "more is shown than there is")
+    return found[0] is data, *ways[:2]
+
+
+def _look(found: bytes, ways: list[Hashable]) -> None:
+    """Each byte is shown once."""
     end = 0
     for at, inspection in inspect_stream(found):
         raw = b"".join(field.raw for field in inspection.fields)
@@ -42,12 +52,11 @@ def ask(data: bytes) -> Hashable:
         json.dumps(show.as_json(inspection, at), ensure_ascii=False).encode("utf-8")
         ways.append((len(inspection.fields), *(finding.field for finding in inspection.findings)))
         end = at + len(raw)
-        if len(ways) == SHOWN:
+        if len(ways) >= SHOWN:
             break
     else:
         if end != len(found):
             raise Broken("stream", f"nothing is shown from byte {end} on")
-    return found is data, *ways[:2]
 
 
 def _dump(data: bytes) -> bytes:

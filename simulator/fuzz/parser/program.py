@@ -1,6 +1,7 @@
-"""The judge of a program in any language, which is given each packet on its standard input.
+"""The judge of a program in any language, which is given packets on its standard input.
 
-Slow, as each packet has a process of its own; in return a crash ends that process and not the fuzzer.
+One a process, which is slow; or 64, one behind the other, by a program that reads until there are no more. Either way a
+crash ends that process and not the fuzzer.
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
 """What the sanitizers of C compilers say; they end a program by a status that it may have for a refusal, too."""
-FRAME: Final = re.compile(r"#\d+ 0x[0-9a-f]+ in (\w+)")
-"""A line of their stack traces. The first that is no allocator's or copier's would be better, and is not to be had."""
+FRAME: Final = re.compile(
+    r"#\d+ 0x[0-9a-f]+ in (?!_|(?:mem|str|abort|raise|free|malloc|calloc|realloc)\w*\b)(\w+)"
+)
+"""A line of their stack traces that is no allocator's, copier's or sanitizer's own."""
 BURST: Final = 50
+NO_END: Final = 1_000
+"""The status of a program that had to be ended, which no program has."""
+BLOCK: Final = 64
+"""How many packets a program is given that reads several."""
 
 
 class Program:
@@ -29,13 +37,15 @@ class Program:
 
     Args:
         command: as a shell would read it; no shell runs it.
-        limit_s: of time, which for a process of its own is not the processor's.
+        limit_s: of time, which for a process of its own is not the processor's; for a whole block as well.
+        loop: it reads one packet after another, each behind its length (4 bytes, little-endian), and ends with status
+            0 when there are no more. It may answer each with a byte: 0 where it has read it, else another one.
 
     Raises:
         UsageError: there is no such program.
     """
 
-    def __init__(self, command: str, limit_s: float) -> None:
+    def __init__(self, command: str, limit_s: float, *, loop: bool = False) -> None:
         try:
             self.arguments = shlex.split(command)
         except ValueError as error:
@@ -43,43 +53,102 @@ class Program:
         if not self.arguments or shutil.which(self.arguments[0]) is None:
             raise UsageError(f"--program {command!r}: there is no such program; give its path")
         self.limit_s = limit_s
+        self.block = BLOCK if loop else 1
         self.counts: Counter[str] = Counter()
 
     def judge(self, data: bytes) -> Hashable:
-        self.counts["ends by itself and in time"] += 1
-        status, words = self._run(data)
-        if not status:
-            return None
-        self.counts["of these refused"] += 1
-        # Numbers tell offsets and sizes, which would make a way of their own of each packet.
-        return status, re.sub(r"\d+", "", words)
+        [way] = self.judge_all([data])
+        if isinstance(way, Broken):
+            raise way
+        return way
 
     def judge_again(self, data: bytes) -> None:
-        self._run(data)
+        self._ways([data], self._run([data]))
+
+    def judge_all(self, packets: Sequence[bytes]) -> list[Hashable]:
+        """The way of each packet, or what was wrong with it: at most `block` of them."""
+        self.counts["ends by itself and in time"] += len(packets)
+        ways: list[Hashable] = []
+        while len(ways) < len(packets):
+            ways += self._judged(packets[len(ways) :])
+        self.counts["of these refused"] += sum(way is not None for way in ways if not isinstance(way, Broken))
+        return ways
 
     def burst(self, packet: bytes) -> int:
-        return BURST
+        return BURST * self.block
 
-    def _run(self, data: bytes) -> tuple[int, str]:
-        """Its status, and the first line of what it says. Broken, where it was ended by something else."""
+    def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
+        """The ways of packets, up to the first with which something is wrong."""
+        ended = self._run(packets)
+        if self._is_well(ended):
+            return self._ways(packets, ended)
+        # One that answers at once has said how many it has read. Of another this is found by halves.
+        read = len(ended.stdout) if self.block > 1 else 0
+        too_many = read + 1 if 0 < read < len(packets) else len(packets)
+        while too_many - read > 1:
+            middle = (read + too_many) // 2
+            if self._is_well(self._run(packets[:middle])):
+                read = middle
+            else:
+                too_many = middle
+        ways = [answer or None for answer in ended.stdout[:read].ljust(read, b"\0")]
         try:
-            ended = subprocess.run(
+            if self.block > 1:
+                self.judge_again(packets[read])
+            self._ways(packets, ended)
+        except Broken as error:
+            return [*ways, error]
+        return [*ways, None]
+
+    def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
+        """It is given these; its status is NO_END if it had to be ended."""
+        try:
+            return subprocess.run(
                 self.arguments,
-                input=data,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                input=self._input(packets),
+                capture_output=True,
                 timeout=self.limit_s,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            raise Broken("no end", f"it had not ended after {self.limit_s:g} s") from None
-        except BrokenPipeError:
-            return 0, ""
-        words = ended.stderr.decode("utf-8", "replace")
+        except subprocess.TimeoutExpired as error:
+            return subprocess.CompletedProcess(
+                self.arguments, NO_END, error.stdout or b"", error.stderr or b""
+            )
+
+    def _input(self, packets: Sequence[bytes]) -> bytes:
+        if self.block == 1:
+            return packets[0]
+        return b"".join(len(packet).to_bytes(4, "little") + packet for packet in packets)
+
+    def _is_well(self, ended: subprocess.CompletedProcess[bytes]) -> bool:
+        status = ended.returncode
+        is_its_own = not status if self.block > 1 else 0 <= status < NO_END
+        return is_its_own and not SANITIZER.search(ended.stderr.decode("utf-8", "replace"))
+
+    def _ways(self, packets: Sequence[bytes], ended: subprocess.CompletedProcess[bytes]) -> list[Hashable]:
+        """What it made of each packet.
+
+        Raises:
+            Broken: something is wrong.
+        """
+        words, status = ended.stderr.decode("utf-8", "replace"), ended.returncode
+        if status == NO_END:
+            raise Broken("no end", f"it had not ended after {self.limit_s:g} s")
         if report := SANITIZER.search(words):
             where = FRAME.search(words)
             raise Broken("sanitizer", report[0], f"{report[1] or report[2]} in {where[1] if where else '?'}")
-        if ended.returncode < 0:
-            name = signal.Signals(-ended.returncode).name
-            raise Broken("signal", f"{name}; its last words: {words[-200:].strip() or 'none'}", name)
-        return ended.returncode, words.partition("\n")[0]
+        # Numbers tell offsets and sizes, which would make a way of their own of each packet.
+        first = re.sub(r"\d+", "", words.partition("\n")[0])
+        if status < 0:
+            name, said = signal.Signals(-status).name, f"its last words: {words[-200:].strip() or 'none'}"
+            if place := where_it_died(self.arguments, self._input(packets), -status, self.limit_s):
+                name, said = f"{name} at {place}", f"addr2line may name the line; {said}"
+            raise Broken("signal", said, name)
+        if self.block == 1:
+            return [(status, first) if status else None]
+        if status:
+            raise Broken(
+                "status", f"{status}, and it was to read on: {words[-200:].strip()}", f"{status} {first}"
+            )
+        answers = ended.stdout if len(ended.stdout) == len(packets) else bytes(len(packets))
+        return [answer or None for answer in answers]

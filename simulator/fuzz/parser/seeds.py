@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES
 from mqproto.captures.files.pcap import MAGICS
 from mqproto.captures.packets import read_packets
 from mqproto.simulator.command.show import read_source
+from mqproto.simulator.fuzz.mutations import fields_of
 from mqproto.simulator.fuzz.parser.codec import way_of
 from mqproto.simulator.fuzz.parser.judges import place
+from mqproto.simulator.fuzz.roles import role_of
 from mqproto.wire import (
     ConnectionParameters,
     DebugHeader,
@@ -53,6 +56,8 @@ from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME,
 from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
 
+LONGEST_WORD: Final = 32
+"""A longer value of a field is no word of the dictionary."""
 ALIKE: Final = 8
 """How many packets with the same headers are taken from what somebody brings along."""
 
@@ -133,9 +138,35 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
     return list(found)
 
 
+def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
+    """Packets for other fuzzers, each a file, and beside the folder, as FOLDER.dict, the words of which they are made.
+
+    The dictionary is one of AFL++'s and libFuzzer's: values of fields, and the limits in the rules of their layouts.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words: dict[bytes, str] = {}
+    for number, packet in enumerate(dict.fromkeys(packets)):
+        (folder / f"packet-{number:04}.bin").write_bytes(packet)
+        for field in fields_of(packet):
+            values = [field.raw]
+            if isinstance(field.value, int):
+                limits = role_of(field.section, field.name).limits
+                values += [
+                    limit.to_bytes(field.size, "little") for limit in limits if limit < 256**field.size
+                ]
+            for value in values:
+                if 1 < len(value) <= LONGEST_WORD and any(value):
+                    words.setdefault(value, re.sub(r"\W+", "_", field.name))
+    lines = []
+    for number, (value, name) in enumerate(words.items()):
+        escaped = "".join(f"\\x{byte:02x}" for byte in value)
+        lines.append(f'{name}_{number}="{escaped}"\n')
+    folder.with_name(f"{folder.name}.dict").write_text("".join(lines))
+
+
 def _packets_in(path: Path) -> Iterator[bytes]:
     if not path.is_file():
-        yield read_source(str(path))  # It has the words for what is not there.
+        yield from read_source(str(path))  # It has the words for what is not there.
         return
     with path.open("rb") as file:
         head = file.read(max(map(len, MAGICS)))
@@ -147,7 +178,7 @@ def _packets_in(path: Path) -> Iterator[bytes]:
         except CaptureError as error:
             raise UsageError(f"{error}; mend it, or leave it out") from None
     else:
-        yield read_source(str(path))
+        yield from read_source(str(path))
 
 
 def _shape_of(packet: bytes) -> Hashable:

@@ -6,15 +6,21 @@ import pwd
 import socket
 import struct
 from functools import lru_cache
+from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
 """None where the system has none, as macOS; then nobody knows who it is."""
+COMMAND_BYTES: Final = 4_096
+NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
 
 
 class Credentials(NamedTuple):
-    """The process that called connect(), and its user and group at that moment.
+    """The process that called connect(), or listen() at the other end, and its user and group at that moment.
 
     pid: 0 for a process of another PID namespace. The process may be gone, and its number another's.
     user: the user's name; empty if the system knows none.
@@ -31,7 +37,7 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(connected: socket.socket) -> Credentials | None:
-    """Who connected; None if the system does not tell."""
+    """Who connected, or whom we have connected to; None if the system does not tell."""
     if PEER_CREDENTIALS is None:
         return None
     try:
@@ -40,6 +46,31 @@ def credentials_of(connected: socket.socket) -> Credentials | None:
         return None
     pid, uid, gid = _ucred.unpack(found)
     return Credentials(pid, uid, gid, name_of(uid))
+
+
+def program_of(pid: int) -> str:
+    r"""What runs in a process, such as `mqproto trigger destination\orders`; empty if the system does not tell.
+
+    Of other programs than ours the name alone is told, as what is typed behind it may be secret.
+    """
+    try:
+        return program_in(Path(f"/proc/{pid}/cmdline").read_bytes()[:COMMAND_BYTES])
+    except OSError:
+        return ""
+
+
+def program_in(command: bytes) -> str:
+    """The same of the words of a command, each with a zero behind it."""
+    first, *rest = command.decode("utf-8", "replace").rstrip("\0").split("\0")
+    if Path(first).name.startswith("python"):
+        given = [*dropwhile(lambda word: word[:1] == "-" and word not in ("-c", "-m"), rest)]
+        given = given[1:] if given[:1] == ["-m"] else given
+        if given and given[0] != "-c":
+            first, *rest = given
+    name = Path(first).name
+    is_ours = name.partition(".")[0] == "mqproto"
+    said = takewhile(lambda word: word[:1] != "-", rest[:2]) if is_ours else ()
+    return shown(" ".join(("mqproto" if is_ours else name, *said)), NAME_CHARACTERS)
 
 
 @lru_cache(maxsize=256)

@@ -16,11 +16,13 @@ Who only looks is not written down. What a client that may only look was refused
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING, Any, Final
 
 from mqproto.simulator.node.clients.credentials import Credentials
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"

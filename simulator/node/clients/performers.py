@@ -9,6 +9,10 @@ store keeps the latest birth of those that were forgotten. Of those born up to t
 remembered, even if they have performed nothing. So an invoker of which there is no row was forgotten if it was born up
 to then, or with another store, and is new otherwise.
 
+One that shows no birth, as the document knows none, is remembered if it goes on where its name was, by the identifier
+of its next operation, if it says that, and by the first that it invokes. An operation that is new is never answered
+with an old outcome: one that has lost count begins with 0, and then nothing is remembered.
+
 A store that was put back forgets all of them, and is another store from then on: what they have asked for in the
 meantime may have been performed, and nothing here tells.
 
@@ -89,6 +93,8 @@ class Connected(NamedTuple):
 
     lasting: bool
     birth_s: int | None
+    is_certain: bool
+    """Whether it is known to go on where its name was."""
 
 
 class Performers:
@@ -132,18 +138,21 @@ class Performers:
         """It has a connection, and is not forgotten while it has.
 
         Args:
-            birth: what it was told the last time; empty if it never was.
-            following: the identifier of its next operation.
+            birth: what it was told the last time; empty if it never was, or shows it to nobody.
+            following: the identifier of its next operation; None if it does not say.
 
         Returns:
-            Its birth, and whether that is known which it invoked before.
+            Its birth, and whether that is known which it invoked before: without both, if it goes on with that.
         """
         now_s = self._now_s(now)
         self._connected.pop(invoker, None)
-        known = self._known.get(invoker)
+        known = before = self._known.get(invoker)
         store, birth_s = _birth.unpack(birth) if len(birth) == BIRTH_BYTES else (0, None)
         if known is not None:
             remembered = birth_s == known.birth_s and store in (0, self._store)
+            if not birth and known.birth_s is not None:
+                remembered = following is None or known.performer.goes_on(following, is_new=True)
+                birth_s = known.birth_s
         else:
             remembered = store == self._store and birth_s > self._forgotten_s[lasting]
         if not remembered:
@@ -151,11 +160,11 @@ class Performers:
                 self._forget([known], now_s)
                 known = None
             birth_s = max(now_s, self._forgotten_s[lasting] + 1)
-            if birth or self._store_is_new:
+            if birth or before or self._store_is_new:
                 # Before it hears of its birth, the disk knows the store's number, and has forgotten what it was before.
                 self._core.remember({}, needed=True, counters={STORE: self._store})
                 self._store_is_new = False
-        self._connected[invoker] = Connected(lasting, birth_s)
+        self._connected[invoker] = Connected(lasting, birth_s, bool(birth))
         if known is not None:
             if rows := self._seen([known], now_s):
                 self._core.remember(rows, needed=True)
@@ -192,8 +201,15 @@ class Performers:
         if known is None:
             if len(self._known) >= INVOKER_LIMIT:
                 self._make_room(now_s)
-            lasting, birth_s = self._connected[invoker]
+            lasting, birth_s, _ = self._connected[invoker]
             known = self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
+        elif not self._connected[invoker].is_certain and not known.performer.goes_on(
+            identifier, is_new=False
+        ):
+            gone = known.on_disk - {INVOKER_ITSELF}
+            self._core.remember({(invoker, each): None for each in gone}, needed=bool(gone))
+            known.performer, known.on_disk = Performer(PROFILE), known.on_disk - gone
+        self._connected[invoker] = self._connected[invoker]._replace(is_certain=True)
         known.last_s = now_s
         match known.performer.invoke(identifier):
             case Answer.PERFORM:
@@ -277,7 +293,7 @@ class Performers:
         for known in chosen:
             del self._known[known.invoker]
             self._forgotten_s[known.lasting] = max(self._forgotten_s[known.lasting], known.birth_s or 0)
-        for invoker, (lasting, birth_s) in self._connected.items():
+        for invoker, (lasting, birth_s, _) in self._connected.items():
             if invoker not in self._known and (birth_s or 0) <= self._forgotten_s[lasting]:
                 self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}

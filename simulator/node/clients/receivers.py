@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from mqproto.simulator.node.clients.credentials import Credentials
+from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import Receiver
 
 LISTED: Final = 100
@@ -44,4 +44,6 @@ def receivers(receives: Iterable[Receive]) -> tuple[list[Receiver], int]:
         if messages:
             one.given_s = given_s if one.given_s is None else min(one.given_s, given_s)
     listed = nlargest(LISTED, found.values(), key=lambda one: (one.messages, -one.since_s))
+    for one in listed:
+        one.program = program_of(one.pid) if one.pid else ""
     return listed, len(found) - len(listed)

@@ -13,7 +13,7 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.log import node_log
-from mqproto.simulator.base.logfile import OLDER, LogFile, open_log
+from mqproto.simulator.base.logfile import OLDER, LogFile, appended, open_log
 
 WRITES = """
 import sys
@@ -105,3 +105,19 @@ def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
         open_log(tmp_path / "no" / "a.log"),
     ):
         pass
+
+
+def test_a_log_follows_no_symbolic_link_but_those_of_devices(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "log"
+    target.write_text("not a log\n")
+    target.chmod(0o644)
+    link.symlink_to(target)
+    with pytest.raises(UsageError, match="it is a symbolic link, and a log follows none"), open_log(link):
+        pass
+    with pytest.raises(OSError, match="symbolic link"):
+        appended(link)
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("not a log\n", 0o644)
+    with target.open("ab") as file, open_log(Path(f"/dev/fd/{file.fileno()}")) as log:
+        assert log is not None
+        log.write("a line\n")
+    assert target.read_text() == "not a log\na line\n"

@@ -153,6 +153,7 @@ def test_what_the_readme_shows_of_messages_is_what_the_commands_say(
             assert shows(command.output or "", printed), printed
 
 
+@pytest.mark.long
 def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

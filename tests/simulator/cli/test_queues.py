@@ -72,6 +72,7 @@ def a_shop(folder: Path, name: str = "shop", *options: str) -> Iterator[Shop]:
             shop.end(signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_what_was_answered_is_there_after_a_kill_whatever_was_done(tmp_path: Path) -> None:
     with a_shop(tmp_path, "shop", "--queue", "orders", "--queue", "replies:transactional") as shop:
         expected: dict[str, tuple[bool, int | None]] = {"orders": (False, None), "replies": (True, None)}
@@ -184,11 +185,71 @@ def number_of_a_message(text: str) -> str:
     return re.sub(r"(?m)^([0-9A-F-]{36}\\)[0-9]+$", r"\1N", text)
 
 
+@pytest.mark.parametrize(
+    "name", ["thename/ofmyservice", "a=b", "a@b", "a:b", "two words", "shop/orders", "x;journal"]
+)
+def test_whatever_name_a_queue_has_each_command_knows_it(tmp_path: Path, name: str) -> None:
+    """[MS-MQMQ] 2.1.1; WCF's services have slashes in theirs."""
+    with a_shop(tmp_path, "shop") as shop:
+        name, _, journal = name.partition(";")
+        assert shop("queue", "create", name, *(["--journal"] if journal else [])).status == DONE
+        for called in (
+            name,
+            rf".\{name}",
+            rf".\private$\{name}",
+            rf"DIRECT=OS:.\private$\{name}",
+            rf"shop\{name}",
+        ):
+            assert shop("send", called, "--body", called).status == DONE
+            assert shop("peek", called).out == f"{called}\n"
+            assert rf"shop\{name}: 1 message" in shop("explain", called).out
+            assert shop("receive", called).out == f"{called}\n"
+            if journal:
+                assert shop("receive", f"{called};journal").out == f"{called}\n"
+        assert shop("queue", "delete", name).status == DONE
+
+
+REFUSED: Final = r"""
+net.msmq://10.0.0.7/private/orders msmq://bank/orders orders@10.0.0.7 orders@bank
+10.0.0.7/private$/orders 10.0.0.7\private$\orders bank\\private$\\orders
+fe80::1\private$\orders bank\orders private$\ordrs OS:bank\orders DIRECT=bank\orders
+DIRECT=OS:fe80::1\orders DIRECT=TCP:bank\orders ordrs .\ordrs shpo\orders
+"""
+
+
+@pytest.mark.parametrize("name", REFUSED.split())
+def test_what_a_refusal_advises_is_not_refused(tmp_path: Path, name: str) -> None:
+    with a_shop(tmp_path, "shop", "--queue", "orders") as shop:
+        done = shop("send", name, "--body", "x")
+        assert done.status == MISUSE
+        for _ in range(2):
+            if done.status == DONE:
+                break
+            if advised := re.search(r"write (\S+)$", done.complaint):
+                name = advised[1]
+            elif advised := re.search(r"no (node|queue) '(\S+)'; did you mean '(\S+)'\?$", done.complaint):
+                name = name.replace(advised[2], advised[3])
+            done = shop("send", name, "--body", "x")
+        assert done.status == DONE, done.err
+
+
+def test_what_an_acknowledgment_or_a_dead_letter_is_about_comes_before_what_it_carries(
+    tmp_path: Path,
+) -> None:
+    with a_shop(tmp_path, "shop", "--queue", "orders:transactional", "--queue", "acks") as shop:
+        asked = ["--admin-queue", "acks", "--dead-letter", "--time-to-be-received", "1"]
+        number = shop("send", "orders", "--transactional", "--body", "approve order 17", *asked).out
+        said = f"NACK_RECEIVE_TIMEOUT {number}approve order 17\n"
+        assert shop("receive", "acks", "--count", "2").out == f"ACK_REACH_QUEUE {number}{said}"
+        assert shop("peek", "deadxact").out == said
+
+
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     with a_shop(tmp_path, "shop", "--queue", "orders:transactional") as shop:
         for typed, reason in (
             ("create ORDERS", "orders has this name already: choose another, or delete orders first"),
-            ("create 'two words'", "two words: a queue name cannot contain ' '"),
+            ("create 'two,words'", "two,words: a path name is computer"),
+            ("create ' word'", " word: a queue name neither begins nor ends with a space"),
             ("create 'system$;deadxact'", "the system's queues cannot be made"),
             ("create bank\\\\orders", "shop has no node 'bank'"),
             ("create q --journal-quota-kb 5", "journal_quota_kb bounds no journal"),
@@ -223,8 +284,8 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
             "--queue 'orders:journal': write a queue's name, and behind it :transactional, :strangers or both",
         ),
         (
-            "--name shop --queue 'two words' --address 127.0.0.1:9",
-            "two words: a queue name cannot contain ' '",
+            "--name shop --queue 'two+words' --address 127.0.0.1:9",
+            "two+words: a queue name cannot contain '+'",
         ),
     ],
 )

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mqproto
+from mqproto.simulator.base.program.extras import version_line
 from mqproto.simulator.cli.start import SAFE_PATH, keep_the_installation
 from tests.conformance import ROOT
 
@@ -37,3 +39,14 @@ def test_a_module_that_was_run_with_m_has_its_processes_look_where_it_did() -> N
     environment: dict[str, str] = {}
     keep_the_installation([f"{ROOT}/mqproto/__main__.py", "demo"], [str(ROOT)], environment)
     assert environment == {}
+
+
+def test_the_version_is_said_without_what_commands_need() -> None:
+    program = (
+        "import atexit, sys; sys.argv[1:] = ['--version']; "
+        "atexit.register(lambda: print('typer' in sys.modules)); "
+        "from mqproto.simulator.cli.start import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [version_line(), "False"]
+    assert f"mqproto {mqproto.__version__} (" in version_line()

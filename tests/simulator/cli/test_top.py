@@ -22,6 +22,7 @@ from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.cli import top as command
 from mqproto.simulator.cli.cli import DONE, FINDING
 from mqproto.simulator.cli.top import Look, drawn, sections
+from mqproto.simulator.client.live import Away
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import Place
@@ -58,7 +59,7 @@ OLDEST = MessageStatus(Spot.UNSENT, ORDERS, "GUID", 1, sent_s=800)
 
 
 def look(status: NodeStatus | None, at_s: float = 0.0) -> Look:
-    return Look({"sender": Explanation(status, [OLDEST]) if status else None}, at_s)
+    return Look({"sender": Explanation(status, [OLDEST]) if status else Away()}, at_s)
 
 
 def lines(now: Look, before: Look | None = None, columns: int = 80, height: int | None = None) -> list[str]:

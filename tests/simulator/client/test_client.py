@@ -72,14 +72,13 @@ async def test_a_receive_that_waits_gives_the_node_nothing_to_do_until_a_message
     async def take() -> None:
         taken.append([message.body for message in await client.receive("orders", timeout_s=60)])
 
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            for _ in range(2):
-                nursery.start_soon(take)
-                await trio.testing.wait_all_tasks_blocked(cushion=0.05)
-            assert len(begun) == 0
-            await client.send_many(ORDERS, numbered(0, 1))
-            await client.send_many(ORDERS, numbered(1, 2))
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(take)
+            await trio.testing.wait_all_tasks_blocked(cushion=0.05)
+        assert len(begun) == 0
+        await client.send_many(ORDERS, numbered(0, 1))
+        await client.send_many(ORDERS, numbered(1, 2))
     assert sorted(taken) == [[b"0"], [b"1"]]
     assert await client.receive("orders", timeout_s=0) == []
     assert len(begun) > 4
@@ -355,11 +354,10 @@ async def test_a_receive_that_is_cancelled_with_its_connection_still_hears_what_
             else:
                 await other.receive("orders")
 
-    with trio.fail_after(100):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(receive)
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        nursery.cancel_scope.cancel()
     await client.send_many(ORDERS, numbered(0, 1))
     assert await numbers_in(client) == [0]
 

@@ -16,6 +16,7 @@ from mqproto.simulator.client.envelope import (
     HEADERS_LIMIT,
     HEADERS_LIMIT_CHARS,
     KEY_LIMIT,
+    ORIGIN_LIMIT,
     Envelope,
     envelope_typed,
 )
@@ -72,6 +73,7 @@ def test_fields_of_a_later_writer_are_no_matter() -> None:
         b'{"content_type": "text/plain"}',
         b'{"envelope": 2, "content_type": "text/plain"}',
         b'{"envelope": 1, "content_type": 7}',
+        b'{"envelope": 1, "origin": "%s"}' % (b"a" * (ORIGIN_LIMIT + 1)),
         b'{"envelope": 1, "content_type": "text/plain\\r\\nSet-Cookie: x"}',
         b'{"envelope": 1, "headers": {"x": "a\\r\\nSet-Cookie: x"}}',
         b'{"envelope": 1, "headers": {"x y": "a"}}',

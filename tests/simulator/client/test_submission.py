@@ -21,7 +21,6 @@ from mqproto.messages.drafts import Draft
 from mqproto.simulator.cli.cli import DONE, FINDING
 from mqproto.simulator.client import Client, connect, connect_to
 from mqproto.simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
-from mqproto.simulator.command import talk
 from mqproto.simulator.node import control
 from mqproto.simulator.node.clients.performers import FORGOTTEN, Performers
 from mqproto.simulator.node.connection import Connection
@@ -148,6 +147,7 @@ def lives(socket: Path, folder: Path) -> Iterator[Lives]:
         process.stdin.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["send", "import", "receive"])
 async def test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles(
     what: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -326,6 +326,7 @@ def move_away(store: Path, topology: Topology, invoker: bytes) -> None:
         path.rename(store / f"old-{path.name}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("happens", "kept"), [(forget, 500), (move_away, 0)])
 async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its_journal(
     topology: Topology, tmp_path: Path, happens: Callable[[Path, Topology, bytes], None], kept: int
@@ -352,8 +353,7 @@ async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its
         running(topology, "destination", stores),
         connect(topology, "destination", stores, journal=journal) as client,
     ):
-        options = talk.SendOptions(label="a lot")
-        first = [options.draft(b"%d" % number, transactional=True) for number in range(500)]
+        first = [Draft(body=b"%d" % number, label="a lot", transactional=True) for number in range(500)]
         tag = SentPart(0, 500, _digest(r"destination\orders", first))
         await client.submit(r"destination\orders", first, control.encode(tag))
         assert client.journal is not None

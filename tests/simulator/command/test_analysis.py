@@ -33,6 +33,7 @@ def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return status, told.out, told.err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +14,23 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.conversation import Side, TcpConversation
+from mqproto.captures.pipeline.source.files import inventory
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.simulator.command import captured
 from mqproto.simulator.command.captured import names_of
+from mqproto.simulator.command.viewing import Options
 from mqproto.simulator.topology import load, parse
-from mqproto.wire import guid_text
+from mqproto.wire import encode_packet, guid_text
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
+from tests.captures.pipeline.capture_files import block, option as an_option, section_header
+from tests.captures.tunnels import ethernet, ip
 from tests.conformance import ROOT
+from tests.examples import a_user_message
 from tests.simulator.typed import COMMAND, Done, in_process
 
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
@@ -176,6 +183,21 @@ def test_filters_and_a_limit_choose_packets(capture: Path) -> None:
     assert "2 packets, and more that --limit leaves out" in decoded(capture, "--limit", "2").out
 
 
+def test_where_nothing_is_found_it_is_said_what_was_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "esp.pcapng"
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for data in (ip(50, bytes(40)), ip(50, bytes(40)), ethernet(0x0806, bytes(28))):
+            writer.write(Frame(1, data))
+    said = "2 frames are ESP, which is not read; 1 frame is ARP\n"
+    assert decoded(path).out == f"0 packets; 0 faults, 0 notes; {said}"
+    for option in ("--json", "--diagram"):
+        assert decoded(path, option) == Done(DONE, "", f"mqproto: 0 packets; {said}")
+    assert decoded(path, "--follow", "order").err.endswith(f"mqproto: 0 packets; {said}")
+    summary = decoded(path, "--summary").out
+    assert summary.endswith("no findings in what was read; 2 frames are ESP, which is not read\n")
+    assert "nothing is known to be lacking" not in summary
+
+
 def test_the_summary_counts_everything(capture: Path) -> None:
     done = decoded(capture, "--summary")
     assert done.status == FINDING
@@ -275,6 +297,80 @@ def test_what_only_begins_like_a_capture_is_none(data: bytes, words: str, tmp_pa
         assert words in done.complaint
 
 
+@pytest.mark.parametrize(
+    ("head", "remedy"),
+    [
+        (b"GMBU\0\2\1\0", "editcap -F pcapng IN OUT"),
+        (b"RTSS\1\1\1\0", "editcap -F pcapng IN OUT"),
+        (b"snoop\0\0\0\0\0\0\2", "editcap -F pcapng IN OUT"),
+        (b"TRSNIFF data    \x1a", "editcap -F pcapng IN OUT"),
+        (b"\x34\xcd\xb2\xa1\2\0\4\0", "editcap -F pcapng IN OUT"),
+        (b"PK\3\4", "unzip IN"),
+        (b"BZh91AY&SY", "bzip2 -dc IN > OUT"),
+        (b"\xfd7zXZ\0", "xz -dc IN > OUT"),
+        (b"7z\xbc\xaf\x27\x1c", "7z x IN"),
+        (bytes(257) + b"ustar\0", "tar -xf IN"),
+        (b"\0\0\1\0" + bytes(68) + b"\2\0\2\xc0", "etl2pcapng IN OUT"),
+        (b"ElfFile\0", "event log"),
+        (b"%PDF-1.7\n", "PDF"),
+        (b"<!DOCTYPE html>\n", "HTML"),
+    ],
+    ids=lambda value: repr(value[:8]),
+)
+def test_a_file_of_another_kind_is_named_with_its_remedy(head: bytes, remedy: str, tmp_path: Path) -> None:
+    """Also where a packet stands in it, and also when it was packed with gzip."""
+    path, data = tmp_path / "x.cap", head + bytes(300) + encode_packet(a_user_message())
+    for written in (data, gzip.compress(data, mtime=0)):
+        path.write_bytes(written)
+        for form in ([], ["--summary"], ["--json"]):
+            done = decoded(path, *form)
+            assert done.status == MISUSE
+            assert remedy in done.complaint
+            assert "base." not in done.out
+        [refused] = inventory([str(path)]).refused
+        assert remedy in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "resolution", "offset_s", "day"),
+    [
+        (2**64 - 100, 6, 0, "+586524-01-19"),
+        (1_700_000_000_000_000, 6, -(2**62), "-146138510290-05-29"),
+        (2**64 - 100, 0, 2**63 - 1, "+876831075850-10-13"),
+        (2**64 - 100, 0x80 | 29, 0, "3058-10-26"),
+        (0, 9, -3_600, "1969-12-31"),
+    ],
+)
+def test_a_capture_of_any_time_is_shown_in_every_view(
+    ticks: int, resolution: int, offset_s: int, day: str, capture: Path
+) -> None:
+    options = an_option("<", 9, bytes([resolution])) + an_option("<", 14, struct.pack("<q", offset_s))
+    data = section_header("<") + block("<", 1, struct.pack("<HHI", 1, 0, 0) + options)
+    for number, frame in enumerate(read_capture(capture)):
+        head = struct.pack("<IIIII", 0, *divmod(ticks + number, 2**32), len(frame.data), len(frame.data))
+        data += block("<", 6, head + frame.data + bytes(-len(frame.data) % 4))
+    path = capture.with_name("far.pcapng")
+    path.write_bytes(data)
+    lines = decoded(path).out.splitlines()
+    assert len(lines) > 20
+    assert f"{day} UTC" in lines[0]
+    for form in (
+        ["-v"],
+        ["-r"],
+        ["--json"],
+        ["--summary"],
+        ["--follow", "1"],
+        ["--diagram"],
+        [f"--after={day}"],
+    ):
+        done = decoded(path, *form)
+        assert done.status in (DONE, FINDING), done.err
+        assert done.out
+        assert not done.err
+    assert f"from {day} " in decoded(path, "--summary").out
+    assert len(decoded(path, f"--after={day}").out.splitlines()) == len(lines)
+
+
 def test_options_for_captures_are_refused_for_what_is_none(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello there")
@@ -303,6 +399,7 @@ sys.exit(status)
 """The command in a process that tells its peak itself: that of a finished child counts what its parent was."""
 
 
+@pytest.mark.long
 def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
     """By default 24 MB, which are more messages than the limits of what is remembered would be if they were 1/4."""
     path = tmp_path / "large.pcapng"
@@ -321,7 +418,7 @@ def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> N
 
 def test_a_mode_is_asked_for_by_its_options_alone() -> None:
     with pytest.raises(UsageError, match="choose one"):
-        captured.run([captured.Opened(io.BytesIO(), "nothing")], captured.Options(summary=True, diagram=True))
+        captured.run([captured.Opened(io.BytesIO(), "nothing")], Options(summary=True, diagram=True))
 
 
 def test_captures_of_two_systems_are_not_shown_as_one() -> None:

@@ -6,10 +6,12 @@ import base64
 import json
 from pathlib import Path
 
+import pytest
+
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE
 from mqproto.wire import encode_packet, ping_packet
 from tests.captures.files.test_pasted import hexdump_c, xxd
-from tests.captures.net.test_payload import in_tcp
+from tests.captures.test_payload import in_tcp
 from tests.examples import a_ping, a_user_message, an_establish_connection
 from tests.simulator.typed import Done, in_process
 from tests.wire.layouts.test_srmp import headers, over_http
@@ -102,3 +104,48 @@ def test_what_cannot_be_asked_of_pasted_packets_is_misuse() -> None:
         done = in_process("decode", option, PING.hex())
         assert (done.status, done.out) == (MISUSE, "")
         assert "no capture" in done.complaint
+
+
+def test_frames_that_were_copied_are_all_shown_and_what_carries_nothing_is_said() -> None:
+    text = "".join(
+        f"12:00:00 IP a > b: length 9\n{xxd(in_tcp(data))}" for data in (HELLO, b"", MESSAGE, HELLO)
+    )
+    done = in_process("decode", "-", stdin=text.encode())
+    assert done.status == DONE
+    assert [line.split(": ")[1].split(",")[0] for line in headlines(done)] == [
+        "EstablishConnection",
+        "express UserMessage",
+        "EstablishConnection",
+    ]
+    assert done.complaint == "left out: 1 dump of frames that carry no packet"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(range(256)) * 4,
+        b"\x89PNG\r\n\x1a\n" + bytes(100),
+        b"MZ" + bytes(400),
+        b"\x10\0",
+        b"LIOR" + bytes(8),
+        b"0123456789abcdef" * 8,
+        b"1,22,3,200,17,8,9,10,11,12",
+        base64.b64encode(bytes(range(90))),
+    ],
+    ids=lambda data: repr(data[:8]),
+)
+def test_what_has_neither_signature_is_neither_a_packet_nor_a_capture(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "it").write_bytes(data)
+    for done in (in_process("decode", tmp_path / "it"), in_process("decode", "-", stdin=data)):
+        assert (done.status, done.out) == (MISUSE, "")
+        assert len(done.err.splitlines()) == 1
+
+
+def test_a_packet_with_a_broken_head_is_still_shown_and_so_is_one_behind_other_bytes() -> None:
+    for broken in (b"\x11" + MESSAGE[1:], MESSAGE[:8] + bytes(4) + MESSAGE[12:]):
+        done = in_process("decode", "-", stdin=broken)
+        assert done.status == FINDING
+        assert "base.version_number" in done.out
+    done = in_process("decode", "-", stdin=b"\0\1some header" + MESSAGE)
+    assert headlines(done) == [f"byte 13: express UserMessage, {len(MESSAGE)} bytes"]
+    assert done.complaint == "left out: 13 bytes that begin no packet"

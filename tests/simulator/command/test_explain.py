@@ -16,6 +16,7 @@ from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
+from mqproto.simulator.client.live import Away
 from mqproto.simulator.command.explain import Explainer, duration
 from mqproto.simulator.command.oversee import explained
 from mqproto.simulator.node.control import Explanation, Receiver
@@ -281,8 +282,9 @@ def test_a_disk_that_is_full_or_soon_will_be_is_said() -> None:
 
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:
     explainer = Explainer(THREE, "mqproto node")
-    assert list(explainer.lines({"destination": None})) == [
-        "destination is not running, or does not answer; `mqproto node destination` starts it"
+    assert list(explainer.lines({"destination": Away(), "sender": Away(7)})) == [
+        "destination is not running; `mqproto node destination` starts it",
+        "sender is there (process 7), and has not answered for 2 s",
     ]
 
 
@@ -448,15 +450,15 @@ statuses = st.builds(
     outgoing=st.lists(outgoings, max_size=3),
     incoming=st.lists(incomings, max_size=3),
 )
-explanations: st.SearchStrategy[Mapping[str, Explanation | None]] = st.dictionaries(
+explanations: st.SearchStrategy[Mapping[str, Explanation | Away]] = st.dictionaries(
     st.sampled_from(list(THREE.nodes)),
-    st.none() | st.builds(Explanation, statuses, st.lists(messages, max_size=5)),
+    st.builds(Away, st.none() | counts) | st.builds(Explanation, statuses, st.lists(messages, max_size=5)),
 )
 
 
 @given(found=explanations)
 def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
-    found: Mapping[str, Explanation | None],
+    found: Mapping[str, Explanation | Away],
 ) -> None:
     for line in Explainer(THREE, "mqproto node").lines(found):
         assert line.strip()
@@ -472,6 +474,11 @@ def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
         (
             Receiver("orders", 42, 1000, "ann", NOW_S - 7_440),
             "ann (process 42) waits for messages, and has received from it for 2 h 4 min",
+        ),
+        (
+            Receiver("orders", 42, 0, "root", NOW_S - 60, 2, NOW_S - 9, r"mqproto trigger far\orders"),
+            r"mqproto trigger far\orders of root (process 42) has received from it for 1 min, and has not settled 2 "
+            "messages for 9 s",
         ),
         (
             Receiver("orders", None, 1000, "", NOW_S - 300, 1, NOW_S - 40),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.manager.status import DuplicatesStatus, LocalStatus, NodeStatus
-from mqproto.simulator.client import Client
-from mqproto.simulator.command import oversee
+from mqproto.simulator.client import Client, NodeUnreachable, live
+from mqproto.simulator.client.live import Away, ask_all
+from mqproto.simulator.command import options, oversee
 from mqproto.simulator.command.explain import Explainer
 from mqproto.simulator.node.control import Explanation, Receiver
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.places import Place
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import guid_text
-from tests.simulator.running import running, running_with_client
+from tests.simulator.running import NodeProcess, running, running_with_client
 from tests.simulator.statuses import EXPRESS, HELD, MESSAGE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
 
 
@@ -27,7 +29,7 @@ def status(**lists: object) -> NodeStatus:
     return NodeStatus(uptime_ms=NOW_MS, utc_s=NOW_S, **lists)  # type: ignore[arg-type]
 
 
-def table(found: Mapping[str, NodeStatus | None], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+def table(found: Mapping[str, NodeStatus | Away], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The rows as they are printed, by cells that two spaces part."""
     oversee.show_queues(THREE, found)
     lines = capsys.readouterr().out.splitlines()
@@ -38,7 +40,8 @@ def test_an_empty_world_has_a_small_table(capsys: pytest.CaptureFixture[str]) ->
     empty = replace(QUEUE, waiting=0)
     kept = [replace(empty, name=name) for name in ("system$;deadxact", "orders;journal")]
     acknowledgments = replace(EXPRESS, name=EXPRESS.name + ORDER_SUFFIX, waiting=0)
-    found = {"sender": None, "destination": status(local=[empty, *kept], outgoing=[acknowledgments])}
+    told = status(local=[empty, *kept], outgoing=[acknowledgments])
+    found: dict[str, NodeStatus | Away] = {"sender": Away(), "destination": told}
     assert table(found, capsys) == [
         ["queue", "waiting", "state"],
         ["sender", "not running"],
@@ -105,7 +108,9 @@ def test_a_paused_queue_waits_for_nothing_but_its_operator(capsys: pytest.Captur
 
 def test_values_of_queues_and_explanations_are_json() -> None:
     whole = status(outgoing=[SEQUENCE], local=[QUEUE], incoming=[HELD])
-    [one, none] = json.loads(json.dumps(oversee.queues_as_json(THREE, {"a": whole, "b": None})))
+    [one, none, silent] = json.loads(
+        json.dumps(oversee.queues_as_json(THREE, {"a": whole, "b": Away(), "c": Away(7)}))
+    )
     assert (one["running"], one["outgoing"][0]["first_unacked"], one["incoming"][0]["missing"]) == (
         True,
         1,
@@ -113,8 +118,9 @@ def test_values_of_queues_and_explanations_are_json() -> None:
     )
     assert one["outgoing"][0]["to"] == r"destination\orders"
     assert none == {"node": "b", "running": False}
+    assert silent == {"node": "c", "running": None}
     explanation = Explanation(whole, [MESSAGE], [Receiver("orders", 42, 1000, "ann", 5, 2, 9)], 3)
-    [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": None})))
+    [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": Away()})))
     assert (one["messages"][0]["spot"], one["status"]["utc_s"]) == ("awaiting OrderAck", NOW_S)
     assert one["unlisted_receivers"] == 3
     assert one["receivers"] == [
@@ -126,6 +132,7 @@ def test_values_of_queues_and_explanations_are_json() -> None:
             "since_s": 5,
             "messages": 2,
             "given_s": 9,
+            "program": "",
         }
     ]
     assert none == {"node": "b", "running": False}
@@ -136,7 +143,6 @@ def test_values_of_queues_and_explanations_are_json() -> None:
     [
         ("", "nothing waits anywhere"),
         ("orders", "nothing waits for orders"),
-        (f"{guid_text(THREE.nodes['sender'].guid)}\\7", "it ended and no dead letter was asked for"),
     ],
 )
 def test_where_there_is_nothing_to_explain_that_is_said(subject: str, last: str) -> None:
@@ -163,13 +169,44 @@ async def test_a_question_that_some_nodes_cannot_answer_is_answered_by_the_other
         running(topology, "sender", place.directory),
         running(topology, "intermediate", place.directory),
     ):
-        assert await oversee.ask_all(place, refused_by_sender) == {
+        assert await ask_all(place, refused_by_sender) == {
             "intermediate": "intermediate",
-            "destination": None,
+            "destination": Away(),
         }
         assert set(await oversee.explanations(place, None, "deadxact", 1)) == set(topology.nodes)
         with pytest.raises(UsageError, match="did you mean 'orders'"):
             await oversee.explanations(place, None, r"destination\order", 1)
+
+
+async def test_a_node_that_hangs_is_there_and_the_others_are_not_kept_waiting(
+    place: Place, topology: Topology, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hung = NodeProcess(topology, "sender", place.directory)
+    async with running(topology, "intermediate", place.directory):
+        await hung.start()
+        process = hung.process
+        assert process is not None
+
+        async def answer_or_hang(client: Client) -> str:
+            if client.node == "sender":
+                process.send_signal(signal.SIGSTOP)
+                await client.queues()
+            return client.node
+
+        found = await ask_all(place, answer_or_hang)
+        assert found == {
+            "sender": Away(process.pid),
+            "intermediate": "intermediate",
+            "destination": Away(),
+        }
+        assert (await live.as_it_is(place)).silent == {"sender"}
+        monkeypatch.setattr(live, "LOOK_S", 0.05)  # Nobody has to answer from here on.
+        with pytest.raises(NodeUnreachable, match=rf"sender is there \(process {process.pid}\), and has not"):
+            await ask_all(place, answer_or_hang, "sender")
+    assert options.all_down(place, await oversee.statuses(place)) == 1
+    assert f"sender is there (process {process.pid}), and has" in capsys.readouterr().err
+    await hung.end(signal.SIGKILL)
+    assert (await oversee.statuses(place))["sender"] == Away()
 
 
 async def test_who_pauses_need_not_name_the_node_where_only_one_sends(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -153,6 +154,17 @@ def test_tables_are_exported(tables: Path, tmp_path: Path, capsys: pytest.Captur
     rows = (target / "answer.csv").read_text().splitlines()
     assert rows[0] == "label,route"
     assert len(rows) == 10
+    options[1] = str(tmp_path / "formulas")
+    run = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    others = ["-1", "'1-1'", "'=3'::blob", r"'\x00=4'::blob", "'@5'::enum('@5')", "['=6']", "null::text"]
+    columns = [f"'{text}'" for text in run] + others
+    query = f"select {', '.join(f'{one} as a' for one in columns)}"
+    assert run_command(["tables", str(tables), *options, "--sql", query]) == DONE
+    with (tmp_path / "formulas" / "answer.csv").open(newline="") as file:
+        [_, found] = csv.reader(file)
+    expected = [f"'{text}" for text in run] + ["-1", "1-1", "'=3", r"\x00=4", "'@5", "['=6']", ""]
+    assert found == expected, "no spreadsheet runs what a message says"
+    options[1] = str(target)
     assert run_command(["tables", str(tables), *options]) == MISUSE
     assert capsys.readouterr().err.endswith(
         "has something in it: choose another folder for what is exported\n"

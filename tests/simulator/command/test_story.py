@@ -14,9 +14,11 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 
+from mqproto.edge.custody import End, end_of
 from mqproto.simulator.client import connect
 from mqproto.simulator.command import story
 from mqproto.simulator.command.story import LINE_LIMIT_BYTES, logs_in, story_of, told
+from mqproto.simulator.edges.operators.account import account_of
 from mqproto.simulator.faults.supervisor import supervised
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.topology import load
@@ -260,10 +262,11 @@ async def test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_nod
                 found = story_of(message, logs_in(tmp_path), topology)
                 missing = shown - {text.partition("  ")[2] for text in told(found, topology)}
         assert not missing
-        now = await story.whereabouts(Place(topology, tmp_path), found)
+        account = await account_of(Place(topology, tmp_path), message)
     assert found.has_waypoints
     assert not found.missing()
-    assert [set(one) for one in now] == [set(topology.nodes)]
+    assert [set(one) for one in account.now] == [set(topology.nodes)]
+    assert [(end_of(one), one.queue) for one in account.known] == [(End.RECEIVED, r"destination\orders")]
 
 
 # The command
@@ -281,9 +284,11 @@ def test_the_command_tells_what_the_logs_have_and_who_is_not_running(typed: Path
     done = in_process("history", FIRST)
     assert done.status == 0
     assert done.out.splitlines()[1].endswith("sent: to intermediate")
-    assert done.out.splitlines()[2] == (
-        "sender, intermediate, destination are not running: where it is there now, only the logs say"
-    )
+    assert done.out.splitlines()[2:] == [
+        "now:",
+        f"nobody has {FIRST}: it was received, or it ended and no dead letter was asked for",
+        "sender, intermediate, destination are not here: what lies there is not known",
+    ]
 
 
 def test_a_message_that_nobody_knows_is_a_finding_and_how_to_get_waypoints_is_said(typed: Path) -> None:

@@ -135,6 +135,7 @@ class SlowNode(Node):
         return await super().send_many(queue, drafts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_s", [0, 4, 9])
 async def test_what_a_slow_node_has_not_accepted_a_while_after_its_time_is_not_sent(
     request_s: float, autojump_clock: trio.testing.MockClock

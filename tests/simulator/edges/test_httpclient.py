@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -9,8 +10,15 @@ from functools import partial
 import httpx
 import pytest
 import trio
+import trustme
 
-from mqproto.simulator.edges.httpclient import BrokenError, HttpClient, NotConnectedError
+from mqproto.simulator.base.http.tcpstream import TcpStream
+from mqproto.simulator.edges.httpclient import (
+    ANSWER_LIMIT_BYTES,
+    BrokenError,
+    HttpClient,
+    NotConnectedError,
+)
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Served = Callable[[trio.SocketStream], Awaitable[None]]
@@ -80,3 +88,66 @@ async def test_where_nobody_listens_nobody_has_seen_it() -> None:
         url = httpx.URL(f"http://127.0.0.1:{bound.getsockname()[1]}/")
         with closing(HttpClient()) as client, pytest.raises(NotConnectedError):
             await client.post(url, b"", {})
+
+
+LATE = [
+    OK,
+    b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
+    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (ANSWER_LIMIT_BYTES, bytes(ANSWER_LIMIT_BYTES)),
+    b"HTTP/1.1 200 OK\r\n\r\nto its end",
+]
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["HTTP", "HTTPS"])
+@pytest.mark.parametrize(
+    "answer", LATE, ids=["short", "chunks", "after 100", "longer than a read", "to the end"]
+)
+async def test_what_has_come_when_the_time_is_up_counts(answer: bytes, secure: bool) -> None:
+    """As after a process was stopped: the deadline has passed, and what came meanwhile has not been looked at."""
+    authority, trusted = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trusted)
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(shown)
+    scope = trio.CancelScope()
+
+    async def served(stream: trio.SocketStream) -> None:
+        socket = TcpStream(
+            stream
+        )  # The client has no turn between what this one sends and the end of its time.
+        spoken: trio.abc.Stream = trio.SSLStream(socket, shown, server_side=True) if secure else socket
+        with closing(socket):
+            await spoken.receive_some()
+            await spoken.send_all(answer)
+            if answer.endswith(b"end"):
+                socket.close()
+            scope.cancel()
+            await trio.sleep_forever()
+
+    async with serving(served) as url:
+        with closing(HttpClient(trusted)) as client:
+            with scope:
+                given = await client.post(url.copy_with(scheme="https") if secure else url, b"one", {})
+            assert given.status // 100 == 2
+            assert not any(client._kept.values()), "a connection that waits for nothing serves no more"
+
+
+@pytest.mark.parametrize(
+    "come",
+    [b"", OK[:-1], b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000 + OK],
+    ids=["nothing", "not all", "more than is read"],
+)
+async def test_what_has_not_come_to_its_end_then_is_given_up(come: bytes) -> None:
+    scope = trio.CancelScope()
+
+    async def served(stream: trio.SocketStream) -> None:
+        with closing(TcpStream(stream)) as socket:
+            await socket.receive_some()
+            socket.send_at_once(come)
+            scope.cancel()
+            await trio.sleep_forever()
+
+    async with serving(served) as url:
+        with closing(HttpClient()) as client, scope:
+            await client.post(url, b"one", {})
+        assert scope.cancelled_caught

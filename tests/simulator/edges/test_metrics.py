@@ -71,7 +71,9 @@ async def test_a_gateway_tells_what_it_did(topology: Topology, tmp_path: Path) -
     address, log = reserved_address(), Log()
     async with running(topology, "destination", tmp_path) as node:
         told = ("shop.example",)
-        async with gateway(topology, tmp_path, log, metrics=address, callback_hosts=told) as producer:
+        async with gateway(
+            topology, tmp_path, log, metrics="{}:{}".format(*address), callback_hosts=told
+        ) as producer:
             for key in ("1", "1", "2"):
                 await producer.post("/queues/orders/messages", content=b"x", headers={"Idempotency-Key": key})
             await producer.post("/queues/nothing/messages", content=b"x")

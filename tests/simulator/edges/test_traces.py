@@ -164,11 +164,9 @@ async def test_a_stranger_and_a_collector_that_is_down_cost_one_line_each(
                 headers = {"traceparent": PARENT, "tracestate": f"not a state,{number}"}
                 answer = await handing_in.post("/queues/orders/messages", content=b"x", headers=headers)
                 assert answer.status_code == 200
-            with trio.fail_after(20):
-                await log.line("traces-not-exported")
-        with trio.fail_after(20):
-            node.stop()
-            await log.line("stopped")
+            await log.line("traces-not-exported")
+        node.stop()
+        await log.line("stopped")
     assert [line["event"] for line in map(dict, log.lines("traces-not-exported"))] == ["traces-not-exported"]
     assert not any("not a state" in line for line in log.getvalue().splitlines())
     assert log.lines("accepted") == [], "without --waypoints the steps are spans alone"

@@ -69,8 +69,7 @@ async def running_link(
         link = make(FREE_PORT, target.getsockname(), recorder, recorded_host=host)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
-            with trio.fail_after(100):
-                yield Ends(link, target)
+            yield Ends(link, target)
             nursery.cancel_scope.cancel()
 
 
@@ -352,8 +351,7 @@ async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
             await send_all(client, b"there")
             await wait_all_tasks_blocked()
             ends.link.restore()
-            with trio.fail_after(60):
-                assert await server.recv(100) == b"there"
+            assert await server.recv(100) == b"there"
 
 
 async def test_nobody_reaches_the_target_while_the_link_stalls() -> None:

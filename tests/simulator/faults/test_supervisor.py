@@ -208,6 +208,8 @@ def test_the_reason_is_the_last_line_that_the_command_printed(tmp_path: Path) ->
         '{"event": "started"}\nmqproto: an old one\n{"event": "x"}\nmqproto: the disk is full\n{}\n'
     )
     assert last_error(log) == "the disk is full"
+    log.write_text('{"event": "ended", "reason": "the port is taken"}\n{"event": "x", "reason": 7}\n[]\n')
+    assert last_error(log) == "the port is taken"
     log.write_text("")
     assert last_error(log) == ""
 

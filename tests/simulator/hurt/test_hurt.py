@@ -62,6 +62,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 @needs_compiler
 def test_of_stores_that_are_hurt_no_message_is_altered_lost_or_doubled_without_a_word() -> None:
     asked = [Asked(number, name, is_real=False) for number, name in enumerate(HURTS)]

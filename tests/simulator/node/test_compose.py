@@ -14,6 +14,7 @@ from tests.simulator.node.compose import RUNTIME, SOCKETS, STATE, block, image_e
 from tests.simulator.node.test_twomachines import PATH, way_in
 
 
+@pytest.mark.long
 def test_what_the_page_has_people_run_beside_their_compose_file_brings_a_message_to_a_client_in_another_container() -> (
     None
 ):

@@ -227,7 +227,7 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
             control.QueueWish("ORDERS"),
             "orders has this name already: choose another, or delete",
         ),
-        (Operation.MAKE, control.QueueWish("two words"), "two words: a queue name cannot contain ' '"),
+        (Operation.MAKE, control.QueueWish("two+words"), "two+words: a queue name cannot contain '+'"),
         (
             Operation.MAKE,
             control.QueueWish(r"sender\private$\more"),

@@ -183,9 +183,8 @@ async def test_who_calls_as_a_node_stops_does_not_keep_it(
             await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(Node, "pump", called_at_the_end)
-    with trio.fail_after(60):
-        async with running(chain, "destination", tmp_path):
-            pass
+    async with running(chain, "destination", tmp_path):
+        pass
     for caller in callers:
         with caller, suppress(ConnectionResetError):
             while caller.recv(1_000):

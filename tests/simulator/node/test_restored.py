@@ -23,7 +23,6 @@ from mqproto.messages.drafts import Draft
 from mqproto.simulator.cli.cli import DONE, FINDING
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.client.submission import SentPart, _digest
-from mqproto.simulator.command import talk
 from mqproto.simulator.node import control
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.places import store_path
@@ -173,10 +172,7 @@ async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_i
         backup = back_up(sender)
         await sender.start()
         async with connect(pair, "sender", stores, journal=journal) as client:
-            first = [
-                talk.SendOptions(recoverable=True).draft(b"%d" % number, transactional=False)
-                for number in range(3)
-            ]
+            first = [Draft(body=b"%d" % number, recoverable=True) for number in range(3)]
             await client.submit(NOTES, first, control.encode(SentPart(0, 3, _digest(NOTES, first))))
             assert client.journal is not None
             client.journal._ended.clear()
@@ -197,6 +193,7 @@ async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_i
             assert await taken(receiver, 1) == [9], "and nothing was performed twice"
 
 
+@pytest.mark.long
 async def test_a_store_that_was_copied_starts_when_it_is_said_what_it_is(
     pair: Topology, tmp_path: Path
 ) -> None:

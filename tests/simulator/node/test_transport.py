@@ -199,7 +199,7 @@ async def test_a_neighbour_wakes_its_reader_once_for_each_read_and_feeds_once_a_
         core.has_come = trio.Event()
         await wait_all_tasks_blocked()
 
-    with Troubled() as listener, trio.fail_after(10):
+    with Troubled() as listener:
         async with trio.open_nursery() as nursery:
             await nursery.start(transports.run, listener)
             with socket.create_connection(listener.getsockname()) as neighbour:

@@ -40,6 +40,7 @@ def way_in() -> list[str]:
     pytest.skip(f"{FORBIDDEN}network namespaces: run as root, or allow user namespaces")
 
 
+@pytest.mark.long
 def test_what_the_readme_has_people_type_at_two_machines_brings_a_message_an_answer_and_acknowledgments(
     tmp_path: Path,
 ) -> None:

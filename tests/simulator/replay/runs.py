@@ -110,8 +110,7 @@ async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) 
     where = to if isinstance(to, str) else f"{to[0]}:{to[1]}"
     arguments: dict[str, Any] = {"timeout_s": TIMEOUT_S, "to": where, **options}
     try:
-        with trio.fail_after(60):
-            return await replay(Options(capture=capture, **arguments))
+        return await replay(Options(capture=capture, **arguments))
     except BaseExceptionGroup as group:
         raise only_one(group) from None
 

@@ -316,17 +316,16 @@ async def record(capture: Path, folder: Path) -> None:
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
     """Recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
     capture = tmp_path / "run.pcapng"
-    with trio.fail_after(200):
-        await record(capture, tmp_path / "recorded")
-        topology = load("pair").with_free_ports()
-        async with (
-            supervised(topology, tmp_path / "fresh") as supervisor,
-            connect(topology, "destination", supervisor.directory) as client,
-        ):
-            host, port = topology.nodes["destination"].address
-            command = ["replay", str(capture), "--to", f"{host}:{port}", "--json"]
-            found, shown = await trio.to_thread.run_sync(partial(run_and_read, command))
-            messages = await received(client, "orders", COUNT)
+    await record(capture, tmp_path / "recorded")
+    topology = load("pair").with_free_ports()
+    async with (
+        supervised(topology, tmp_path / "fresh") as supervisor,
+        connect(topology, "destination", supervisor.directory) as client,
+    ):
+        host, port = topology.nodes["destination"].address
+        command = ["replay", str(capture), "--to", f"{host}:{port}", "--json"]
+        found, shown = await trio.to_thread.run_sync(partial(run_and_read, command))
+        messages = await received(client, "orders", COUNT)
     assert found == DONE
     assert [(each.label, bytes(each.body)) for each in messages] == [
         (f"order {number}", b"x" * number) for number in range(COUNT)
@@ -343,13 +342,15 @@ def run_and_read(arguments: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-async def test_a_difference_is_status_1_and_a_line_with_message_and_frame(tmp_path: Path) -> None:
+async def test_a_difference_is_status_1_and_a_line_with_messages_and_frames(tmp_path: Path) -> None:
     capture = write(tmp_path / "c", answered([1, 2]))
     async with listening(Peer(acknowledge)) as (host, port):
         command = ["replay", str(capture), "--to", f"{host}:{port}", "--timeout", "2"]
         found, shown = await trio.to_thread.run_sync(partial(run_and_read, command))
     assert found == FINDING
-    assert "differs: message 1 (frame 12): no OrderAck, the capture has one" in shown.splitlines()
+    assert (
+        "differs: messages 1 to 2 (frames 12 to 14): no OrderAck, the capture has one" in shown.splitlines()
+    )
     assert "rewritten" in shown
 
 

@@ -63,12 +63,31 @@ def test_that_nothing_more_came_is_told_by_what_is_missing_or_else_by_itself(tmp
     assert compare(script, script.answers, outcome) == [Difference(None, None, outcome.ending)]
 
 
+def test_what_differs_alike_is_one_line_with_its_messages(tmp_path: Path) -> None:
+    script = a_script(tmp_path)
+    report = a_report(script, a_conversation(script, 3), Outcome())
+    numbers = [1, 2, 3, 5, *range(7, 11), *range(20, 40, 2)]
+    report.differences = [Difference(None, None, "the peer closed the connection")]
+    for number in numbers:
+        report.differences += [
+            Difference(number, 7 + number, text) for text in ("no OrderAck", "no FinalAck")
+        ]
+    report.differences.append(Difference(4, 99, "it came twice"))
+    assert [line for line in report.as_lines() if line.startswith("differs: ")] == [
+        "differs: the peer closed the connection",
+        "differs: messages 1 to 3, 5, 7 to 10, 20, 22, and 8 more ranges (frames 8 to 45): no OrderAck",
+        "differs: messages 1 to 3, 5, 7 to 10, 20, 22, and 8 more ranges (frames 8 to 45): no FinalAck",
+        "differs: message 4 (frame 99): it came twice",
+    ]
+    assert len(report.as_json()["differences"]) == 2 * len(numbers) + 2
+
+
 def test_people_see_the_first_differences_and_programs_all(tmp_path: Path) -> None:
     script = a_script(tmp_path)
     report = a_report(script, a_conversation(script, 3), Outcome())
-    report.differences = [Difference(number, 7, "no OrderAck") for number in range(1, 100)]
+    report.differences = [Difference(number, 7, f"no OrderAck for {number}") for number in range(1, 100)]
     lines = [line for line in report.as_lines() if line.startswith("differs: ")]
-    assert lines[0] == "differs: message 1 (frame 7): no OrderAck"
+    assert lines[0] == "differs: message 1 (frame 7): no OrderAck for 1"
     assert (len(lines), lines[-1]) == (SHOWN + 1, "differs: 79 more, which --json has")
     assert len(json.loads(json.dumps(report.as_json()))["differences"]) == 99
 

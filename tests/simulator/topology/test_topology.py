@@ -226,8 +226,16 @@ def test_a_queue_may_have_a_quota_and_a_journal_with_its_own() -> None:
         (r"destination\order", "destination has no queue 'order'; did you mean 'orders'?"),
         (r"intermediate\orders", "intermediate has no queue 'orders'; there is none"),
         (r"destinaton\orders", "three-node has no node 'destinaton'; did you mean 'destination'?"),
-        (r"host\orders", "three-node has no node 'host'; there is sender, intermediate, destination"),
-        (r".\replies", ". is the node one is at, and that is not said here; write the node's name"),
+        (
+            r"host\orders",
+            "three-node has no node 'host'; there is sender, intermediate, destination; of another system write "
+            r"DIRECT=OS:host\orders",
+        ),
+        (
+            r".\replies",
+            ". is the node that is spoken to, and any of sender, intermediate, destination may be; "
+            "write the node's name",
+        ),
         (
             r"destination\orders;journal",
             r"destination\orders has no journal; give it journal = true in the topology",
@@ -499,9 +507,9 @@ def test_nodes_of_one_host_may_share_its_ping_port_while_nobody_asks_there_for_o
 
 def test_a_free_port_is_one_of_udp_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system offers a port of TCP that somebody has of UDP."""
+    taken = reserved_address()
     with socket.socket(type=socket.SOCK_DGRAM) as somebody:
-        somebody.bind(("127.0.0.1", 0))
-        taken = somebody.getsockname()
+        somebody.bind(taken)
         create, offers = socket.create_server, iter([taken])
         monkeypatch.setattr(socket, "create_server", lambda address: create(next(offers, address)))
         assert reserved_address() != taken
@@ -671,6 +679,7 @@ def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("three-nod", "no topology is called 'three-nod'; did you mean 'three-node'?"),
+        ("zzz/zzz", "no topology is called 'zzz/zzz'; there is demo, edges"),
         (
             "zzz",
             "no topology is called 'zzz'; there is demo, edges, fan-in, pair, sites, three-node, two-routes",

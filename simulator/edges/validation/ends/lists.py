@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.edge.custody import End, end_of
 from mqproto.simulator.edges.operators.reading import Answered
 
 

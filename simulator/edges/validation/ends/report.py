@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mqproto.edge.custody import End, Evidence, end_of, reason_of
 from mqproto.simulator.base.screen import plain_table, wide_console
-from mqproto.simulator.edges.operators.ends import End, Evidence, end_of
 from mqproto.simulator.edges.operators.reading import Audit
-from mqproto.simulator.edges.operators.report import reason_of
 from mqproto.simulator.edges.validation.ends import HEADING, NAME, TITLE
 from mqproto.simulator.edges.validation.ends.lists import Lists
 from mqproto.simulator.edges.validation.ends.ways import WAYS, Way

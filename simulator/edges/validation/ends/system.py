@@ -153,6 +153,11 @@ class System:
         """`mqproto failed retry`."""
         await desk.retry(self.place, "", [await self.failure(key)])
 
+    async def send_back(self, key: str) -> None:
+        """`mqproto return`."""
+        failure = await self.failure(key)
+        await desk.send_back(self.place, failure.node, failure.where, [failure.id])
+
     async def resolve(self, key: str) -> None:
         """`mqproto failed resolve`."""
         await desk.resolve(self.place, "", [await self.failure(key)], "the shop was called")

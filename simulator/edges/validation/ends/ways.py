@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from mqproto.edge.custody import End
+from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import Client, Reject
-from mqproto.simulator.edges.operators.ends import End
 from mqproto.simulator.edges.validation.ends.lists import Holder
 from mqproto.simulator.edges.validation.ends.system import LETTERS, LIMIT, System
 from mqproto.simulator.edges.validation.validator import Cue
@@ -195,6 +196,14 @@ async def too_late_to_be_received(system: System, way: str) -> None:
     await system.post(way, way, way, headers={"MQ-Time-To-Be-Received": "1"})
 
 
+async def purged_after_a_call_without_an_answer(system: System, way: str) -> None:
+    scope = f"trigger/destination\\{way}"
+    await system.history.begin(scope, way, "a trigger")
+    await system.history.finish(scope, way, Attempt.FAILED_FOR_NOW, b"no answer within 30 s")
+    await purged(system, way)
+    await system.until_state("in-doubt", way, way)
+
+
 # What becomes of a dead letter
 
 
@@ -224,7 +233,9 @@ async def letter_erased(system: System, way: str) -> None:
 
 
 async def letter_returned(system: System, way: str) -> None:
-    await letter_returned_and_waits(system, way)
+    await rejected(system, way)
+    await system.send_back(way)
+    await system.arrived(way)
     await system.receive(way)
 
 
@@ -393,6 +404,7 @@ WAYS: Final = (
     Way(queue_full, SENDERS, End.DEAD_LETTER, "NACK_Q_EXCEED_QUOTA"),
     Way(too_late_for_its_queue, SENDERS, End.DEAD_LETTER, "NACK_REACH_QUEUE_TIMEOUT"),
     Way(too_late_to_be_received, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_TIMEOUT"),
+    Way(purged_after_a_call_without_an_answer, SENDERS, End.LETTER_IN_DOUBT, "NACK_Q_PURGED"),
     Way(letter_taken, PERSON, End.LETTER_TAKEN, "NACK_RECEIVE_REJECTED"),
     Way(letter_resolved, DESK, End.RESOLVED),
     Way(letter_erased, DESK, End.ERASED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import h11
 import pytest
@@ -11,12 +12,15 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from trio.testing import MockClock
 
-from mqproto.simulator.base.http.monitoring import KEPT_S, SLICE_S, Monitored, Monitoring
+from mqproto.simulator.base.http.monitoring import KEPT_S, LIMITS, SLICE_S, Monitored, Monitoring, served
 from mqproto.simulator.base.http.server import Answer, Request
+from mqproto.simulator.base.log import node_log
+from tests.simulator.base.http.test_server import answer_in
+from tests.simulator.running import Log
 
 
 def request(target: str, method: str = "GET") -> Request:
-    async def nothing() -> bytes:
+    async def nothing(_: float) -> bytes:
         return b""
 
     return Request(h11.Request(method=method, target=target, headers=[("Host", "here")]), nothing)
@@ -90,3 +94,18 @@ async def test_there_is_nothing_else_to_be_had(target: str, method: str, status:
     asked = Asked()
     assert (await asked.get(target, method)).status == status
     assert asked.count == 0
+
+
+async def test_half_sent_requests_on_every_place_keep_nobody_from_asking_whether_it_lives() -> None:
+    server = served(Monitored(list, lambda: ""), node_log(Log(), "test"))
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery, AsyncExitStack() as held:
+        await nursery.start(server.run, [listener])
+        for _ in range(LIMITS.connections):
+            half = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+            await half.send_all(b"GET /live HTTP/1.1\r\n")
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await answer_in(stream) == (200, b"live\n")
+        server.stop()

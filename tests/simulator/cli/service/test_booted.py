@@ -101,6 +101,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return known
 
 
+@pytest.mark.long
 def test_a_request_is_a_call_of_the_service_also_after_reloads_and_failures(found: dict[str, Any]) -> None:
     assert found["came through"] == [True, True, True]
 

@@ -19,6 +19,7 @@ import trio
 
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
+from mqproto.simulator.client.live import Away
 from mqproto.simulator.command.explain import is_kept
 from mqproto.simulator.command.oversee import queues_as_json
 from mqproto.simulator.edges.console import watch
@@ -82,7 +83,7 @@ async def watched(browser: Chromium, directory: Path, patch: pytest.MonkeyPatch)
 
     def told(state: State, samples: Mapping[str, Sample]) -> bytes:
         event = now(state, samples)
-        found = {name: samples[name].status if name in samples else None for name in topology.nodes}
+        found = {name: (name in samples and samples[name].status) or Away() for name in topology.nodes}
         said[json.loads(event)["at_ms"]] = json.loads(json.dumps(queues_as_json(topology, found)))
         sizes.append(len(event))
         return event

@@ -312,6 +312,7 @@ def busy(running: Desk) -> Iterator[str]:
     assert running.typed("mend").status == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1_440])
 def test_it_can_be_read_by_day_and_by_night_on_any_screen(

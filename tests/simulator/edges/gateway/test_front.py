@@ -16,17 +16,25 @@ from sqlalchemy import create_engine, text
 from trio.testing import MockClock
 
 from mqproto.bodies import Tree, body_of_text, read_body
+from mqproto.edge.exactlyonce import Attempt
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
 from mqproto.simulator.base.http.server import Fault
+from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.edges.gateway import names
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code
 from mqproto.simulator.edges.history.history import open_history
-from mqproto.simulator.edges.trigger.judgment import call_for
+from mqproto.simulator.edges.history.lives import is_forgotten
+from mqproto.simulator.edges.options import Retries
+from mqproto.simulator.edges.trigger.breaker import Breaker
+from mqproto.simulator.edges.trigger.callee import Answer, Call
+from mqproto.simulator.edges.trigger.detection import Detection
+from mqproto.simulator.edges.trigger.judgment import Judge, call_for
+from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.topology import Topology, load, places
-from tests.simulator.edges.history.test_tables import make_earlier
+from tests.simulator.edges.history.test_tables import forget_lives, make_earlier
 from tests.simulator.gateways import bearer, gateway, written_tokens
 from tests.simulator.running import Log, running
 
@@ -140,8 +148,9 @@ async def test_body_content_type_and_label_are_carried_faithfully(
     [message] = await node.receive("orders")
     assert answer.json() == {"id": str(message.id), "duplicate": False}
     assert (message.body, message.label, message.transactional) == (body, "Größe", True)
-    assert Envelope.of(message.extension) == Envelope(
-        content_type="application/x-order; v=1", producer_key="order-17"
+    said = Envelope.of(message.extension)
+    assert said == Envelope(
+        content_type="application/x-order; v=1", producer_key="order-17", confirmed=True, origin=said.origin
     )
     [line] = log.lines("accepted")
     assert (line["message"], line["queue"], line["key"]) == (
@@ -162,7 +171,11 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
     }
     assert (await producer.post(NOTES, content=b"", headers=headers)).status_code == 200
     [message] = await node.receive("notes")
-    assert (message.body, message.extension, message.priority) == (b"", b"", 6)
+    assert (message.body, message.extension, message.priority) == (
+        b"",
+        Envelope(confirmed=True).as_extension(),
+        6,
+    )
     assert message.record.user.recoverable
     assert message.record.user.time_to_be_received_s == 3_600
     assert message.record.properties.correlation_id == b"\x0a" * 20
@@ -351,7 +364,7 @@ async def test_the_id_may_be_in_another_header(node: Client, topology: Topology,
 
 
 async def test_the_id_may_be_in_the_body(node: Client, topology: Topology, tmp_path: Path) -> None:
-    async with gateway(topology, tmp_path, key_field="id") as producer:
+    async with gateway(topology, tmp_path, key_fields=("id",)) as producer:
         for content in (b'{"id": 17, "pieces": 3}', b'{"id": "17", "pieces": 3}'):
             answer = await producer.post(ORDERS, content=content, headers={"MQ-Label": "x"})
             assert answer.status_code == (422 if b'"17"' in content else 200)  # The same id in another body.
@@ -370,10 +383,117 @@ async def test_the_id_may_be_in_the_body(node: Client, topology: Topology, tmp_p
 async def test_a_body_without_the_id_is_just_sent_unless_an_id_is_asked_for(
     node: Client, topology: Topology, tmp_path: Path, content: bytes
 ) -> None:
-    async with gateway(topology, tmp_path, key_field="id") as producer:
+    async with gateway(topology, tmp_path, key_fields=("id",)) as producer:
         assert (await producer.post(ORDERS, content=content)).json()["duplicate"] is False
-    async with gateway(topology, tmp_path, key_field="id", require_key=True) as producer:
+    async with gateway(topology, tmp_path, key_fields=("id",), require_key=True) as producer:
         assert code_of(await producer.post(ORDERS, content=content)) is Code.KEY_MISSING
+
+
+async def test_an_id_may_be_made_of_several_fields(node: Client, topology: Topology, tmp_path: Path) -> None:
+    """No two have the same, and who gives a part of it alone is told."""
+    told: list[bool] = []
+    pairs = [("a", "b"), ("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("ä", 1), ("a", "b")]
+    async with gateway(topology, tmp_path, key_fields=("shop", "number")) as producer:
+        for shop, number in pairs:
+            answer = await producer.post(ORDERS, json={"shop": shop, "number": number})
+            told.append(answer.json()["duplicate"])
+        assert told == [False] * 5 + [True]
+        for lacking in ({"shop": "a"}, {"shop": "a", "number": ""}, {"shop": "a", "number": [1]}):
+            refused = await producer.post(ORDERS, json=lacking)
+            assert code_of(refused) is Code.INVALID
+            assert "made of the fields shop and number: give it number" in refused.json()["detail"]
+        assert (await producer.post(ORDERS, json={"other": 1})).json()["duplicate"] is False
+        assert (await producer.get(f"{ORDERS}/a%253Ab:c")).json()["state"] == "accepted"
+        document = (await producer.get("/openapi.json")).json()
+    post = document["paths"]["/queues/{NAME}/messages"]["post"]
+    assert "in the fields shop and number" in post["description"]
+    assert not post["responses"]["200"]["links"]
+    keys = [Envelope.of(each.extension).producer_key for each in await node.receive("orders", 10)]
+    assert keys == ["a:b", "a%3Ab:c", "a:b%3Ac", "a%253Ab:c", "%C3%A4:1", ""]
+
+
+async def test_senders_of_events_are_told_whether_they_may(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    """CloudEvents, HTTP 1.1 Web Hooks, 4: before anything is sent, and without a token. Nobody may who is not named."""
+    asked = {"WebHook-Request-Origin": "Events.example", "WebHook-Request-Rate": "120"}
+    async with gateway(topology, tmp_path) as producer:
+        answer = await producer.options(ORDERS, headers=asked)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+        assert "WebHook-Allowed-Origin" not in answer.headers
+    tokens = written_tokens(tmp_path, s='queues = ["orders"]')
+    for rate, allowed in ((0.0, "*"), (2.5, "150")):
+        async with gateway(
+            topology, tmp_path, tokens=tokens, rate=rate, webhook_origins=("events.Example",)
+        ) as producer:
+            for path in (ORDERS, "/queues/nobody-knows/messages"):
+                answer = await producer.options(path, headers=asked)
+                assert answer.status_code == 200
+                assert answer.headers["WebHook-Allowed-Origin"] == "events.example"
+                assert answer.headers["WebHook-Allowed-Rate"] == allowed
+            for origin in ("other.example", "events.example.other", "*", ""):
+                answer = await producer.options(ORDERS, headers={"WebHook-Request-Origin": origin})
+                assert code_of(answer) is Code.FORBIDDEN
+                assert "WebHook-Allowed-Origin" not in answer.headers
+            assert (await producer.options(ORDERS)).status_code == 405
+
+
+async def test_of_a_chunk_that_is_too_large_nothing_is_read(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    async with gateway(topology, tmp_path) as producer:
+        url = producer.base_url
+        async with await trio.open_tcp_stream(url.host, url.port or 0) as stream:
+            await stream.send_all(
+                f"POST {ORDERS} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n".encode()
+                + b"FFFFFFFF\r\n"
+            )
+            assert (await stream.receive_some(65_536)).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_its_own_administration_queue_is_not_given_to_the_consumer(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    """Whoever has it could say how other messages ended. A producer's own is given."""
+    async with gateway(topology, tmp_path) as producer:
+        await producer.post(ORDERS, content=b"ours")
+        await producer.post(ORDERS, content=b"theirs", headers={"MQ-Admin-Queue": "destination%5Cnotes"})
+    ours, theirs = await node.receive("orders", 2)
+    for message, is_given in ((ours, False), (theirs, True)):
+        assert message.admin_queue
+        call = call_for(message)
+        assert ("MQ-Admin-Queue" in call.headers()) is ("MQ-Acknowledge" in call.headers()) is is_given
+        said = json.loads(call.as_json())
+        assert ("admin_queue" in said) is ("acknowledgments" in said) is is_given
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_nor_beside_an_extension_of_the_producers_if_gateway_and_trigger_have_one_history(
+    node: Client, topology: Topology, tmp_path: Path, is_shared: bool
+) -> None:
+    """Nothing in the message says whose it is."""
+    calls = []
+
+    class Consumer:
+        async def call(self, call: Call) -> Answer:
+            calls.append(call)
+            return Answer(Attempt.SUCCEEDED)
+
+    extension = {"MQ-Extension": base64.b64encode(b"theirs").decode()}
+    async with gateway(topology, tmp_path) as producer:
+        await producer.post(ORDERS, content=b"ours", headers=extension)
+        await producer.post(
+            ORDERS, content=b"", headers=extension | {"MQ-Admin-Queue": "destination%5Cnotes"}
+        )
+    url = places.history_url(tmp_path) if is_shared else f"sqlite:///{tmp_path}/another.sqlite"
+    async with open_history(url) as history:
+        detection = Detection(r"destination\orders", "trigger", history)
+        breaker = Breaker(0, Retries(), 1)
+        judge = Judge(Consumer(), detection, breaker, Leadership().confirm, 9, 30, node_log(Log(), "trigger"))
+        for message in await node.receive("orders", 2):
+            await judge.decide(message)
+    assert ["MQ-Admin-Queue" in call.headers() for call in calls] == [not is_shared, True]
+    assert ["MQ-Acknowledge" in call.headers() for call in calls] == [not is_shared, True]
 
 
 # Who may, and how much
@@ -459,6 +579,7 @@ async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content
     async with gateway(topology, tmp_path) as producer:
         first = (await producer.post(ORDERS, content=b"x", headers={"Idempotency-Key": "17"})).json()["id"]
     make_earlier(history)
+    forget_lives(tmp_path / "destination-gateway.journal")
     async with gateway(topology, tmp_path, tokens=tokens) as producer:
         answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
         assert answer.json() == {"id": first, "duplicate": True}
@@ -468,10 +589,10 @@ async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content
         assert (await producer.get(f"{ORDERS}/17", headers=of("b"))).json()["message"] == other.json()["id"]
     # After the time for which ids are kept it is as in any history.
     async with open_history(history) as found:
-        assert found.since_s > 0
+        assert found.knows_earlier
     engine = create_engine(history)
     with engine.begin() as db:
-        db.execute(text("UPDATE document_history_layout SET since_s = 1"))
+        db.execute(text("UPDATE document_history_layout SET now_s = now_s + keep_s"))
     engine.dispose()
     async with gateway(topology, tmp_path, tokens=tokens) as producer:
         answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
@@ -506,7 +627,9 @@ async def test_after_the_time_for_which_ids_are_kept_one_is_new(
         assert (await producer.post(ORDERS, content=b"y", headers=headers)).json()["duplicate"] is False
     async with open_history(places.history_url(tmp_path)) as history:
         assert history.keep_s == pytest.approx(moment * 24 * 3_600)
-    assert [message.body for message in await node.receive("orders", 10)] == [b"x", b"y"]
+    messages = await node.receive("orders", 10)
+    assert [message.body for message in messages] == [b"x", b"y"]
+    assert is_forgotten(*(call_for(message).origin for message in messages))
 
 
 async def test_a_queue_takes_no_more_than_its_rate(node: Client, topology: Topology, tmp_path: Path) -> None:

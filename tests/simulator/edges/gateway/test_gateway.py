@@ -24,7 +24,6 @@ from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
-from mqproto.simulator.edges.gateway.confirmations import ENDS
 from mqproto.simulator.edges.gateway.gateway import (
     Accepted,
     Gateway,
@@ -37,6 +36,7 @@ from mqproto.simulator.edges.gateway.gateway import (
 )
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from mqproto.simulator.edges.history.history import HistoryError, Hook, Record
+from mqproto.simulator.edges.history.outbox import State
 from mqproto.simulator.topology import load
 from mqproto.wire import Guid
 from tests.simulator.running import Log
@@ -65,6 +65,8 @@ class Dice:
 
 class Storage:
     """A document history in memory; an error says nothing of whether it happened, as with a database."""
+
+    knows_earlier, origin = False, "life 2 1"
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
@@ -95,7 +97,7 @@ class Storage:
         await self._before()
         return self.records.get((scope, key), Record(Entry.ABSENT, "", 0, b""))
 
-    async def arm(self, sender: str, hook: Hook) -> None:
+    async def tell(self, hook: Hook) -> None:
         await self._before()
         self.armed.append(hook)
         await self._after()
@@ -295,20 +297,17 @@ async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_l
     assert node.arrived == ["three pieces"]
     assert not node.kept
     about = b'["destination\\\\orders","order-1","order-1"]'
-    assert storage.armed == [Hook(f"{MessageId(MANAGER, 1)}/ended", "http://shop.example/ends", about)]
+    name = f"{MessageId(MANAGER, 1)}/ended"
+    assert storage.armed == [Hook(name, "gateway-1", "http://shop.example/ends", about, state=State.ARMED)]
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-async def test_who_waits_for_an_end_that_came_before_the_acceptance_was_known_is_told(
-    node: Node, storage: Storage, is_over: bool
+async def test_whether_a_message_has_ended_is_seen_once_it_is_known_who_waits_for_that(
+    node: Node, storage: Storage
 ) -> None:
-    message = str(MessageId(MANAGER, 1))
-    if is_over:
-        storage.records[ENDS, message] = Record(Entry.COMPLETED, "", 1, b"")
     async with a_gateway(node, storage) as gateway:
         await handed_in(gateway, replace(a_message(), callback="http://shop.example/ends"))
         await gateway.idle()
-    assert storage.ended == [message] * is_over
+    assert storage.ended == [str(MessageId(MANAGER, 1))]
 
 
 async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(

@@ -67,7 +67,7 @@ def test_every_code_occurs_under_its_status() -> None:
     "policy",
     [
         EVERYTHING,
-        Policy(key_field="id", tokens=Tokens({}, str)),
+        Policy(key_fields=("id",), tokens=Tokens({}, str)),
         Policy(certificates=True),
         Policy(),
     ],
@@ -146,7 +146,7 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     policy = Policy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
     post = openapi(policy)["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS, *ALWAYS, "x-tenant"]
-    post = openapi(Policy(key_field="id"))["paths"]["/queues/{NAME}/messages"]["post"]
+    post = openapi(Policy(key_fields=("id",)))["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]
 
@@ -171,6 +171,7 @@ def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str, data: st.DataOb
     assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in HEADERS if name != BODY_TYPE])
 @given(data=st.data())
 def test_the_schema_of_a_header_is_what_the_gateway_takes(name: str, data: st.DataObject) -> None:

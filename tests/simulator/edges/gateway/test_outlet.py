@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 from collections.abc import AsyncIterator, Iterable
@@ -17,14 +18,16 @@ from mqproto.base.errors import QuotaExceeded
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable, connect
+from mqproto.simulator.client.journal import Seen, opened
+from mqproto.simulator.edges.gateway import outlet
 from mqproto.simulator.edges.gateway.confirmations import Confirmations
 from mqproto.simulator.edges.gateway.gateway import Ticket
 from mqproto.simulator.edges.gateway.names import Names
 from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, owner_in
-from mqproto.simulator.edges.history.history import HistoryError, open_history
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.topology import Topology, load, places
 from mqproto.simulator.topology.places import Place
-from tests.simulator.running import Log, NodeProcess, running
+from tests.simulator.running import Log, NodeProcess, running, until
 
 ORDERS = Ticket(r"destination\orders", "order-1", "f")
 
@@ -63,7 +66,9 @@ async def an_outlet(topology: Topology, folder: Path, recovery: Recovery) -> Asy
         place = Place(topology, folder)
         names = Names(place, "destination")
         confirmations = Confirmations("the-confirmations", history, log)
-        outlet = Outlet(place, "destination", names, folder / "the.journal", confirmations, log)
+        outlet = Outlet(
+            place, "destination", names, folder / "the.journal", confirmations, log, lambda: history.seen
+        )
         await nursery.start(outlet.run, recovery.in_question, recovery)
         yield outlet
         nursery.cancel_scope.cancel()
@@ -223,6 +228,24 @@ async def test_without_the_history_nothing_is_handed_in(topology: Topology, tmp_
     async with running(topology, "destination", tmp_path), an_outlet(topology, tmp_path, recovery) as outlet:
         assert recovery.told == [[], [], []]
         assert outlet.is_connected
+
+
+async def test_the_journal_knows_how_far_the_history_has_come(
+    topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the gateway runs, as it may be killed."""
+    monkeypatch.setattr(outlet, "SEEN_EVERY_S", 0)
+    now_s = itertools.count()
+    seen = property(lambda history: Seen("its life", next(now_s), "here"))
+    monkeypatch.setattr(DocumentHistory, "seen", seen)
+
+    async def is_seen() -> bool:
+        copy_journal(tmp_path, "the", "copied")
+        with opened(tmp_path / "copied.journal") as journal:
+            return journal.seen is not None and journal.seen.now_s > 1
+
+    async with running(topology, "destination", tmp_path), an_outlet(topology, tmp_path, Recovery()):
+        await until(is_seen)
 
 
 def test_the_journal_names_the_gateway(tmp_path: Path) -> None:

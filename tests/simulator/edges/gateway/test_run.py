@@ -7,8 +7,9 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
 from mqproto.simulator.edges.gateway.run import run_gateway
 from mqproto.simulator.edges.history.history import HistoryError
+from mqproto.simulator.edges.history.moving import copy
 from mqproto.simulator.topology import Topology, load
+from tests.databases import Server
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received
@@ -30,6 +33,9 @@ from tests.simulator.running import Log, NodeProcess, running, until
 
 KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
 """How often somebody is killed in one storm."""
+MOVED = int(os.environ.get("MQPROTO_GATEWAY_MOVED", "24"))
+"""How many messages pass while their history moves."""
+AT_ONCE = 32
 ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
@@ -58,8 +64,9 @@ class Storm:
         """By key, the ids in answers 200."""
         self.answers: Counter[str] = Counter()
         self.answered = trio.Event()
+        self.room = trio.CapacityLimiter(AT_ONCE)
 
-    async def run(self, kills: int) -> None:
+    async def run(self, kills: int, move: tuple[str, str] | None = None) -> None:
         await self.node.start()
         async with trio.open_nursery() as nursery:
             for gateway in self.gateways:
@@ -72,23 +79,41 @@ class Storm:
                 await self._kill(
                     self.dice.choice(["gateway", "node", "both"]), self.dice.choice(self.gateways)
                 )
+            if move is not None:
+                await self._some_more_answers(len(self.keys))
+                await trio.to_thread.run_sync(copy, *move)
+                for gateway in self.gateways:
+                    await gateway.kill()
+                    gateway.options = replace(gateway.options, history=move[1])
+                    await gateway.start()
+
+    async def end(self) -> None:
+        for each in self.gateways:
+            await each.kill()
+        if self.node.process is not None:
+            with trio.CancelScope(shield=True):
+                await self.node.end(signal.SIGKILL)
 
     async def produce(self, key: str) -> None:
         """Until it is told that the message is accepted, and once more."""
         while self.answers[key] < 2:
-            with suppress(*NO_ANSWER):
-                port = self.dice.choice(self.gateways).port
-                if self.dice.random() < 0.2:
-                    await self._ask_and_go_away(port, key)
-                    continue
-                answer = await ask(port, ORDERS, key.encode(), [("Idempotency-Key", key)])
-                if answer.status == 200:
-                    self.told.setdefault(key, set()).add(answer.body["id"])
-                    self.answers[key] += 1
-                    self.answered.set()
-                    continue
-                assert answer.status >= 500 or answer.body["code"] == "in-progress", answer.body
+            async with self.room:
+                await self._ask(key)
             await trio.sleep(0.05)
+
+    async def _ask(self, key: str) -> None:
+        with suppress(*NO_ANSWER):
+            port = self.dice.choice(self.gateways).port
+            if self.dice.random() < 0.2:
+                await self._ask_and_go_away(port, key)
+                return
+            answer = await ask(port, ORDERS, key.encode(), [("Idempotency-Key", key)])
+            if answer.status == 200:
+                self.told.setdefault(key, set()).add(answer.body["id"])
+                self.answers[key] += 1
+                self.answered.set()
+                return
+            assert answer.status >= 500 or answer.body["code"] == "in-progress", answer.body
 
     async def _ask_and_go_away(self, port: int, key: str) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -138,15 +163,31 @@ async def test_whoever_is_killed_each_message_arrives_once(
             found = await received(topology, "destination", tmp_path, "orders")
             await until(all_were_told)
         finally:
-            for each in storm.gateways:
-                await each.kill()
-            if storm.node.process is not None:
-                with trio.CancelScope(shield=True):
-                    await storm.node.end(signal.SIGKILL)
+            await storm.end()
     assert ends() == {(message.body.decode(), str(message.id)) for message in found}
     assert {json.loads(body)["state"] for body in told.bodies} == {"received"}
     assert Counter(message.body.decode() for message in found) == dict.fromkeys(storm.keys, 1)
     assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
+
+
+@pytest.mark.parametrize("is_from_sqlite", [True, False])
+async def test_while_a_history_moves_each_message_arrives_once(
+    topology: Topology,
+    tmp_path: Path,
+    new_sqlite_url: Callable[[], str],
+    postgresql: Server,
+    is_from_sqlite: bool,
+) -> None:
+    urls = new_sqlite_url(), postgresql.new_schema()
+    move = urls if is_from_sqlite else urls[::-1]
+    storm = Storm(topology, tmp_path, move[0], "", seed=MOVED, keys=MOVED)
+    try:
+        await storm.run(0, move)
+        found = await received(topology, "destination", tmp_path, "orders")
+    finally:
+        await storm.end()
+    assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
+    assert len(found) == MOVED
 
 
 # Overload
@@ -286,9 +327,9 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"host": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
-        ({"host": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
-        ({"host": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
+        ({"listen": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
+        ({"listen": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
+        ({"listen": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
         ({"name": "../other"}, "--name '../other': files are called so"),
         ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),
@@ -313,4 +354,6 @@ async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: 
         with pytest.raises(
             UsageError, match="is taken by another program; stop it or name another with --listen"
         ):
-            await run_gateway(options_for(topology, tmp_path, port=port), log=Log())
+            await run_gateway(
+                options_for(topology, tmp_path, listen=f"127.0.0.1:{port}", free_port=False), log=Log()
+            )

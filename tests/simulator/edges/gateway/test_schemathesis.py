@@ -82,6 +82,7 @@ def narrow(document: dict[str, Any]) -> None:
                     parameter["schema"] = {"enum": ["", "notes", "destination%5Corders"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "configured",
     [one_that_asks_for_all, *([one_that_asks_for_nothing, one_with_https] if EXAMPLES else [])],

@@ -26,7 +26,7 @@ ESCAPED = "s3cr%3At%2F%40"
 
 def refusal(url: str) -> MqprotoError:
     with pytest.raises(MqprotoError) as refused:
-        Documents(url, 1, lambda: 0).close()
+        Documents(url, 1, lambda: 0, lambda: 0).close()
     assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value)
     assert ESCAPED not in str(refused.value)
@@ -170,13 +170,13 @@ def test_a_place_where_nothing_can_be_made_is_told(postgresql: Server) -> None:
 def test_who_may_use_the_tables_need_not_be_one_who_may_make_them(postgresql: Server) -> None:
     url = postgresql.new_schema()
     schema = url.rpartition("%3D")[2]
-    Documents(url, 1, lambda: 0).close()
+    Documents(url, 1, lambda: 0, lambda: 0).close()
     postgresql.execute(
         "CREATE ROLE modest LOGIN",
         f"GRANT USAGE ON SCHEMA {schema} TO modest",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO modest",
     )
     try:
-        Documents(url.replace("mqproto@", "modest@"), 1, lambda: 0).close()
+        Documents(url.replace("mqproto@", "modest@"), 1, lambda: 0, lambda: 0).close()
     finally:
         postgresql.execute("DROP OWNED BY modest", "DROP ROLE modest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -10,9 +11,10 @@ from hypothesis import given, strategies as st
 
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, Look
-from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
+from mqproto.simulator.edges.history.forgetting import GATEWAY, LEAP_S, TRIGGER
 
 KEEP_S, EVERY_S = 1_000.0, 11.0
+DATE_S, DAY_S = 1_800_000_000.0, 24 * 3_600.0
 ACCEPTED, DELIVERED, BILLED = GATEWAY + "orders", TRIGGER + "orders", TRIGGER + "bills"
 
 
@@ -21,7 +23,7 @@ class World:
 
     def __init__(self, url: str, keep_s: float | None = KEEP_S) -> None:
         self.now_s = 1_000_000.0
-        self.documents = Documents(url, keep_s, lambda: self.now_s)
+        self.documents = Documents(url, keep_s, lambda: self.now_s, lambda: self.now_s)
         self._ticket = 0
 
     def finish(self, scope: str, key: str, entry: Entry = Entry.COMPLETED) -> None:
@@ -36,6 +38,9 @@ class World:
 
     def wait(self, seconds: float) -> None:
         """Let time go by, and look at what is too old."""
+        while seconds > LEAP_S:
+            self.wait(LEAP_S)
+            seconds -= LEAP_S
         self.now_s += seconds
         self.has("", "nothing")
 
@@ -78,6 +83,7 @@ def test_an_id_is_not_forgotten_before_what_was_delivered_under_it(history_url: 
 Places = st.sampled_from([ACCEPTED, DELIVERED])
 
 
+@pytest.mark.long
 @given(
     steps=st.lists(
         st.tuples(Places, st.sampled_from("abc"), st.sampled_from([0.0, 300.0, 900.0])), max_size=10
@@ -113,7 +119,116 @@ def test_what_gateways_accepted_is_counted_when_it_is_forgotten(
         world.finish(DELIVERED, "elsewhere")
         world.finish(ACCEPTED, "refused", Entry.FAILED)
         assert world.documents.forgotten() == (0, 0.0)
-        world.now_s += 2 * KEEP_S
+        world.wait(2 * KEEP_S)
         for _ in range(4):
             world.has("", "nothing")
         assert world.documents.forgotten() == (3, last_s)
+
+
+class Program:
+    """A program that has the history open, with a wall clock of its own; seconds pass for all alike."""
+
+    passed_s = 0.0
+
+    def __init__(self, url: str, date_s: float = DATE_S) -> None:
+        self.date_s, self.warnings = date_s, list[str]()
+        self.documents = Documents(
+            url,
+            KEEP_S,
+            lambda: self.date_s + Program.passed_s,
+            lambda: Program.passed_s,
+            self.warnings.append,
+        )
+
+    def has(self, key: str) -> bool:
+        return self.documents.carry_out([Look(ACCEPTED, key)]) != [UNKNOWN]
+
+    def accept(self, *keys: str) -> None:
+        self.documents.carry_out([Finish(ACCEPTED, key, 0, Entry.COMPLETED, b"") for key in keys])
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_passed() -> None:
+    Program.passed_s = 0.0
+
+
+@pytest.mark.parametrize("days", [-35, 35])
+def test_a_program_with_another_date_forgets_nothing_and_says_that_its_clock_is_off(
+    history_url: str, days: int
+) -> None:
+    with closing(Program(history_url).documents) as documents:
+        documents.carry_out([Finish(ACCEPTED, "17", 0, Entry.COMPLETED, b"")])
+        other = Program(history_url, DATE_S + days * DAY_S)
+        with closing(other.documents):
+            other.accept("18")
+            Program.passed_s += 11
+            assert other.has("17")
+        assert len(other.warnings) == (days < 0 or "postgresql" in history_url)
+        late = Program(history_url)
+        with closing(late.documents):
+            assert late.has("17")
+            assert late.has("18")
+        assert len(late.warnings) == (days > 0 or "postgresql" in history_url)
+
+
+@pytest.mark.parametrize("days", [-35, 35])
+def test_a_clock_that_jumps_while_it_runs_forgets_nothing(history_url: str, days: int) -> None:
+    program = Program(history_url, time.time())
+    with closing(program.documents):
+        program.accept("17")
+        program.date_s += days * DAY_S
+        Program.passed_s += 11
+        assert program.has("17")
+        [warning] = program.warnings
+        assert warning.startswith(f"the clock was set, by {days * DAY_S:+,.0f} s: no id is forgotten")
+        Program.passed_s += 11
+        assert program.has("17")
+        assert program.warnings == [warning]
+
+
+def test_what_passes_for_two_programs_at_once_counts_once(history_url: str) -> None:
+    one, other = Program(history_url), Program(history_url)
+    with closing(one.documents), closing(other.documents):
+        one.accept("17")
+        for _ in range(9):
+            Program.passed_s += KEEP_S / 10
+            assert one.has("17")
+            assert other.has("17")
+        Program.passed_s += KEEP_S / 10
+        one.has("17")
+        assert not other.has("17")
+
+
+def test_one_that_did_nothing_for_long_says_when_something_came_by_the_time_of_all(history_url: str) -> None:
+    """Else what it has just accepted would be as old as its last look."""
+    busy, idle = Program(history_url), Program(history_url)
+    with closing(busy.documents), closing(idle.documents):
+        for _ in range(9):
+            Program.passed_s += LEAP_S
+            busy.has("nothing")
+        idle.accept("17")
+        Program.passed_s += KEEP_S - 10
+        assert busy.has("17")
+
+
+def test_a_leap_counts_as_ten_minutes_and_time_in_which_nobody_has_it_as_none(history_url: str) -> None:
+    program = Program(history_url)
+    with closing(program.documents):
+        program.accept("17")
+        Program.passed_s += 1e9
+        assert program.has("17")
+    Program.passed_s += 1e9
+    again = Program(history_url)
+    with closing(again.documents):
+        assert again.has("17")
+        Program.passed_s += KEEP_S - LEAP_S - 1
+        assert again.has("17")
+    # A program of short life has moved it on as well, at its end.
+    for _ in range(2):
+        last = Program(history_url)
+        Program.passed_s += 11
+        last.documents.close()
+    last = Program(history_url)
+    with closing(last.documents):
+        last.has("17")
+        assert not last.has("17")

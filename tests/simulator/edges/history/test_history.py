@@ -77,7 +77,7 @@ class Model:
         record = self.look(scope, key)
         if record.entry is Entry.ABSENT:
             number = begun[scope, key] = next(self.numbers)
-            started = Record(Entry.STARTED, owner, record.attempts + 1, b"")
+            started = Record(Entry.STARTED, owner, record.attempts + 1, record.outcome)
             self.records[scope, key] = (started, self.now_s, number)
         return record
 
@@ -90,7 +90,7 @@ class Model:
             return
         if entry is Entry.ABSENT:
             if number in (0, holder) or (scope, key) not in self.records:
-                self.records[scope, key] = (Record(entry, "", old.attempts, b""), self.now_s, 0)
+                self.records[scope, key] = (Record(entry, "", old.attempts, outcome), self.now_s, 0)
         else:
             self.records[scope, key] = (Record(entry, old.owner, old.attempts, outcome), self.now_s, 0)
 
@@ -101,6 +101,7 @@ class Model:
 
 
 # Each example has scopes of its own, so that one database serves them all. They take a tenth of a second each.
+@pytest.mark.long
 @settings(
     max_examples=max(20, settings().max_examples // 5),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -113,7 +114,7 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
     async with AsyncExitStack() as open_ones:
 
         async def opened() -> DocumentHistory:
-            history = open_history(history_url, keep_s=KEEP_S, clock=lambda: model.now_s)
+            history = open_history(history_url, keep_s=KEEP_S, clock=lambda: 0, passed_s=lambda: model.now_s)
             return await open_ones.enter_async_context(history)
 
         gateways = [await opened(), await opened()]
@@ -149,7 +150,7 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
             model.expire()
             assert await gateway.look(scope, key) == model.look(scope, key)
         # What has expired may be there for a while.
-        documents = Documents(history_url, KEEP_S, lambda: model.now_s)
+        documents = Documents(history_url, KEEP_S, lambda: 0, lambda: model.now_s)
         found = [one for kind in ("trigger", "gateway") for one in documents.everything(f"{kind}/{number}")]
         documents.close()
         live = {(scope, key): record for scope, key, record in found if (scope, key) in model.records}
@@ -171,15 +172,16 @@ async def test_notes_what_a_message_is_the_next_time_with_document_history(
     """Step 2: no entry, so it is new; then as its processing ended, to this trigger and to one that starts later."""
     async with open_history(history_url) as history:
         record = await history.begin(ORDERS, "id", "trigger")
-        assert judge(1, record.entry, has_resolver=has_resolver).verdict is Verdict.NEW
+        assert judge(1, record.entry, has_resolver=has_resolver) is Verdict.NEW
         await history.finish(ORDERS, "id", attempt, b"reason")
     async with open_history(history_url) as history:
         record = await history.begin(ORDERS, "id", "trigger")
-    found = judge(2, record.entry, has_resolver=has_resolver).verdict
+    found = judge(2, record.entry, has_resolver=has_resolver)
     assert found is verdict
     assert retrieval_fails(2, 5, found) is is_reported
     assert record.attempts == 1
-    assert record.outcome == (b"" if verdict is Verdict.NEW else b"reason")
+    assert record.outcome == b"reason"
+    assert record.is_in_doubt is (verdict is Verdict.NEW), "new, and nobody knows"
 
 
 async def test_step_2_what_started_and_did_not_complete_is_in_doubt(history_url: str) -> None:
@@ -189,7 +191,7 @@ async def test_step_2_what_started_and_did_not_complete_is_in_doubt(history_url:
     async with open_history(history_url) as history:
         record = await history.begin(ORDERS, "id", "another")
         assert record == Record(Entry.STARTED, "trigger", 1, b"")
-        assert judge(2, record.entry, has_resolver=False).verdict is Verdict.IN_DOUBT
+        assert judge(2, record.entry, has_resolver=False) is Verdict.IN_DOUBT
         assert await history.started_by(ORDERS, "trigger") == ["id"]
 
 
@@ -328,7 +330,7 @@ async def test_what_a_killed_process_was_told_is_there_and_what_it_left_open_is_
 
 async def test_entries_expire_by_age_and_what_was_started_does_not(history_url: str) -> None:
     now_s = 1_800_000_000.0
-    async with open_history(history_url, keep_s=KEEP_S, clock=lambda: now_s) as history:
+    async with open_history(history_url, keep_s=KEEP_S, clock=lambda: 0, passed_s=lambda: now_s) as history:
         for attempt in Attempt:
             await history.begin(ORDERS, attempt.name, "a")
             await history.finish(ORDERS, attempt.name, attempt)
@@ -346,7 +348,7 @@ async def test_entries_expire_by_age_and_what_was_started_does_not(history_url: 
 async def test_what_expires_goes_a_part_at_a_time(history_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqproto.simulator.edges.history.forgetting.FORGET_ROWS", 10)
     now_s = 1_800_000_000.0
-    async with open_history(history_url, keep_s=KEEP_S, clock=lambda: now_s) as history:
+    async with open_history(history_url, keep_s=KEEP_S, clock=lambda: 0, passed_s=lambda: now_s) as history:
         for number in range(25):
             await history.finish(ORDERS, str(number), Attempt.SUCCEEDED)
             now_s += 0.01
@@ -469,8 +471,10 @@ async def test_who_is_patient_shares_the_transaction_of_the_next_one(
         await history.begin(ORDERS, "id", "a")
         async with trio.open_nursery() as nursery:
             finish = partial(history.finish, ORDERS, "id", Attempt.SUCCEEDED, b"", patient=True)
-            nursery.start_soon(finish)
-            await trio.testing.wait_all_tasks_blocked()
+            with monkeypatch.context() as patched:
+                patched.setattr("mqproto.simulator.edges.history.history.COMPANY_S", 1_000.0)
+                nursery.start_soon(finish)
+                await trio.testing.wait_all_tasks_blocked()
             # Whoever asks after it hears how it ended.
             assert (await history.look(ORDERS, "id")).entry is Entry.COMPLETED
         # Without company it is not kept waiting for long.

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
+from pathlib import Path
 
+import pytest
 from sqlalchemy import create_engine, text
 
 from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import Documents, Finish, Look, Record
-from mqproto.simulator.edges.history.tables import KEEP_S, LAYOUT
+from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, Look, Record
+from mqproto.simulator.edges.history.forgetting import LEAP_S
+from mqproto.simulator.edges.history.tables import BEGINS_S, KEEP_S, LAYOUT
 from tests.simulator.edges.history.test_documents import at_once
 
 ORDERS = "gateway/orders"
 
 
-def make_earlier(url: str) -> None:
-    """Have a history as mqproto 0.5 made it: its layout is 1 and nothing else is said of it."""
+def make_earlier(url: str, layout: int = 1) -> None:
+    """Have a history of an earlier layout: ids age by dates, and 1, of mqproto 0.5, says nothing of itself."""
     engine = create_engine(url)
     with engine.begin() as db:
-        db.execute(text("DROP TABLE document_history_layout"))
-        db.execute(text("CREATE TABLE document_history_layout (layout INTEGER NOT NULL)"))
-        db.execute(text("INSERT INTO document_history_layout VALUES (1)"))
+        db.execute(text("DROP INDEX document_history_age"))
+        for table in ("document_history", "document_history_hook"):
+            db.execute(text(f"ALTER TABLE {table} DROP COLUMN aged_s"))
+        db.execute(text("ALTER TABLE document_history DROP COLUMN origin"))
+        db.execute(text("CREATE INDEX document_history_age ON document_history (changed_s)"))
+        if layout == 1:
+            db.execute(text("DROP TABLE document_history_layout"))
+            db.execute(text("CREATE TABLE document_history_layout (layout INTEGER NOT NULL)"))
+            db.execute(text("INSERT INTO document_history_layout VALUES (1)"))
+        else:
+            for name in ("now_s", "life", "lives_before", "lacks"):
+                db.execute(text(f"ALTER TABLE document_history_layout DROP COLUMN {name}"))
+            db.execute(text("UPDATE document_history_layout SET layout = 2"))
     engine.dispose()
+
+
+def forget_lives(journal: Path) -> None:
+    """Have a gateway's journal be one of before histories had lives."""
+    with closing(sqlite3.connect(journal)) as db:
+        db.execute("DROP TABLE history")
+
+
+@pytest.mark.long
+def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history_url: str) -> None:
+    """By dates of which nobody knows whose clock they were."""
+    passed_s = 0.0
+
+    def opened() -> Documents:
+        return Documents(history_url, None, lambda: 9e9, lambda: passed_s)
+
+    with closing(opened()) as documents:
+        documents.carry_out([Finish(ORDERS, "17", 0, Entry.COMPLETED, b"")])
+    make_earlier(history_url, 2)
+    with closing(opened()) as documents:
+        for _ in range(int(KEEP_S / LEAP_S)):
+            assert documents.carry_out([Look(ORDERS, "17")]) != [UNKNOWN]
+            passed_s += LEAP_S
+        documents.carry_out([Look(ORDERS, "17")])
+        assert documents.carry_out([Look(ORDERS, "17")]) == [UNKNOWN]
+        assert not documents.knows_earlier
 
 
 def test_a_history_of_layout_1_becomes_one_of_this_once(history_url: str) -> None:
@@ -36,9 +76,9 @@ def test_a_history_of_layout_1_becomes_one_of_this_once(history_url: str) -> Non
             assert documents.forgotten() == (0, 0.0)
             return documents.keep_s, documents.since_s
 
-    assert at_once(opened) == [(KEEP_S, 200.0)] * 4
+    assert at_once(opened) == [(KEEP_S, BEGINS_S)] * 4
     with closing(Documents(history_url, None, lambda: 300.0)) as documents:
-        assert (documents.keep_s, documents.since_s) == (KEEP_S, 200.0)
+        assert (documents.keep_s, documents.since_s) == (KEEP_S, BEGINS_S)
     engine = create_engine(history_url)
     with engine.begin() as db:
         assert db.execute(text("SELECT layout FROM document_history_layout")).scalars().all() == [LAYOUT]

@@ -15,11 +15,11 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
+from mqproto.edge.custody import End, end_of
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.operators import erasing
-from mqproto.simulator.edges.operators.ends import End, end_of
 from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.storage import Limits, Store

@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,20 +18,25 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
+from mqproto.edge.custody import State
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.log import node_log
+from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
-from mqproto.simulator.edges.operators.deeds import Deed
 from mqproto.simulator.edges.operators.desk import resolve, retry
-from mqproto.simulator.edges.operators.ends import End, Evidence, Removal, end_of
 from mqproto.simulator.edges.operators.failures import Chosen, note_of
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.options import CORRELATION, Policy, Retries
+from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life
+from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.policy import CORRELATION, Policy, Retries
+from mqproto.simulator.edges.trigger.judgment import Judge, Waypoint
+from mqproto.simulator.edges.trigger.leadership import Leadership
+from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place
@@ -42,6 +47,8 @@ from tests.simulator.typed import in_process
 
 COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
 GROUPS: Final = 5
+NAME: Final = "its identifier"
+GUID: Final = "963EBEB9-8A2F-504A-9728-78C61096BF80"
 DESK: Final = """
 [node.desk]
 [node.desk.queue.orders]
@@ -219,6 +226,196 @@ async def test_dead_letters_are_on_the_same_desk(
     assert "body: 2" in shown
 
 
+UNANSWERED: Final = Answer(Attempt.FAILED_FOR_NOW, "no answer within 30 s", is_in_doubt=True)
+REFUSED: Final = Answer(Attempt.FAILED_FOR_NOW, "HTTP 500")
+
+
+class Says:
+    """A consumer that says what it was told to, in turn."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = iter(answers)
+
+    async def call(self, call: Call) -> Answer:
+        return next(self._answers)
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_in_doubt"),
+    [
+        ([], False),
+        ([UNANSWERED], True),
+        ([REFUSED], False),
+        ([UNANSWERED, REFUSED], True),
+        ([REFUSED, UNANSWERED, REFUSED], True),
+    ],
+    ids=["not called", "no answer", "500", "no answer, 500", "500, no answer, 500"],
+)
+async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
+    desk: Client, tmp_path: Path, history_url: str, answers: list[Answer], is_in_doubt: bool
+) -> None:
+    """With its attempts, until an operator says what is to become of it."""
+    typed, options = Typed(tmp_path, "desk.toml", DESK), ("--history", history_url)
+    named = Envelope(producer_key="order-1").as_extension()
+    await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
+    [message] = await desk.peek("orders")
+    async with open_history(history_url) as history:
+        detection, retries = Detection(r"desk\orders", "desk trigger", history), Retries(attempts=9)
+        for answer in answers:  # Whether by the same trigger or another: all that is known is in the history.
+            judge = Judge(
+                Says(answer),
+                detection,
+                Breaker(0, retries, 1),
+                Leadership().confirm,
+                retries.attempts,
+                30,
+                node_log(Log(), "desk trigger"),
+            )
+            assert (await judge.decide(message)).waypoint is Waypoint.ROLLED_BACK
+        await desk.purge("orders")
+        [letter] = await listed(typed, *options)
+        said = ("in doubt", "no answer within 30 s; NACK_Q_PURGED") if is_in_doubt else ("NACK_Q_PURGED", "")
+        assert (letter["failure"], letter["reason"], letter["attempts"]) == (*said, len(answers))
+        assert await listed(typed, "--in-doubt", *options) == [letter] * is_in_doubt
+        dry = await typed.run("failed", "retry", "--all", "--dry-run", *options)
+        assert dry.splitlines()[-2].startswith("1 message failed")
+        assert (await waiting(desk))["orders"] == 0
+        if is_in_doubt:
+            assert f"in doubt: {said[1]}, {len(answers)} attempt" in dry
+        assert await typed.run("failed", "retry", "order-1", *options) == "1 message sent once more\n"
+        assert (await waiting(desk))["orders"] == 1
+        record = await history.look(r"trigger/desk\orders", "order-1")
+        assert (record.attempts, record.is_in_doubt) == (0, False), "it is new to its trigger"
+
+
+async def test_a_producers_id_is_known_without_his_name_and_if_several_have_it_nothing_is_done(
+    desk: Client, tmp_path: Path
+) -> None:
+    typed = Typed(tmp_path, "desk.toml", DESK)
+    for key in ("shop/o0", "shop/o1", "till/o1", "o2", "shop/o2"):
+        await desk.send(
+            "orders", b"", transactional=True, extension=Envelope(producer_key=key).as_extension()
+        )
+        await fails(desk, "desk")
+    assert "(shop/o0)" in await typed.run("failed", "show", "o0")
+    told = await typed.run("failed", "resolve", "o1", status=2)
+    assert told == "mqproto: several producers have the id o1: name shop/o1 or till/o1\n"
+    assert await typed.run("failed", "resolve", "o0", "till/o1") == "2 messages resolved\n"
+    assert await typed.run("failed", "resolve", "o1") == "1 message resolved\n"
+    assert await typed.run("failed", "resolve", "o2") == "1 message resolved\n", "the whole of an id"
+    assert "(shop/o2)" in await typed.run("failed", "show", "o2")
+
+
+async def test_what_lies_in_an_error_queue_is_explained_by_its_producers_id(
+    desk: Client, tmp_path: Path
+) -> None:
+    """No gateway has answered for it: a trigger's log has its id."""
+    typed = Typed(tmp_path, "desk.toml", DESK)
+    extension = Envelope(producer_key="shop/o0").as_extension()
+    message = await desk.send("orders", b"", transactional=True, extension=extension)
+    await fails(desk, "desk")
+    line = {"timestamp": "2026-11-22T19:27:38.056227Z", "node": "desk trigger", "event": "attempted"}
+    said = json.dumps({**line, "attempt": 1, "message": str(message), "key": "shop/o0"})
+    (tmp_path / "desk-trigger.log").write_text(f"{said}\n", "utf-8")
+    for name in ("shop/o0", "o0", str(message)):
+        told = await typed.run("explain", name)
+        assert told.startswith(rf"{message} ("), name
+        assert r": in an error queue, desk\errors (business error" in told, name
+        assert told.splitlines()[0] in (await typed.run("history", name)), name
+
+
+@pytest.mark.parametrize(
+    ("words", "attempts"),
+    [(("failed", "retry", "order-1"), 0), (("return", "deadxact"), 1), (("return", "deadxact", NAME), 1)],
+)
+async def test_a_message_that_is_sent_once_more_has_another_life_whichever_command_sent_it(
+    desk: Client, history: DocumentHistory, tmp_path: Path, words: tuple[str, ...], attempts: int
+) -> None:
+    """The history keeps the first, and whoever waits for the end of the message waits for the next as well."""
+    named = Envelope(producer_key="order-1").as_extension()
+    await desk.send("orders", b"1", transactional=True, journal_negative=True, extension=named)
+    [first] = await desk.peek("orders")
+    await history.tell(armed(str(first.id), About("x", "order-1", "order-1"), "http://a/", "gateway"))
+    await history.begin(r"trigger/desk\orders", "order-1", "desk trigger")
+    await history.finish(r"trigger/desk\orders", "order-1", Attempt.FAILED_FOR_NOW, b"no answer")
+    await rejects(desk)
+    chosen = [str(first.id) if word == NAME else word for word in words]
+    assert "1 message sent once more" in await Typed(tmp_path, "desk.toml", DESK).run(*chosen)
+    [second] = await desk.peek("orders")
+    life = LIFE.decode((await history.look(LIVES, str(first.id))).outcome)
+    assert life == Life(State.IN_DOUBT, 1, "no answer; NACK_RECEIVE_REJECTED", str(second.id))
+    hook = await history.hook(f"{second.id}/ended")
+    assert hook == armed(str(second.id), About(r"desk\orders", "order-1", "order-1"), "http://a/", "gateway")
+    assert (await history.look(r"trigger/desk\orders", "order-1")).attempts == attempts, "new by retry alone"
+
+
+async def test_of_many_ids_that_a_gateway_has_taken_the_one_that_is_meant_is_explained(
+    desk: Client, history: DocumentHistory, tmp_path: Path
+) -> None:
+    """By its identifier, by that of a later life, by its producer's id with his name or without; nobody has them."""
+    for number in (1, 11, 12):
+        accepted = json.dumps({"id": rf"{GUID}\{number}", "fingerprint": "x"}).encode()
+        await history.finish(r"gateway/desk\orders", f"shop/o{number}", Attempt.SUCCEEDED, accepted)
+    again = json.dumps({"state": "dead-letter", "again": rf"{GUID}\111"}).encode()
+    await history.finish(LIVES, rf"{GUID}\11", Attempt.FAILED_FOR_GOOD, again)
+    typed = Typed(tmp_path, "desk.toml", DESK)
+    for names, message, key in (((rf"{GUID}\1", "shop/o1", "o1"), 1, 1), ((rf"{GUID}\111", "o11"), 11, 11)):
+        for name in names:
+            told = await typed.run("explain", name, status=1)
+            assert told.startswith(rf"{GUID}\{message} (shop/o{key}) for desk\orders: unaccounted for"), name
+            assert "o12" not in told
+
+
+async def test_a_limit_is_for_the_first_of_them(desk: Client, tmp_path: Path) -> None:
+    typed, sent = Typed(tmp_path, "desk.toml", DESK), []
+    for number in range(3):
+        sent.append(str(await desk.send("orders", b"%d" % number, transactional=True, journal_negative=True)))
+    await desk.purge("orders")
+    dry = json.loads(await typed.run("failed", "retry", "--all", "--limit", "2", "--dry-run", "--json"))
+    assert [one["message"] for one in dry["failed"]] == sent[:2]
+    assert "2 messages sent once more" in await typed.run("failed", "retry", "--all", "--limit", "2")
+    assert [one["message"] for one in await listed(typed)] == sent[2:]
+
+
+async def test_a_dead_letter_is_dated_by_when_it_failed(
+    desk: Client, topology: Topology, tmp_path: Path, history_url: str
+) -> None:
+    """The history has it from an acknowledgment; else its lifetime says so, or a log of its node."""
+    place, unknown = Place(topology, tmp_path), Unknown()
+    await desk.send("orders", b"late", transactional=True, journal_negative=True, time_to_be_received_s=1)
+
+    async def is_late() -> bool:
+        return bool(await desk.peek("deadxact"))
+
+    await until(is_late)
+    sent = await desk.send("orders", b"purged", transactional=True, journal_negative=True)
+    await desk.purge("orders")
+    with LogFile(tmp_path / "desk.log") as log:
+        node_log(log, "desk").info("dead-lettered", message=str(sent))
+    line = json.loads((tmp_path / "desk.log").read_text("utf-8"))
+    late, purged = failures_in(place, unknown, Chosen(), history_url)
+    assert late[0].since == late[1].sent_time + timedelta(seconds=1)
+    assert purged[0].since == datetime.fromisoformat(line["timestamp"])
+    async with open_history(history_url) as history:
+        confirmation = msgspec.json.encode(Confirmation("NACK_Q_PURGED", 2**31))
+        await history.finish(ENDS, str(sent), Attempt.FAILED_FOR_GOOD, confirmation)
+    since = datetime.fromtimestamp(2**31, UTC)
+    [(failure, _)] = failures_in(place, unknown, Chosen(since=since), history_url)
+    assert (failure.id, failure.since) == (str(sent), since)
+    assert not unknown.not_whole
+
+
+async def test_without_its_history_the_desk_says_what_it_does_not_know(
+    desk: Client, topology: Topology, tmp_path: Path
+) -> None:
+    unknown = Unknown()
+    await desk.send("orders", b"1", transactional=True, journal_negative=True)
+    await desk.purge("orders")
+    (tmp_path / "other.sqlite").write_bytes(b"no database at all" * 99)
+    [_] = failures_in(Place(topology, tmp_path), unknown, Chosen(), f"sqlite:///{tmp_path}/other.sqlite")
+    assert [line.rpartition(": ")[2] for line in unknown.not_whole] == ["name another file"]
+
+
 async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_not_be(
     desk: Client, topology: Topology, tmp_path: Path
 ) -> None:
@@ -243,16 +440,6 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
         ("sent-again", first.id, str(again.id)),
         ("resolved", second.id, "called the shop"),
     ]
-    # One that could not be retried was taken by hand, if it is gone; one that was retried is to be found again.
-    gone = Evidence(r"desk\orders", "", [first.id], removals=[Removal("copy", "ACK_RECEIVE")])
-    ends = {deed: end_of(replace(gone, deeds={"copy": deed})) for deed in Deed}
-    assert ends == {
-        Deed.RETRIED: End.UNACCOUNTED,
-        Deed.SENT_AGAIN: End.UNACCOUNTED,
-        Deed.NOT_RETRIED: End.COPY_TAKEN,
-        Deed.RESOLVED: End.RESOLVED,
-        Deed.ERASED: End.ERASED,
-    }
 
 
 async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:
@@ -334,11 +521,12 @@ async def test_what_was_damaged_on_disk_has_failed_and_is_said_to_have(
         async with client.transaction("orders", limit=3) as taken:
             assert [message.body for message in taken] == [b"0", b"2"]
         [failure] = await listed(typed)
-        assert (failure["message"], failure["lies_in"]) == (str(sent[1]), r"desk\system$;deadletter")
+        assert failure["message"] not in map(str, sent), "whose number it is, nobody can read"
+        assert failure["lies_in"] == r"desk\system$;deadletter"
         assert failure["failure"] == "NACK_Q_PURGED"
-        assert failure["label"] == "damaged on disk: a message of orders"
+        assert failure["label"] == f"damaged on disk: message {sent[1].ordinal} of orders"
         explained = await typed.run("explain")
         assert "the store of desk had 1 message not as written" in explained
         assert "0 messages sent once more" in await typed.run("failed", "retry", "--all")
-        assert [one["message"] for one in await listed(typed)] == [str(sent[1])]
+        assert await listed(typed) == [failure]
         assert (await waiting(client))["orders"] == 0

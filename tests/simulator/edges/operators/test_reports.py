@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from mqproto.edge.custody import End, Evidence, Removal
 from mqproto.simulator.client import MessageId
-from mqproto.simulator.edges.operators.ends import End, Evidence, Removal
 from mqproto.simulator.edges.operators.failures import Failure
 from mqproto.simulator.edges.operators.reading import Audit, Unknown
 from mqproto.simulator.edges.operators.report import audit_told, failures_told

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.edge.exactlyonce import Attempt
+from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, system_error
-from mqproto.simulator.edges.trigger.policy import Retries
 
 RETRIES = Retries(interval_s=1, factor=2, limit_s=60)
 DOWN = system_error("it cannot be connected to (refused)", is_unseen=True)

@@ -153,6 +153,25 @@ def test_a_reason_is_one_line_of_bounded_length(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "in_doubt"), [(500, False), (502, True), (503, False), (504, True), (404, False)]
+)
+def test_an_answer_says_that_it_was_not_taken_unless_it_is_a_proxys_that_had_none(
+    status: int, in_doubt: bool
+) -> None:
+    """[RFC 9110] 15.6.3, 15.6.5"""
+    assert meaning(Response(status, {}, b"")).is_in_doubt is in_doubt
+
+
+@pytest.mark.parametrize("cue", [DROP, Reply(200, b"body", cut=3)])
+async def test_without_an_answer_that_can_be_read_it_is_in_doubt(cue: Reply | None) -> None:
+    consumer = HttpConsumer(cue)
+    async with listening(consumer), endpoint(consumer.url) as found:
+        assert (await HttpCallee(found).call(CALL)).is_in_doubt
+    async with endpoint(consumer.url) as gone:
+        assert not (await HttpCallee(gone).call(CALL)).is_in_doubt, "nobody has seen it"
+
+
+@pytest.mark.parametrize(
     ("value", "seconds"),
     [
         ("", 0),

@@ -5,13 +5,14 @@ Duplicate detection is "Summary of Duplicate Detection Process for JMS Triggers"
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
 import trio.testing
 
 from mqproto.edge.exactlyonce import Attempt, Entry, Verdict
+from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.edges.trigger.callee import Call
 from mqproto.simulator.edges.trigger.detection import REMEMBERED_LIMIT, Detection
@@ -20,8 +21,8 @@ NEW, DUPLICATE, IN_DOUBT, REJECTED = Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_
 SCOPE = "trigger/orders"
 
 
-def call(delivery_count: int = 1, message: str = "GUID\\1") -> Call:
-    return Call(message=message, key=message, delivery_count=delivery_count, body=b"")
+def call(delivery_count: int = 1, message: str = "GUID\\1", origin: str = "") -> Call:
+    return Call(message=message, key=message, delivery_count=delivery_count, body=b"", origin=origin)
 
 
 @pytest.fixture
@@ -52,6 +53,34 @@ async def test_what_a_message_is_follows_from_what_was_recorded_of_it(
     assert (found.reason == "") == (verdict is NEW)
     if verdict is REJECTED:
         assert found.reason == "E1: no such account"
+
+
+@pytest.mark.parametrize("attempt", [Attempt.SUCCEEDED, Attempt.FAILED_FOR_GOOD])
+async def test_an_id_that_its_gateway_has_forgotten_names_a_new_message(
+    history: DocumentHistory, new_sqlite_url: Callable[[], str], attempt: Attempt
+) -> None:
+    """Gateway and trigger have histories of their own, and the trigger's has kept the id for longer."""
+    passed_s = 0.0
+    detection = Detection("orders", "trigger", history)
+
+    async def judged(origin: str) -> Verdict | None:
+        return (await detection.judge(call(origin=origin))).verdict
+
+    async with open_history(new_sqlite_url(), keep_s=2 * LEAP_S, passed_s=lambda: passed_s) as gateways:
+        assert (await gateways.begin("gateway/orders", "17", "gateway")).entry is Entry.ABSENT
+        first = gateways.origin
+        await gateways.finish("gateway/orders", "17", Attempt.SUCCEEDED)
+        assert await judged(first) is NEW
+        await detection.record(call().key, attempt, "E1: no such account")
+        assert await judged(first) is not NEW
+        while (await gateways.begin("gateway/orders", "17", "gateway")).entry is not Entry.ABSENT:
+            assert await judged(gateways.origin) is not NEW  # Whoever has doubled it.
+            passed_s += LEAP_S / 2
+        second = gateways.origin
+    assert await judged(second) is NEW
+    await detection.record(call().key, Attempt.SUCCEEDED)
+    for origin in (first, second, ""):
+        assert await judged(origin) is DUPLICATE
 
 
 async def test_a_message_is_started_on_disk_before_anybody_is_called(history: DocumentHistory) -> None:

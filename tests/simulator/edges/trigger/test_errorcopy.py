@@ -49,7 +49,7 @@ def test_a_copy_is_the_message_and_names_it() -> None:
 def test_a_copy_keeps_the_envelope_whatever_the_reason(
     content_type: str, producer_key: str, reason: str
 ) -> None:
-    envelope = Envelope(content_type=content_type, producer_key=producer_key)
+    envelope = Envelope(content_type=content_type, producer_key=producer_key, confirmed=True, origin="a 2 1")
     note = FailureNote(failure="in doubt", reason=reason, attempts=1, message="GUID\\7", queue="orders")
     draft = copy_for(message(extension=envelope.as_extension()), note)
     assert len(draft.extension) <= ENVELOPE_LIMIT_BYTES

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from mqproto.simulator.base.http.tcpstream import TcpStream
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.edges.history.documents import Answer, Call as Asked, Documents
 from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.breaker import Breaker
-from mqproto.simulator.edges.trigger.callee import Call, PythonCallee
+from mqproto.simulator.edges.trigger.callee import Call, HttpCallee, PythonCallee, endpoint
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.judgment import Judge, Waypoint
 from mqproto.simulator.edges.trigger.leadership import Leadership
-from mqproto.simulator.edges.trigger.policy import Retries
 from mqproto.wire import Guid, encode_packet
 from mqproto.wire.messages import user_message
 from tests.simulator.running import Log
@@ -80,3 +83,42 @@ async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
             await decide(1)
     assert called == [b"1", b"2", b"3"]
     assert transactions == [["Begin"], ["Finish", "Begin"], ["Finish", "Begin"], ["Finish"]]
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_an_answer_that_came_while_the_trigger_was_stopped_counts_unless_another_leads_since(
+    history_url: str, taken_over: bool
+) -> None:
+    async with open_history(history_url) as history:
+        first, second = (Leadership(history, "trigger/orders", name, is_gone=lambda _: True) for name in "ab")
+        await first.begin(node_log(Log(), "a"), lambda: None)
+
+        async def served(stream: trio.SocketStream) -> None:
+            with closing(TcpStream(stream)) as socket:
+                await socket.receive_some()
+                if taken_over:
+                    await second.begin(node_log(Log(), "b"), lambda: None)
+                socket.send_at_once(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                # As its deadline does, and it has not looked at the socket meanwhile.
+                judge._calls.pop().cancel()
+                await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            [listener] = await nursery.start(partial(trio.serve_tcp, served, 0, host="127.0.0.1"))
+            async with endpoint(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/") as called:
+                retries = Retries()
+                breaker = Breaker(5, retries, 1)
+                judge = Judge(
+                    HttpCallee(called),
+                    Detection("orders", "a", history),
+                    breaker,
+                    first.confirm,
+                    retries.attempts,
+                    30,
+                    node_log(Log(), "a"),
+                )
+                judge.lead(first.epoch, breaker)
+                ending = await judge.decide(message(1))
+            nursery.cancel_scope.cancel()
+    assert ending.waypoint is (Waypoint.UNSETTLED if taken_over else Waypoint.COMMITTED)
+    assert judge.is_fenced is taken_over

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from hypothesis import event, given, strategies as st
 
-from mqproto.simulator.edges.trigger.schedule import LEASE_LIMIT, LEASED_LIMIT_BYTES, Schedule
+from mqproto.simulator.edges.options import LEASE_LIMIT
+from mqproto.simulator.edges.trigger.schedule import LEASED_LIMIT_BYTES, Schedule
 
 ATTEMPTS = 4
 DELAY_S = 10.0

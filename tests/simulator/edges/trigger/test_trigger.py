@@ -26,6 +26,7 @@ from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import Client, ReceivedMessage, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
+from mqproto.simulator.edges.options import Policy, Retries
 from mqproto.simulator.edges.trigger.callee import (
     Answer,
     BusinessError,
@@ -36,10 +37,9 @@ from mqproto.simulator.edges.trigger.callee import (
     endpoint,
 )
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.hooks import EndHook
 from mqproto.simulator.edges.trigger.judgment import call_for
-from mqproto.simulator.edges.trigger.policy import Policy, Retries
 from mqproto.simulator.edges.trigger.resolver import PythonResolver, Resolver
+from mqproto.simulator.edges.trigger.telling import Teller
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import Topology, parse
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
@@ -110,7 +110,7 @@ class Start:
         queue: str = "orders",
         log: Log | None = None,
         patience_s: float = 10,
-        hook: EndHook | None = None,
+        hook: Teller | None = None,
     ) -> Log:
         log = log or Log()
         detection = Detection("orders", "trigger", history, resolver, enabled=detects)

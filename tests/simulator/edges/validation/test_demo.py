@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.simulator.edges.operators.ends import End
+from mqproto.edge.custody import End
 from mqproto.simulator.edges.validation.demo import VICTIMS, messages_of, run_edges_demo
 from mqproto.simulator.edges.validation.producer import Handover
 from mqproto.simulator.edges.validation.report import EdgesReport, Failed

@@ -8,21 +8,25 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import trio
 
+from mqproto.edge.custody import End, State, end_of
 from mqproto.simulator.client import ReceivedMessage
-from mqproto.simulator.edges.operators.ends import End, end_of
+from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.operators.reading import Audit, audited
+from mqproto.simulator.edges.trail import Trail, trail_of
 from mqproto.simulator.edges.validation.ends.lists import HOLDERS, Holder, Lists
 from mqproto.simulator.edges.validation.ends.report import EndsReport
 from mqproto.simulator.edges.validation.ends.running import run_ends
 from mqproto.simulator.edges.validation.ends.ways import WAYS, Way
+from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
 from tests.conformance import ROOT
+from tests.simulator.typed import in_process
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -34,6 +38,7 @@ IN_STORES: Final = frozenset(
         End.ON_ITS_WAY,
         End.BEING_PROCESSED,
         End.DEAD_LETTER,
+        End.LETTER_IN_DOUBT,
         End.IN_ERROR_QUEUE,
         End.IN_IN_DOUBT_QUEUE,
     }
@@ -65,6 +70,7 @@ def stopped(place: Place) -> Audit:
     return audited(place)
 
 
+@pytest.mark.long
 def test_each_way_ends_as_it_should_and_all_lists_agree(report: EndsReport) -> None:
     assert report.broken == []
     assert len(WAYS) >= AT_LEAST
@@ -78,6 +84,7 @@ def test_the_stores_say_the_same_when_nobody_runs(report: EndsReport, stopped: A
     assert stopped.counted() == report.audit.counted()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", IN_SOME_STORE, ids=lambda way: way.name)
 def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
     report: EndsReport, place: Place, way: Way
@@ -89,6 +96,69 @@ def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
     assert named(report.lists, after) == [message]
     assert end_of(after.answered[message]) is End.UNACCOUNTED
     assert after.unknown.not_whole == []
+
+
+FAILED: Final = frozenset({End.IN_ERROR_QUEUE, End.IN_IN_DOUBT_QUEUE, End.DEAD_LETTER, End.LETTER_IN_DOUBT})
+"""Of these the desk has something to do."""
+UNHEARD: Final = {
+    "its-queue-deleted-before-it-came": State.ACCEPTED,
+    "processed-without-a-history": State.RECEIVED,
+    "copy-purged": State.RECEIVED,
+    "copy-deleted-with-its-queue": State.RECEIVED,
+}
+"""What GET says where nobody has told the history more. A destination sends no acknowledgment of a message for a queue
+that it has not; and of a trigger without a history it is known that it received a message, as a program does."""
+
+
+@pytest.fixture(scope="module")
+def told(place: Place) -> dict[str, dict[str, dict[str, Any]]]:
+    """By command and message, who has it as each tells it."""
+    typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
+    audit = json.loads(in_process("audit", "--each", *typed).out)
+    listed = json.loads(in_process("failed", "list", *typed).out)
+    return {
+        "audit": {one["message"]: one for one in audit["messages"]},
+        "failed": {one["key"] or one["message"]: one for one in listed["failed"]},
+    }
+
+
+@pytest.mark.long
+@named_ways
+def test_whoever_is_asked_tells_the_same_of_it(
+    report: EndsReport, place: Place, told: dict[str, dict[str, dict[str, Any]]], way: Way
+) -> None:
+    message = message_of(report, way)
+    sent = report.lists.answered[message]
+    typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
+    audit = told["audit"][message]
+    assert (audit["end"], audit["reason"]) == (way.end, way.reason)
+    # Most have the name of a queue, which `explain` takes for that.
+    is_queue = sent.key in place.topology.nodes["destination"].queues
+    for command, name in (
+        ("history", sent.key),
+        ("explain", "" if is_queue else sent.key),
+        ("explain", message),
+    ):
+        if name:
+            [said] = json.loads(in_process(command, name, *typed).out)["whereabouts"]
+            assert said == audit, command
+    failed = told["failed"].get(sent.key or message)
+    assert (failed is not None) == (way.end in FAILED)
+    if failed is not None:
+        named = {name: failed[name] for name in ("queue", "key", "state", "end")}
+        assert named == {name: audit[name] for name in named}
+        assert (failed["message"], failed["lies_in"]) == (audit["lives"][-1]["message"], audit["owner"])
+    if sent.key:
+        trail = trio.run(trail_in, place, sent.queue, sent.key)
+        assert trail is not None
+        assert trail.state == UNHEARD.get(way.name, audit["state"])
+        assert [life.state for life in trail.before] == [life["state"] for life in audit["lives"][:-1]]
+
+
+async def trail_in(place: Place, queue: str, key: str) -> Trail | None:
+    """What GET says."""
+    async with open_history(places.history_url(place.directory)) as history:
+        return await trail_of(history, queue, key)
 
 
 @named_ways

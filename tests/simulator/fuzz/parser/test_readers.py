@@ -24,6 +24,7 @@ def run(target: str, packets: int, seed: int = 0) -> Report:
     return fuzz_parser(Options(target=target, packets=packets, seconds=3_600, seed=seed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS)
 def test_our_readers_do_nothing_wrong(target: str) -> None:
     report = run(target, PACKETS)

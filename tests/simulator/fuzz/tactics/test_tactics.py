@@ -17,6 +17,7 @@ LONGEST_BYTES = 64 * 2**20
 """What the tactic with most to say says, about: 16 connections with 4 MiB each, all of them one string."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "much"), [*((name, False) for name in OUT_OF_TURN), *((name, True) for name in STRANGERS)]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import cycle
 
@@ -290,6 +291,104 @@ def test_there_is_a_limit_of_invokers_and_those_with_a_journal_are_kept(
         machine.perform(1, invoker=names[number], lasting=True)
     with pytest.raises(UsageError, match="3 clients are remembered, those with a journal for 30 days"):
         machine.perform(1, invoker=names[8])
+
+
+@pytest.mark.parametrize("says", [False, True])
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize(
+    ("count", "first", "outcome", "is_remembered"),
+    [
+        (6, 5, b"at 5", True),
+        (6, 6, None, True),
+        (6, 0, None, False),
+        (1, 0, None, False),
+        (6, 200, None, False),
+        (300, 299, b"at 299", True),
+        (256, 256, None, True),
+    ],
+    ids=["again", "goes on", "anew", "anew after 0", "elsewhere", "again after a round", "on after a round"],
+)
+def test_one_that_shows_its_name_alone_is_remembered_if_it_goes_on(
+    says: bool, crashes: bool, count: int, first: int, outcome: bytes | None, is_remembered: bool
+) -> None:
+    """By the document alone: it has a name and identifiers, and says perhaps which is its next."""
+    machine = Machine()
+    for number in range(count):
+        machine.perform(number)
+    machine.births.clear()
+    if crashes:
+        machine.restart()
+    else:
+        machine.hang_up()
+    following = (first + (outcome is not None)) % 256 if says else None
+    assert machine.connect(following=following) is (is_remembered or not says)
+    assert machine.invoke(first) == outcome
+    machine.commit()
+    assert (ONE, (count - 1) % 256) in machine.disk.outcomes or not is_remembered
+
+
+def test_what_is_not_remembered_any_more_is_gone_from_the_disk_before_an_operation_is_performed() -> None:
+    """Else the node would know it again after a crash, and answer with it."""
+    machine = Machine()
+    machine.perform(5)
+    machine.hang_up()
+    assert not machine.performers.connected(ONE, machine.now, lasting=False, following=0)[1]
+    writes = machine.core.take(machine.now).writes
+    assert writes is not None
+    machine.disk.commit(writes)
+    assert not machine.disk.outcomes
+
+
+def test_one_that_shows_its_name_alone_and_was_forgotten_is_told_so() -> None:
+    machine = Machine()
+    machine.perform(5)
+    machine.births.clear()
+    machine.hang_up()
+    machine.now_s += KEPT_S + LOOK_S + 1
+    machine.perform(1, invoker=OTHER)
+    assert not machine.connect()
+    assert machine.invoke(5) is None
+
+
+@given(
+    st.booleans(),
+    st.integers(0, 300),
+    st.lists(st.sampled_from(["written", "lost", "unheard", "hang up", "crash", "lose count"]), max_size=60),
+)
+@settings(deadline=None)
+def test_a_new_operation_is_never_answered_with_an_old_outcome(
+    says: bool, earlier: int, steps: list[str]
+) -> None:
+    """Of one that shows no birth, and begins with 0 when it has lost count. Nor is what is on disk done again."""
+    machine, count, asked, serial = Machine(), 0, None, 0
+    done = Counter[int]()
+    for step in ["written"] * earlier + steps:
+        if step in ("hang up", "crash", "lose count"):
+            machine.births.clear()
+            if step == "crash":
+                machine.restart()
+            elif ONE in machine.connected:
+                machine.hang_up()
+            if step == "lose count":
+                count, asked = 0, None
+            continue
+        if asked is None:
+            asked, count, serial = (count % 256, serial + 1), count + 1, serial + 1
+        if ONE not in machine.connected:
+            machine.connect(following=count % 256 if says else None)
+        identifier, number = asked
+        outcome = machine.performers.invoke(ONE, identifier, machine.now)
+        if outcome is None:
+            if step == "written":
+                machine.core.inspect().desk.writes.force()
+                done[number] += 1
+            outcome = b"%d" % number
+            machine.performers.performed(ONE, identifier, outcome, machine.now)
+            machine.commit()
+        assert outcome == b"%d" % number
+        assert done[number] <= 1 or identifier == 0
+        if step != "unheard":
+            asked = None
 
 
 @dataclass

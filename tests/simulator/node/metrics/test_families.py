@@ -158,7 +158,7 @@ async def test_what_is_written_in_pieces_is_one_metric_for_prometheus() -> None:
     ]
     status = NodeStatus(local=queues)
     answer = await Monitoring(Monitored(lambda: families(status, FACTS), str)).answer(
-        Request(h11.Request(method="GET", target="/metrics", headers=[("Host", "h")]), lambda: b"")  # type: ignore[arg-type, return-value]
+        Request(h11.Request(method="GET", target="/metrics", headers=[("Host", "h")]), lambda _: b"")  # type: ignore[arg-type, return-value]
     )
     await to_thread.run_sync(lambda: promtool_takes(answer.body))
     [metric] = [one for one in parsed(answer.body) if one.name == "mqproto_queue_wait_seconds"]

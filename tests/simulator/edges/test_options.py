@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.edges.trigger.policy import Retries
+from mqproto.simulator.edges.options import Retries
 
 
 def test_each_delay_is_longer_than_the_one_before_up_to_the_limit() -> None:

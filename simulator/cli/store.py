@@ -1,11 +1,14 @@
-"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export`, `repair` and `adopt`."""
+"""What an operator does with the store of a node: `mqproto store check`, `backup`, `export`, `repair` and `adopt`; and
+with a document history: `check`, `backup`, `copy` and `adopt`.
+"""
 
 from __future__ import annotations
 
+import glob
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
@@ -15,36 +18,50 @@ import typer
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.logfile import private
-from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.command.options import (
     DONE,
     FINDING,
-    DirectoryOption,
+    Commands,
     JsonOption,
-    TopologyOption,
     complain,
-    place_of,
     print_json,
+    tell,
 )
 
 if TYPE_CHECKING:
     from mqproto.simulator.storage.care import Salvage
     from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.nodes import Node
+    from mqproto.simulator.topology.places import Place
 
-app = typer.Typer(help="Look after the store of a node. Nothing is overwritten, and nothing thrown away.")
+app = Commands(
+    help="Look after the store of a node, or a document history. Nothing is overwritten, and nothing thrown away."
+)
+DAY_S: Final = 86_400
+APPLICATION_ID_AT: Final = 68
+"""Where an SQLite file says whose it is."""
 SAID_EVERY: Final = 1_000
 """Messages between two words of how far an export is."""
 StoreArgument = Annotated[
     str, typer.Argument(metavar="NODE|FILE", help="A node, or the .sqlite file of its store.")
 ]
+KeptArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE|FILE|URL",
+        help="A node, the .sqlite file of its store, or the URL of a document history.",
+    ),
+]
+FromArgument = Annotated[
+    str, typer.Argument(metavar="FROM", help="URL of the history, sqlite:///PATH or postgresql+psycopg://...")
+]
+ToArgument = Annotated[str, typer.Argument(metavar="TO", help="URL of a database that has no history yet.")]
 
 
 @app.command()
 def check(
-    store: StoreArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
+    store: KeptArgument,
     as_json: JsonOption = False,
 ) -> int:
     """Read a whole store, and tell what in it is not what was written. Status 1 if anything is not.
@@ -58,7 +75,9 @@ def check(
     from mqproto.simulator.storage.care import salvaged
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(store, topology, directory)
+    if (url := _history_in(store)) is not None:
+        return _check_history(url, as_json=as_json)
+    path = _file_of(place, store)
     with working(f"reading {path.name}"), closing(salvaged(SYSTEM_FILES, path)) as found:
         notices = list(found.notices)
         if found.is_running:
@@ -78,7 +97,7 @@ def check(
         )
         return FINDING if found.findings else DONE
     print(f"record {found.record:,} is the newest; the log has {counted(len(found.records), 'record')}")
-    counts = _as_people_call_them(found, topology, directory)
+    counts = _as_people_call_them(found, place.topology)
     _tell(path, found.findings, counts, [*found.findings, *notices])
     if found.findings:
         command = f"mqproto store repair {shlex.quote(str(path))}"
@@ -91,44 +110,168 @@ def check(
 
 @app.command()
 def backup(
-    store: StoreArgument,
+    place: Place,
+    store: KeptArgument,
     target: Annotated[
         Path,
         typer.Argument(
             metavar="FOLDER|FILE", help="A folder, which is made if it is not there, or a .sqlite file."
         ),
     ],
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Copy a store as it is at one moment; its node may run. Nothing that is there already is overwritten.
 
     The copy is a whole store of two files, NAME.sqlite and NAME.sqlite-witness, and was read from end to end. It has
     all that the node had answered before the command was typed, but for express messages that its memory alone has. A
-    store that is hurt is not copied.
+    store that is hurt is not copied. The journals of its gateways, and their document histories of the same moment, go
+    to the same folder. A history in PostgreSQL becomes a file, which `copy` brings back.
     """
     from mqproto.simulator.base.screen import working
+    from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in
+    from mqproto.simulator.edges.history import HistoryError
+    from mqproto.simulator.edges.history.moving import still
     from mqproto.simulator.storage.care import back_up
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(store, topology, directory)
-    with working(f"copying {path.name}, and reading the copy"):
-        made = back_up(SYSTEM_FILES, path, target)
+    if (url := _history_in(store)) is not None:
+        return _back_up_history(url, target, as_json=as_json)
+    path = _file_of(place, store)
+    folder = target.parent if target.suffix == ".sqlite" else target
+    copies = {journal: folder / journal.name for journal in _journals_of(path)}
+    for copy_of in copies.values():
+        if copy_of.exists():
+            raise UsageError(f"{copy_of}: it is there already: name another folder for the backup")
+    addresses = {seen.address for journal in copies if (seen := seen_in(journal)) and seen.address}
+    kept, lacking = [], []
+    with working(f"copying {path.name}, and reading the copy"), ExitStack() as held:
+        histories = []
+        for address in sorted(addresses):
+            try:
+                histories.append(held.enter_context(still(address)))
+            except HistoryError as error:
+                lacking.append(f"{error}; without it this backup lacks its ids")
+
+        def at_this_moment() -> None:
+            for journal, copy_of in copies.items():
+                back_up_journal(journal, copy_of)
+            for history in histories:
+                history.release()
+
+        try:
+            made = back_up(SYSTEM_FILES, path, target, at_this_moment)
+            kept = [history.back_up(folder) for history in histories]
+        except BaseException:
+            for copy_of in copies.values():
+                copy_of.unlink(missing_ok=True)
+            raise
     count = sum(made.counts.values())
     if as_json:
         print_json(
-            {"store": str(path), "backup": str(made.path), "record": made.record, "messages": made.counts}
+            {
+                "store": str(path),
+                "backup": str(made.path),
+                "record": made.record,
+                "messages": made.counts,
+                "journals": [str(copy_of) for copy_of in copies.values()],
+                "histories": [str(copy_of) for copy_of in kept],
+            }
         )
     else:
         witness = f"{made.path.name}-witness"
         moment = f"as of record {made.record:,}"
         print(f"{made.path}: {counted(count, 'message')}, {moment}; {witness} beside it belongs to it")
+        for copy_of in copies.values():
+            print(f"{copy_of}: the journal of a gateway")
+        for copy_of in kept:
+            print(f"{copy_of}: the document history of the same moment")
+    for trouble in lacking:
+        complain(trouble)
+    return FINDING if lacking else DONE
+
+
+def _journals_of(store: Path) -> list[Path]:
+    """Those of the gateways of a node, which lie beside its store: NODE-NAME.journal."""
+    others = [
+        f"{path.stem}-" for path in store.parent.glob("*.sqlite") if path.stem.startswith(f"{store.stem}-")
+    ]
+    found = sorted(store.parent.glob(f"{glob.escape(store.stem)}-*.journal"))
+    return [path for path in found if not path.name.startswith(tuple(others))]
+
+
+def _history_in(store: str) -> str | None:
+    """The URL of a document history, if one is meant."""
+    if "://" in store:
+        return store
+    with suppress(OSError), open(store, "rb") as file:
+        file.seek(APPLICATION_ID_AT)
+        if file.read(4) == b"mqdh":
+            return f"sqlite:///{store}"
+    return None
+
+
+def _check_history(url: str, *, as_json: bool) -> int:
+    from mqproto.simulator.edges.history.moving import inventory
+
+    found = inventory(url)
+    if as_json:
+        documents = [
+            {"scope": scope, "entry": entry, "count": n} for (scope, entry), n in found.documents.items()
+        ]
+        print_json(
+            {
+                "history": found.name,
+                "documents": documents,
+                "keep_s": found.keep_s,
+                "findings": found.findings,
+            }
+        )
+        return FINDING if found.findings else DONE
+    for (scope, entry), count in sorted(found.documents.items()):
+        print(f"{scope}: {count:,} {entry}")
+    if found.moves_to:
+        print(f"`mqproto store copy` to {found.moves_to} has begun: type it again if it does not run")
+    print(f"what has ended is kept for {found.keep_s / DAY_S:g} days")
+    for line in found.findings:
+        print(line)
+    print(f"{found.name}: {counted(len(found.findings), 'finding') if found.findings else 'whole'}")
+    return FINDING if found.findings else DONE
+
+
+def _back_up_history(url: str, target: Path, *, as_json: bool) -> int:
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.history.moving import back_up
+
+    with working("copying the history, and reading the copy"):
+        made = back_up(url, target)
+    tell({"history": url, "backup": str(made)}, [f"{made}: the document history"], as_json=as_json)
+    return DONE
+
+
+@app.command()
+def copy(source: FromArgument, target: ToArgument) -> int:
+    """Have a document history go on in another database, with all that it has: SQLite to PostgreSQL, or back.
+
+    Programs may use it meanwhile. At the end none goes on with FROM: they are told where it is now, and answer nobody
+    until they are started with TO. A copy that was killed goes on when it is typed again.
+
+    \b
+    $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
+    """
+    from mqproto.simulator.base.screen import working
+    from mqproto.simulator.edges.history import moving
+
+    with working("copying the history"):
+        made = moving.copy(source, target)
+    counts = f"{counted(made.documents, 'document')} and {counted(made.hooks, 'hook')}"
+    print(f"{made.target}: {counts}; start gateways and triggers with --history {shlex.quote(made.target)}")
+    print(f"{made.source}: what it had is kept, and used by nobody any more")
     return DONE
 
 
 @app.command()
 def export(
+    place: Place,
     store: StoreArgument,
     queue: Annotated[
         list[str] | None,
@@ -140,8 +283,6 @@ def export(
             help="Write to this file, which must not be there; by default to stdout.", show_default=False
         ),
     ] = None,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
 ) -> int:
     """Write all messages of a store as text, one a line; its node may run.
 
@@ -161,9 +302,9 @@ def export(
     from mqproto.simulator.storage.care.export import exported, line_of
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(store, topology, directory)
+    path = _file_of(place, store)
     with working(f"reading {path.name}") as say, closing(salvaged(SYSTEM_FILES, path)) as found:
-        chosen = None if not queue else _chosen(found, queue, place_of(topology, directory).topology)
+        chosen = None if not queue else _chosen(found, queue, place.topology)
         for text in (*found.findings, *found.notices):
             complain(text)
         count = 0
@@ -224,9 +365,8 @@ def _chosen(found: Salvage, names: list[str], topology: Topology) -> set[int]:
 
 @app.command()
 def repair(
+    place: Place,
     store: StoreArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Keep what is whole in a store, and set the old one aside as it is. Status 1 if anything was not whole.
@@ -238,7 +378,7 @@ def repair(
     from mqproto.simulator.storage.care import repair as repair_store
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(store, topology, directory)
+    path = _file_of(place, store)
     with working(f"reading {path.name}"):
         found = repair_store(SYSTEM_FILES, path, _date())
     if as_json:
@@ -262,9 +402,14 @@ def repair(
 
 @app.command()
 def adopt(
-    store: StoreArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    directory: DirectoryOption = None,
+    place: Place,
+    store: KeptArgument,
+    life: Annotated[
+        str,
+        typer.Argument(
+            metavar="LIFE", help="Of a history: it goes on after this one, which is lost.", show_default=False
+        ),
+    ] = "",
     moved: Annotated[bool, typer.Option("--moved", help="Nothing goes on where the store was.")] = False,
     copied: Annotated[bool, typer.Option("--copied", help="The store goes on where it was.")] = False,
 ) -> int:
@@ -273,21 +418,31 @@ def adopt(
     One that was moved begins a new life here, with all that waits in it; that may have been delivered already, and
     is listed when the node starts. Of one that was copied what waits stays with the original: the copy is set aside in
     FILE-copied-DATE, and its node, which needs a GUID of its own, begins with an empty store.
+
+    A document history that was put back, or is new, lacks ids that a gateway had: the gateway does not start, and names
+    the LIFE to be typed here. From then on all gateways of that life start, and say which ids are unknown.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import adopt_moved, set_aside_copied
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
+    if life:
+        from mqproto.simulator.edges.history import moving
+
+        if (url := _history_in(store)) is None or moved or copied:
+            raise UsageError("a LIFE is of a document history: name its URL, and nothing else")
+        print(f"{store}: {moving.adopt(url, life)}")
+        return DONE
     if moved == copied:
         raise UsageError(
             "say which: --moved if nothing goes on where the store was, --copied if that store does"
         )
-    path, node = _named(store, topology, directory)
+    path, node = _named(place, store)
     guid = node.guid if node is not None else None
     if moved:
         with working(f"reading {path.name}"):
-            life = adopt_moved(SYSTEM_FILES, path, guid)
-        print(f"{path}: life {life.number} begins when its node starts")
+            begun = adopt_moved(SYSTEM_FILES, path, guid)
+        print(f"{path}: life {begun.number} begins when its node starts")
     else:
         aside = set_aside_copied(SYSTEM_FILES, path, guid, _date())
         print(f"set aside as it was: {aside}")
@@ -301,30 +456,30 @@ def _date() -> str:
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
-def _named(store: str, topology: str, directory: Path | None) -> tuple[Path, Node | None]:
+def _named(place: Place, store: str) -> tuple[Path, Node | None]:
     """The file that is meant, and its node, if that was named."""
+    if _history_in(store) is not None:
+        raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
     if store.endswith(".sqlite") or "/" in store:
         return Path(store), None
     from mqproto.simulator.topology.places import store_path
 
-    place = place_of(topology, directory)
     node = place.topology.node_named(store)
     return store_path(place.directory, node.name), node
 
 
-def _file_of(store: str, topology: str, directory: Path | None) -> Path:
-    return _named(store, topology, directory)[0]
+def _file_of(place: Place, store: str) -> Path:
+    return _named(place, store)[0]
 
 
-def _as_people_call_them(found: Salvage, topology: str, directory: Path | None) -> dict[str, int]:
+def _as_people_call_them(found: Salvage, topology: Topology) -> dict[str, int]:
     """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
     from mqproto.simulator.topology.directory import known_as
 
-    known = place_of(topology, directory).topology
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
-        usual = known_as(known, row.name) if row else ""
+        usual = known_as(topology, row.name) if row else ""
         if row and usual != row.name:
             called = f"{called} ({usual})"
         counts[called] = counts.get(called, 0) + found.counts[number]

@@ -1,0 +1,106 @@
+"""A history and the journals of its gateways know each other, so that no gateway goes on with one that lacks its ids.
+
+A history has a life, which is a random name. The journal of a gateway keeps it, and how far the history's own time had
+come (forgetting.py):
+
+    the journal                     the history                        the gateway
+    new, or lost                    any                                starts
+    earlier than lives              earlier too                        starts, and knows its life from then on
+    earlier than lives              made since then                    does not start
+    knows its life                  as far, or farther                 starts
+    knows its life                  not so far: it was put back        does not start
+    knows another                   goes on after that one             starts, and says which ids are unknown
+    knows another                   any other                          does not start
+
+`mqproto store adopt` says, once for all gateways, that a history goes on after another one: it begins a life.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Final
+
+from sqlalchemy import Connection, select, update
+
+from mqproto.base.errors import UsageError
+from mqproto.simulator.client.journal import EARLIER, Seen
+from mqproto.simulator.edges.history.errors import HistoryError
+from mqproto.simulator.edges.history.forgetting import newest_s
+from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
+
+APART_S: Final = 10.0
+"""By how much two programs may differ in what they take for the history's own time, and more."""
+LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
+
+
+def origin(life: str, now_s: float, keep_s: float) -> str:
+    """What a message says of the history that its id was new to: its life and time, and since when it has all ids."""
+    return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
+
+
+def is_forgotten(earlier: str, later: str) -> bool:
+    """Whether the history that a later message comes from had forgotten an earlier one when it took this one.
+
+    Args:
+        earlier, later: their origins, or whatever somebody has written in place of them.
+    """
+    match earlier.split(), later.split():
+        case [life, taken, _], [same, now, since] if life == same:
+            with suppress(ValueError):
+                return float(taken) < float(now) and float(taken) <= float(since) + APART_S
+    return False
+
+
+def lacking(db: Connection, seen: Seen, address: str, *, is_new: bool) -> str:
+    """Which ids a history lacks that the gateway with this journal had, as somebody has said; nothing if it has all.
+
+    Args:
+        is_new: the history was made just now; it is not, if this fails.
+
+    Raises:
+        HistoryError: nobody has said so.
+    """
+    own = db.execute(select(layouts)).one()
+    if seen.life == own.life and seen.now_s <= own.now_s:
+        return ""
+    if seen.life in own.lives_before.split():
+        return str(own.lacks)
+    adopting = shlex.join(["mqproto", "store", "adopt", address, seen.life])
+    if seen.life == own.life:
+        raise HistoryError(
+            f"{address}: it was put back, and lacks the newest ids of this gateway: put back a newer one; "
+            f"if there is none: {adopting}"
+        )
+    advice = "put back what was there"
+    if seen.address not in ("", address):
+        advice = f"start it with --history {shlex.quote(seen.address)}"
+        if is_new:
+            advice += (
+                f", or first bring them: {shlex.join(['mqproto', 'store', 'copy', seen.address, address])}"
+            )
+    raise HistoryError(
+        f"{address}: it does not have the ids of this gateway: {advice}; if they are lost: {adopting}"
+    )
+
+
+def adopt(db: Connection, life: str) -> str:
+    """Have a history go on after one of this life, its own included; which ids it lacks.
+
+    Raises:
+        UsageError: no life is called so.
+    """
+    if not LIFE.fullmatch(life):
+        raise UsageError(
+            f"{life!a} is no life: type the command as the gateway has said it when it did not start"
+        )
+    own = db.execute(select(layouts)).one()
+    date_s = newest_s(db)
+    since = f"since {datetime.fromtimestamp(date_s, UTC):%Y-%m-%d %H:%M:%S} UTC" if date_s else "of before"
+    lacks = f"ids {since} are unknown: what has one of them is processed again when it is handed in again"
+    before = " ".join({own.life: 0, life: 0} | dict.fromkeys(own.lives_before.split()))
+    db.execute(update(layouts).values(life=token_hex(LIFE_BYTES), lives_before=before, lacks=lacks))
+    return lacks

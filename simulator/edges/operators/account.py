@@ -1,0 +1,149 @@
+"""Where a message is and what became of it, for those who ask after one: `explain`, `history` and the console say this.
+
+Stores, the document history and logs are read, and the nodes that run are asked, as they alone know what is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.edge.custody import NOT_OVER, End, Evidence, end_of
+from mqproto.manager.whereabouts import Spot
+from mqproto.queues.localqueue import DEAD_LETTERS
+from mqproto.simulator.client.live import Away
+from mqproto.simulator.command.explain import Explainer, identifier
+from mqproto.simulator.command.oversee import explanations
+from mqproto.simulator.command.story import Story, story_of
+from mqproto.simulator.edges.operators.reading import Audit, audited_as_far_as_possible
+from mqproto.simulator.edges.operators.report import known_as_json, known_told
+from mqproto.simulator.node.control import Explanation
+from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
+from mqproto.simulator.topology.places import Place
+from mqproto.turn.effects import QueueKind
+
+LOOKED_AFTER: Final = 16
+"""Of how many messages the nodes are asked where they are."""
+KINDS: Final = {
+    Spot.IN_QUEUE: QueueKind.LOCAL,
+    Spot.UNSETTLED: QueueKind.LOCAL,
+    Spot.AWAITING_FINAL_ACK: QueueKind.FINAL,
+}
+"""In which queues of a store a message is by its spot; at all others it is on its way."""
+
+
+@dataclass
+class Account:
+    """What is known of messages with one name.
+
+    now: what the nodes say of each, by the node's name; None for one that does not run.
+    """
+
+    subject: str
+    audit: Audit
+    now: list[dict[str, Explanation | Away]]
+
+    @property
+    def known(self) -> list[Evidence]:
+        """The messages, each by all that is known of it."""
+        return list(self.audit.answered.values())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anybody has one of them, or says what became of it."""
+        return any(end_of(one) is not End.UNACCOUNTED for one in self.known)
+
+    def story(self, logs: Iterable[Path], topology: Topology) -> Story:
+        """Their past steps, as far as these logs have them."""
+        names = [name for one in self.known for name in one.names]
+        return story_of(self.subject, logs, topology, names)
+
+    def told(self, explainer: Explainer) -> Iterator[str]:
+        """For people: who has it comes first."""
+        for message, one in self.audit.answered.items():
+            yield from known_told(message, one)
+        for one, found in zip(self.known, self.now, strict=False):
+            running = {name: said for name, said in found.items() if said}
+            if end_of(one) in NOT_OVER:
+                yield from explainer.lines(found)
+            elif any(said.messages for said in running.values()):
+                yield from explainer.lines(running)
+        if not self.is_known:
+            yield from self.audit.unknown.told()
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"whereabouts": [known_as_json(message, one) for message, one in self.audit.answered.items()]}
+
+
+async def account_of(
+    place: Place, subject: str, history: str = "", logs: Iterable[Path] = (), node: str | None = None
+) -> Account:
+    """All that is known of the messages with an identifier, or with a producer's id.
+
+    Args:
+        history: the URL of the document history; empty for the file beside the stores.
+        logs: beside those in the folder of the stores.
+        node: ask this one alone.
+
+    Raises:
+        StoreError, OSError: something cannot be read.
+        NodeUnreachable: the one is not running.
+    """
+    read = partial(audited_as_far_as_possible, place, history, list(logs), subject)
+    account = Account(subject, await trio.to_thread.run_sync(read), [])
+    for one in account.known[:LOOKED_AFTER]:
+        found = await explanations(place, node, one.names[-1], 1)
+        account.now.append(found)
+        _look(place, one, found)
+    return account
+
+
+async def asked_after(
+    place: Place, subject: str, limit: int, history: str = "", node: str | None = None
+) -> tuple[Account | None, dict[str, Explanation | Away]]:
+    """What there is to explain: a message, or, without an account of it, a queue or a node.
+
+    Args:
+        limit: how many messages of each queue to tell of.
+        history, node: as for `account_of`.
+
+    Raises:
+        UsageError, FormatNameError: it is none of these.
+        As for `account_of`.
+    """
+    refusal: MqprotoError | None = None
+    if MessageId.parse(subject) is None:
+        try:
+            return None, await explanations(place, node, subject, limit)
+        except (UsageError, FormatNameError) as error:
+            refusal = error
+    account = await account_of(place, subject, history, (), node)
+    if refusal is not None and not (account.is_known or any(one.promised for one in account.known)):
+        raise refusal
+    return account, account.now[0]
+
+
+def _look(place: Place, one: Evidence, found: Mapping[str, Explanation | Away]) -> None:
+    """See where nodes say that it is."""
+    running = {name for name, said in found.items() if said}
+    # If all of them run, no store knows better: one has for a while what has left.
+    if not one.copied and running == set(place.topology.nodes):
+        one.has_letter = one.waits = one.on_its_way = one.retained = False
+        one.where = ""
+    for name, said in found.items():
+        for message in said.messages if said else ():
+            one.queue = one.queue or known_as(place.topology, message.destination)
+            is_letter = message.is_letter or message.queue in DEAD_LETTERS
+            if identifier(message) in one.names:
+                one.found(
+                    KINDS.get(message.spot, QueueKind.OUTGOING), name, message.queue, is_letter=is_letter
+                )

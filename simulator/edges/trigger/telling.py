@@ -1,0 +1,338 @@
+"""Somebody is told by HTTP how a message ended: of all that a trigger sees end, or by whom its producer hands it to.
+
+One document, `Trail`, and one way to him. Before a message leaves its queue, what is to be told is in the outbox of the
+document history (simulator/edges/history/outbox.py), so it outlives whoever tells it:
+
+    a trigger, with --hook                    a message ends ────────────────────────► due ──► told, or given up
+    a gateway, with MQ-Callback, --callback   it is accepted ──► armed ──► it ends ──► due
+
+Who waits for an end is on disk with the message before its producer hears 200, and armed soon after. The end may come
+before that: whichever is known last has it told. When an operator sends a message once more, its next life is armed as
+the last one was.
+
+It is a JSON object, posted once if it can be had, by the rules that hold for consumers: 200 to 299, and somebody has
+heard it; a service code or a problem, and he never will; anything else, and he is told again after pauses that grow,
+for some two days. Each attempt has the same webhook-id, by which he drops what he has heard. With secrets it is signed
+as Standard Webhooks have it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+import httpx
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.custody import State
+from mqproto.edge.exactlyonce import Attempt, Entry
+from mqproto.simulator.edges.history.forgetting import LEAP_S
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, Hook
+from mqproto.simulator.edges.history.outbox import State as Told
+from mqproto.simulator.edges.httpclient import HttpClient, HttpError
+from mqproto.simulator.edges.options import Retries
+from mqproto.simulator.edges.trail import ENDS, Trail, trail_of
+from mqproto.simulator.edges.trigger.callee import (
+    Answer,
+    Call,
+    in_words,
+    meaning,
+    posted,
+    system_error,
+    url_of_http,
+)
+from mqproto.simulator.edges.trigger.judgment import Ending, Waypoint
+from mqproto.simulator.edges.trigger.signing import signed
+
+CALLBACK: Final = "MQ-Callback"
+CALLBACK_TEXT: Final = "a URL that is told when the message has ended; the operator says which hosts may be"
+RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)
+"""5 s, 20 s, 80 s, ... six hours: some two and a half days in all."""
+TIMEOUT_S: Final = 30.0
+TOGETHER: Final = 8
+"""How many are told at once; one that is slow holds up few others."""
+AGAIN_S: Final = 1.0
+"""Before a history that is away is asked once more."""
+URL_LIMIT: Final = 2_048
+HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
+PORTS: Final = {"http": 80, "https": 443}
+
+
+STATES: Final = {
+    Waypoint.COMMITTED: State.PROCESSED,
+    Waypoint.DUPLICATE_DROPPED: State.PROCESSED,
+    Waypoint.IN_DOUBT: State.IN_DOUBT,
+    Waypoint.DEAD_LETTERED: State.FAILED,
+    Waypoint.RETRIEVAL_FAILURE: State.FAILED,
+}
+"""How messages end for a trigger."""
+
+
+# What is told
+
+
+def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None:
+    """What is told of a message that its trigger has decided about; None if it has not ended.
+
+    Args:
+        copy_in: the queue that gets a copy, if one is made.
+    """
+    state = STATES.get(ending.waypoint)
+    if state is None or (ending.waypoint is Waypoint.DUPLICATE_DROPPED and call.delivery_count == 1):
+        # Delivered again it was processed, and somebody died before that was told.
+        return None
+    return Trail(
+        call.key,
+        queue,
+        state=state,
+        message=call.message,
+        ended=datetime.fromtimestamp(int(time.time()), UTC),
+        attempts=ending.attempt,
+        failure=ending.failure if state is State.FAILED else "",
+        reason=ending.reason if ending.failure else "",
+        copy_in=copy_in if ending.failure else "",
+    )
+
+
+class About(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a message whose end somebody waits for.
+
+    key: under which its trigger has it.
+    given: its id as its producer knows it, without his name.
+    """
+
+    queue: str
+    key: str
+    given: str
+
+
+def name_of(message: str) -> str:
+    """What the end of a message is called that somebody waits for."""
+    return f"{message}/ended"
+
+
+def armed(message: str, about: About, url: str, sender: str) -> Hook:
+    """Who is to be told when a message has ended."""
+    return Hook(name_of(message), sender, url, msgspec.json.encode(about), state=Told.ARMED)
+
+
+async def tell_end(history: DocumentHistory, message: str) -> bool:
+    """Have it told that a message has ended, if the history knows that, and that somebody waits; whether it is now.
+
+    Raises:
+        HistoryError: nobody is sure to be told.
+    """
+    waiting = await history.hook(name_of(message))
+    if waiting is None or waiting.state != Told.ARMED:
+        return False
+    if (await history.look(ENDS, message)).entry is Entry.ABSENT:
+        return False
+    about = msgspec.json.decode(waiting.body, type=About)
+    trail = await trail_of(history, about.queue, about.key, of=message)
+    assert trail is not None, "what is armed was accepted"
+    told = msgspec.json.encode(msgspec.structs.replace(trail, id=about.given))
+    await history.tell(waiting._replace(body=told, state=Told.DUE))
+    return True
+
+
+async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
+    """Who waited for the end of a message is told of its next life as well.
+
+    Args:
+        again: what the message is called in it.
+        queue, key: where it went, and its producer's id, empty for none.
+
+    Raises:
+        HistoryError: he is not.
+    """
+    if (before := await history.hook(name_of(message))) is not None:
+        # An outbox of before has nothing left of what was told.
+        known = msgspec.json.decode(before.body or b"{}")
+        given = str(known.get("id", key) if isinstance(known, dict) else known[2])
+        await history.tell(armed(again, About(queue, key or again, given), before.url, before.sender))
+        await tell_end(history, again)
+
+
+# Who may be told
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Who may be told. A producer is a stranger, and the gateway can reach what he cannot.
+
+    hosts: what producers may name: `HOST`, for the port that its scheme has, or `HOST:PORT`; None if none does.
+    url: told of messages whose producers name nobody; empty for none.
+    """
+
+    hosts: frozenset[str] | None = frozenset()
+    url: str = ""
+
+    @classmethod
+    def of(cls, names: Iterable[str], url: str) -> Offer:
+        """What an operator has typed.
+
+        Raises:
+            UsageError: one is no host, or that is no URL.
+        """
+        hosts = {name.casefold() for name in names}
+        for host in hosts:
+            if not HOST.fullmatch(host):
+                raise UsageError(f"{host!a} is no host: write shop.example, or shop.example:8443")
+        if url:
+            url_of_http(url)
+        return cls(frozenset(hosts), url)
+
+    def __bool__(self) -> bool:
+        return bool(self.hosts or self.url)
+
+    def check(self, url: str) -> None:
+        """See that a producer may have this URL told.
+
+        Raises:
+            UsageError: he may not, or it is none.
+        """
+        if len(url) > URL_LIMIT or not (url.isascii() and url.isprintable()):
+            raise UsageError(f"a URL has up to {URL_LIMIT:,} characters of printable ASCII")
+        parsed = url_of_http(url)
+        if parsed.userinfo or parsed.fragment:
+            raise UsageError("the URL of a callback has no user, password or fragment")
+        port = parsed.port or PORTS[parsed.scheme]
+        named = {parsed.host} if port == PORTS[parsed.scheme] else set()
+        if not (named | {f"{parsed.host}:{port}"}) & (self.hosts or frozenset()):
+            raise UsageError(f"{parsed.host}:{port} is no host that callbacks go to here")
+
+    def chosen(self, asked: str, key: str, admin_queue: str) -> str:
+        """Who is to be told of a message; empty for nobody.
+
+        Args:
+            asked: what its producer names; empty if he does not.
+
+        Raises:
+            UsageError: it cannot be.
+        """
+        if not asked:
+            return self.url if key and not admin_queue else ""
+        self.check(asked)
+        if not key:
+            raise UsageError(f"{CALLBACK} tells of a message by its id: give it one")
+        if admin_queue:
+            raise UsageError(
+                f"{CALLBACK}: what an administration queue hears, the gateway does not: leave one out"
+            )
+        return asked
+
+
+# Telling
+
+
+class Teller:
+    """Tells what the outbox has, of one sender.
+
+    Args:
+        sender: names it in the history, over its restarts; no two that run have the same name.
+        offer: who may be told; of what is told already, its `url` and hosts alone that are in it still.
+        secrets: what is told is signed with each of them.
+    """
+
+    def __init__(
+        self,
+        history: DocumentHistory,
+        sender: str,
+        client: HttpClient,
+        log: FilteringBoundLogger,
+        offer: Offer,
+        secrets: tuple[bytes, ...] = (),
+        retries: Retries = RETRIES,
+    ) -> None:
+        self._sender = sender
+        self._history = history
+        self._client = client
+        self._log = log
+        self._offer = offer
+        self._secrets = secrets
+        self._retries = retries
+        self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
+        """What came of attempts, as the log calls it."""
+        self._news = trio.Event()
+
+    async def tell(self, end: Trail, epoch: int = 0) -> None:
+        """Have the operator's URL told of an end, once it is kept.
+
+        Args:
+            epoch: of the leader who says so, and whose scope is the sender; 0 for none.
+
+        Raises:
+            HistoryError, FencedError: it is not kept.
+        """
+        body = msgspec.json.encode(end)
+        await self._history.tell(
+            Hook(f"{end.message}/{end.state}", self._sender, self._offer.url, body), epoch
+        )
+        self._news.set()
+
+    async def tell_if_over(self, message: str) -> None:
+        """As `tell_end`."""
+        if await tell_end(self._history, message):
+            self._news.set()
+
+    async def run(self) -> None:
+        """Tell what is due, as long as it is not cancelled; what is cut off by that is told again."""
+        while True:
+            self._news, trouble = trio.Event(), ""
+            try:
+                due, wait_s = await self._history.due(self._sender, TOGETHER)
+                async with trio.open_nursery() as nursery:
+                    for hook in due:
+                        nursery.start_soon(self._tell, hook)
+            except* HistoryError as errors:
+                trouble = str(errors.exceptions[0])
+            if trouble:
+                self._log.warning("untold", reason=trouble)
+                await trio.sleep(AGAIN_S)
+                continue
+            if due:
+                continue
+            # Whoever looks more seldom than that has the history's time stand still in between.
+            with trio.move_on_after(inf if wait_s is None else min(wait_s, LEAP_S / 2)):
+                await self._news.wait()
+
+    async def _tell(self, hook: Hook) -> None:
+        answer = await self._answer(hook)
+        log = self._log.bind(hook=hook.id, url=hook.url, attempt=hook.attempts + 1)
+        if answer.attempt is Attempt.SUCCEEDED:
+            await self._history.attempted(hook.id, has_heard=True)
+            log.info(self._counted("told"))
+        elif answer.attempt is Attempt.FAILED_FOR_GOOD or hook.attempts + 1 >= self._retries.attempts:
+            await self._history.attempted(hook.id, has_heard=False)
+            log.error(self._counted("given-up"), reason=answer.reason)
+        else:
+            delay_s = max(self._retries.delay_s(hook.attempts + 1, hook.id), answer.retry_after_s)
+            await self._history.attempted(hook.id, has_heard=False, again_s=delay_s)
+            log.warning(self._counted("not-told"), reason=answer.reason, next_try_s=round(delay_s, 3))
+
+    def _counted(self, outcome: str) -> str:
+        self.counts[outcome] += 1
+        return outcome
+
+    async def _answer(self, hook: Hook) -> Answer:
+        try:
+            if self._offer.hosts is not None and hook.url != self._offer.url:
+                self._offer.check(hook.url)
+        except UsageError as error:
+            return Answer(Attempt.FAILED_FOR_GOOD, str(error))
+        headers = {"Content-Type": "application/json", "webhook-id": hook.id.replace(".", "%2E")}
+        headers |= signed(self._secrets, hook.id, int(time.time()), hook.body)
+        with trio.move_on_after(TIMEOUT_S):
+            try:
+                return meaning(await posted(self._client, httpx.URL(hook.url), hook.body, headers))
+            except HttpError as error:
+                return system_error(in_words(error))
+        return system_error(f"no answer within {TIMEOUT_S:g} s")
