@@ -84,8 +84,8 @@ letter: $(DEV)  ## our node against a second queue manager, with every other rea
 mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)
 
-test: $(DEV)  ## all tests
-	@$(TESTS) $(ARGS)
+test: $(DEV)  ## the tests; where CI is set those too that take long, which ARGS="-m long" has alone
+	@$(TESTS) $(if $(CI),,-m "not long") $(ARGS)
 
 core:  ## the core of the tests on each other Python that is here; ARGS=python3.12 for one
 	@.ci/pythons $(ARGS)
@@ -96,7 +96,7 @@ wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brin
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
 	@$(VENV)/bin/python -m tests.plants $(ARGS)
 
-truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 30 ways, against what is so; an hour
+truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 34 ways, against what is so; an hour
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/truth tests/captures/pipeline/test_truth.py $(ARGS)
 
 rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times, and executors of its cluster; some minutes

@@ -59,6 +59,7 @@ def test_that_starts_a_process():
 """
 
 
+@pytest.mark.long
 def test_worlds_tests_and_their_processes_are_measured(tmp_path: Path) -> None:
     copy, place = Copy(tmp_path / "copy"), tmp_path / "place"
     place.mkdir()

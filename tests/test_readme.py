@@ -2,8 +2,8 @@
 
 A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
 `python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `yaml`,
-`dockerfile` and `python spark` (of one page each, which has a test of its own). Any other block is an error, so that
-none is passed over by mistake.
+`dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other block is an error, so
+that none is passed over by mistake.
 
 The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
 what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
@@ -107,6 +107,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         "tests/simulator/node/test_compose.py::"
         "test_what_the_page_has_people_run_beside_their_compose_file_brings_a_message_to_a_client_in_another_container",
     ),
+    "a block of c": "tests/simulator/fuzz/parser/test_program.py::"
+    "test_two_faults_that_end_it_by_one_signal_are_two_findings",
     "a block of python spark": "tests/captures/pipeline/test_datasource.py::"
     "test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect",
     "mqproto peers": "tests/simulator/command/test_peers.py::"
@@ -332,7 +334,7 @@ def check(block: Block) -> None:
             json.loads(block.text)
         case "text":
             pass
-        case "yaml" | "dockerfile" | "python spark":
+        case "yaml" | "dockerfile" | "c" | "python spark":
             assert ELSEWHERE[f"a block of {block.language}"]
         case other:
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from mqproto.simulator.base.program.extras import to_install
 from tests.conformance import ROOT
-from tests.wheels import CHECKS, PYTEST, Check, Installed, built, write_theirs
+from tests.wheels import CHECKS, DECODE, PYTEST, Check, Installed, built, write_theirs
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,7 @@ def test_nothing_is_at_the_top_but_our_name_and_the_one_that_spark_looks_for(ins
     assert names == {"mqproto", "pyspark_mqproto", "construct"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", PYTEST)
 def test_in_a_project_that_has_packages_of_such_names_its_tests_run_and_our_fixture_too(
     command: str, tmp_path: Path
@@ -109,3 +111,18 @@ def test_a_checkout_whose_links_are_files_says_so_in_one_line(tmp_path: Path) ->
 def test_python_m_mqproto_is_the_command() -> None:
     said = subprocess.check_output([sys.executable, "-m", "mqproto", "--version"], text=True)
     assert said.startswith("mqproto 0.")
+
+
+@pytest.mark.parametrize("check", DECODE, ids=lambda check: str(check.command))
+def test_captures_are_decoded_without_what_their_extra_does_not_bring(check: Check, tmp_path: Path) -> None:
+    program = (
+        "import sys\nsys.modules |= dict.fromkeys(sys.argv.pop(1).split())\n"
+        "from mqproto.simulator.cli.start import main\nmain()"
+    )
+    others = "trio anyio structlog h11 prometheus_client httpx sqlalchemy pyspark numpy cryptography hypothesis"
+    typed = shlex.split(check.command)[1:]
+    done = subprocess.run(
+        [sys.executable, "-c", program, others, *typed], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert check.says in done.stdout
