@@ -119,10 +119,16 @@ def test_captures_are_decoded_without_what_their_extra_does_not_bring(check: Che
         "import sys\nsys.modules |= dict.fromkeys(sys.argv.pop(1).split())\n"
         "from mqproto.simulator.cli.start import main\nmain()"
     )
-    others = "trio anyio structlog h11 prometheus_client httpx sqlalchemy pyspark numpy cryptography hypothesis"
+    others = (
+        "trio anyio structlog h11 prometheus_client httpx sqlalchemy pyspark numpy cryptography hypothesis"
+    )
     typed = shlex.split(check.command)[1:]
     done = subprocess.run(
-        [sys.executable, "-c", program, others, *typed], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, others, *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert check.says in done.stdout

@@ -20,6 +20,7 @@ import pytest
 import trio
 
 from mqproto.simulator.cli.cli import run_command
+from mqproto.simulator.client import live
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.views import as_toml
 from tests.simulator.forks import Fork, Forks
@@ -72,6 +73,7 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        patch.setattr(live, "LOOK_S", TIMEOUT_S)  # Beside a busy machine's other work a node takes its time.
         umask = os.umask(0o022)
         try:
             status = run_command([str(argument) for argument in arguments])

@@ -284,11 +284,15 @@ import trio
 from tests.simulator.node.test_restored import live
 
 topology, folder = pickle.loads(sys.stdin.buffer.read()), Path(sys.argv[1])
+SENT = folder / "sent"
 # Each life is a process, forked from this one, which has imported everything.
 for delay_s in map(float, sys.argv[2:]):
+    before = SENT.stat().st_size if SENT.exists() else 0
     if not (child := os.fork()):
         os._exit(trio.run(live, topology, folder))
     time.sleep(delay_s)
+    while delay_s == 0 and not (SENT.exists() and SENT.stat().st_size > before):
+        time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
@@ -315,9 +319,9 @@ async def live(topology: Topology, folder: Path) -> int:
 
 
 def delays(count: int) -> Iterable[float]:
-    """Many within the start, some much later."""
+    """Many within the start, some much later; each tenth, of 0, when it has sent something, however long that takes."""
     dice = random.Random(os.urandom(8))
-    return [dice.choice((0.05, 0.4, 1.2)) * dice.random() for _ in range(count)]
+    return [dice.choice((0.05, 0.4, 1.2)) * dice.random() if each % 10 else 0 for each in range(count)]
 
 
 @pytest.mark.timeout(120 + 2 * KILLS)
@@ -336,7 +340,7 @@ def test_a_node_that_is_only_killed_never_begins_another_life(pair: Topology, tm
     assert [line["notice"] for line in lines if line["event"] == "store"] == []
     assert [line for line in lines if line["event"] == "in-doubt"] == []
     started = sum(line["event"] == "started" for line in lines)
-    assert started > KILLS // 20, "most kills fall into the start"
+    assert started >= KILLS // 10, "most kills fall into the start"
     sent = (tmp_path / "sent").read_text().split()
     assert sent
     assert len(sent) == len({*sent}), "no MessageID is given twice"
