@@ -62,7 +62,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_800,
     "tests/bodies": 1_250,
-    "tests/captures": 20_750,
+    "tests/captures": 20_800,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
@@ -83,8 +83,8 @@ LINES: Final = {
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
     "product": 99_000,
-    "tests": 104_000,
-    "both": 203_000,
+    "tests": 104_500,
+    "both": 203_500,
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 737,

@@ -226,6 +226,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         sent,
         user.queue_manager_address,
         seen.size_bytes,
+        seen.frame,
     )
 
 

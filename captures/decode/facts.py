@@ -97,6 +97,7 @@ class Crossing(NamedTuple):
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
         time in the world, as a transactional message has once it has been sent.
     towards: QueueManagerAddress. size_bytes: of the packet, its SessionHeader included.
+    frame: that ended it, as its file has them in their order.
     """
 
     key: MessageKey
@@ -114,6 +115,7 @@ class Crossing(NamedTuple):
     fate: Fate
     towards: Guid
     size_bytes: int
+    frame: int
 
 
 class NumberedMessage(NamedTuple):

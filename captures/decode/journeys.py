@@ -325,8 +325,12 @@ def _is_own(crossing: Crossing) -> bool:
 
 
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
-    """Whether a crossing was before one that stands before it, by the clock of the interface that saw both."""
-    return crossing.connection != earlier.connection and crossing.time_ns < earlier.time_ns
+    """Whether a crossing was before one that stands before it, by the clock of the interface that saw both.
+
+    The clock may have been put back: then frames stand in the file in another order than their times.
+    """
+    is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
+    return is_before and crossing.connection != earlier.connection
 
 
 def tells_order(first: int, later: int) -> bool:

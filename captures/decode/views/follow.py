@@ -51,6 +51,7 @@ class Crossed(NamedTuple):
 
     hop: Hop
     time_ns: int
+    frame: int
     interface: int
     connection: int
 
@@ -279,7 +280,7 @@ class Follower:
 def _cross(history: History, sight: Sight, user: UserHeader) -> None:
     """The message crosses a hop."""
     seen = sight.seen
-    crossed = Crossed(sight.hop, seen.time_ns, seen.interface.number, seen.connection)
+    crossed = Crossed(sight.hop, seen.time_ns, seen.frame, seen.interface.number, seen.connection)
     others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
     is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
     hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
@@ -340,7 +341,8 @@ def _is_alike(one: Crossed, other: Crossed) -> bool:
 
 def _is_before(later: Crossed, earlier: Crossed) -> bool:
     """Whether a packet crossed before one that stands before it: what a capture lacks of a connection is waited for."""
-    return later.connection != earlier.connection and later.time_ns < earlier.time_ns
+    is_before = later.time_ns < earlier.time_ns and later.frame <= earlier.frame
+    return is_before and later.connection != earlier.connection
 
 
 def _send_again(history: History, first: Crossed, packets: list[int]) -> None:

@@ -136,6 +136,7 @@ CROSSING_COLUMNS: Final = (
     "saved_by",
     "destination_manager",
     "size_bytes",
+    "frame",
 )
 """What is read of UserMessages, joined with their relations, to judge intermediates."""
 
@@ -170,6 +171,7 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         fates,
         mapped(batch, "destination_manager", guid_from_text),
         values(batch, "size_bytes"),
+        values(batch, "frame"),
     )
 
 

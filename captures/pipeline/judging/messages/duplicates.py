@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,7 +49,8 @@ TOLD: Final = {
 class _Known:
     """What is remembered of a message at one queue manager.
 
-    at: the row of the packet that came last.
+    at: the row of the packet that came last. completed_by: the packet with which its receiver answered, of this run.
+    is_put_back: whether the clock went back since the first came, so that times do not tell what was before what.
     """
 
     at: int = 0
@@ -57,6 +59,8 @@ class _Known:
     first_ns: int = 0
     last_ns: int = 0
     completed_ns: int | None = None
+    completed_by: int | None = None
+    is_put_back: bool = False
 
 
 def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
@@ -170,7 +174,8 @@ class DuplicateStage:
         )
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
-        """Arrivals in the order of their times; of each hop as the capture point has them that saw most."""
+        """Arrivals in the order of a file's frames, else of times; of each hop as that capture point has them which saw
+        most."""
         if len(arrivals) == 1:
             [event] = arrivals  # Nearly always.
             return [(event.time_ns - self._offset_ns(event), event)]
@@ -183,19 +188,20 @@ class DuplicateStage:
             best = min(counts, key=lambda place: (-counts[place], place))
             at_best = (event for event in crossed if event.place == best)
             found += [(event.time_ns - self._offset_ns(event), event) for event in at_best]
-        return sorted(found, key=lambda each: (each[0], each[1].row_id))
+        return sorted(found, key=cmp_to_key(_compared))
 
     def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
         entry, reason = self._entry(known, time_ns, event)
         verdict = judge(known.arrivals + 1, entry, has_resolver=False)
         if not known.arrivals or verdict is Verdict.NEW:
-            known.first_ns, known.completed_ns = time_ns, None
+            known.first_ns, known.completed_ns, known.is_put_back = time_ns, None, False
         known.at = event.at
         known.arrivals += 1
         known.last_ns = time_ns
         known.digest = event.digest
         if event.acknowledged_ns is not None and known.completed_ns is None:
             known.completed_ns = time_ns + event.acknowledged_ns - event.time_ns
+            known.completed_by = event.acknowledged_by
         count = known.arrivals if self._lossless(event.series) else None
         self._out["duplicates"].append((event.at, count, verdict, reason))
 
@@ -208,9 +214,21 @@ class DuplicateStage:
             if None not in (known.digest, event.digest) and known.digest != event.digest:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
-        if known.completed_ns is None or known.completed_ns > time_ns:
+        known.is_put_back |= time_ns < known.last_ns
+        is_answered = known.completed_ns is not None and known.completed_ns <= time_ns
+        if known.is_put_back and known.completed_by is not None:
+            is_answered = known.completed_by < event.number
+        if not is_answered:
             return (
                 Entry.STARTED,
                 "it came before, and the captures do not tell that its receiver had answered for it",
             )
         return Entry.COMPLETED, "it came before, and its receiver has answered for it"
+
+
+def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
+    """Below 0 if one arrival was before the other. A clock may be put back; frames stand in a file as they came."""
+    first, second = one[1], other[1]
+    if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:
+        return first.frame - second.frame
+    return (one[0] - other[0]) or (first.row_id - second.row_id)

@@ -33,6 +33,9 @@ class Event(NamedTuple):
     subject: str
     about: bool
     series: str
+    file: str
+    frame: int
+    number: int
     interface: int
     row_id: int
     time_ns: int
@@ -41,6 +44,7 @@ class Event(NamedTuple):
     to_key: str
     hop_count: int
     session_number: int | None
+    acknowledged_by: int | None
     acknowledged_ns: int | None
     size_bytes: int
     digest: int

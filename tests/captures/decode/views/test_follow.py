@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mqproto.base.errors import UsageError
+from mqproto.captures.decode.journeys import UNTOLD
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.wire import MessageClass
@@ -105,6 +106,17 @@ def test_what_somebody_says_to_whom_it_does_not_go_is_not_heard(packet: bytes) -
             [history] = followed("1", scene).histories.values()
             is_heard = not history.verdict().endswith("; no OrderAck was seen to come back")
             assert is_heard is (heard and (not is_first or packet == ordered(1)))
+
+
+def test_a_copy_is_not_the_first_because_the_clock_was_put_back() -> None:
+    scene = Scene()
+    older, newer = scene.wire("a", "c"), scene.wire("a", "c")
+    newer.send("a", transactional(1)).frame = 7
+    scene.now_ns -= 3_600_000 * MILLISECOND
+    older.send("a", transactional(1)).frame = 8
+    [history] = followed("1", scene).histories.values()
+    assert [event.text for event in history.events] == ["sent", f"sent, too: {UNTOLD}"]
+    assert [each.text for each in scene.findings()] == [f"it crossed this hop as #9, too; {UNTOLD}"]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")

@@ -49,6 +49,23 @@ def test_of_answers_that_are_not_in_the_capture_it_is_not_said_that_there_were_n
     ]
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_arrivals_are_in_the_order_of_their_file_though_the_clock_was_put_back(answered: bool) -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "c"), scene.wire("a", "c")
+    first.send("a", transactional(1))
+    if answered:
+        first.ack("c")
+    for _ in range(2):
+        scene.now_ns -= 3_000 * MILLISECOND
+        second.send("a", transactional(1))
+        scene.now_ns += 2_000 * MILLISECOND
+    for frame, packet in enumerate(scene.packets, 1):
+        packet.frame = frame
+    verdict = "duplicate" if answered else "in doubt"
+    assert verdicts(judged(scene)) == [("new", 1), (verdict, 2), (verdict, 3)]
+
+
 def test_each_queue_manager_has_a_history_of_its_own() -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
