@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -63,9 +63,10 @@ class History:
     sequence: its sequence and its number there, if it is transactional.
     crossings: the packets that carried it.
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
-    order_acked_ns: when an OrderAck for it first reached its source.
-    order_ack_seen: whether an OrderAck for it was seen at all: on its way, or before the message was.
-    covered_ns: when the positive FinalAck of a later number of its sequence first did, which says that this came too.
+    order_acks: by their numbers, OrderAcks of its sequence for it: when one first reached its source, or None for one
+        that was seen on its way, or before the message was.
+    finals: the same of positive FinalAcks of later numbers of its sequence, which say that this came too.
+    passed_by: the lowest number of a message that has passed it over: what is said of those tells nothing of it.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
 
@@ -77,9 +78,9 @@ class History:
     events: list[Event] = field(default_factory=list)
     crossings: dict[int, Crossed] = field(default_factory=dict)
     arrived_ns: int | None = None
-    order_acked_ns: int | None = None
-    order_ack_seen: bool = False
-    covered_ns: int | None = None
+    order_acks: dict[int, int | None] = field(default_factory=dict)
+    finals: dict[int, int | None] = field(default_factory=dict)
+    passed_by: int = 1 << 32
     ended: str = ""
     ended_ns: int | None = None
 
@@ -87,6 +88,31 @@ class History:
     def began_ns(self) -> int:
         """When it was first seen. Packets that were waited with stand behind others that crossed later."""
         return min(event.time_ns for event in self.events)
+
+    @property
+    def order_acked_ns(self) -> int | None:
+        """When an OrderAck for it first reached its source."""
+        return self._first_ns(self.order_acks)
+
+    @property
+    def covered_ns(self) -> int | None:
+        """When the positive FinalAck of a later number first did."""
+        return self._first_ns(self.finals)
+
+    def _first_ns(self, told: dict[int, int | None]) -> int | None:
+        times_ns = (time_ns for number, time_ns in told.items() if self.is_told_by(number))
+        return min((each for each in times_ns if each is not None), default=None)
+
+    def is_told_by(self, number: int) -> bool:
+        """Whether an acknowledgment of a number of its sequence says that it came.  [MS-MQQB] 3.1.5.8.6"""
+        own = 0 if self.sequence is None else self.sequence[1]
+        return number == own or own < number < self.passed_by
+
+    def pass_over(self, sequence: SequenceKey, previous: int, number: int) -> None:
+        """A message of a number says which one is before it."""
+        key, own = self.sequence or (None, 0)
+        if sequence == key and previous < own < number:
+            self.passed_by = min(number, self.passed_by)
 
     def verdict(self) -> str:
         """What became of it, as far as the capture shows."""
@@ -100,7 +126,7 @@ class History:
             parts.append(f"OrderAck back after {_seconds(self.order_acked_ns - began_ns)}")
         elif self.covered_ns is not None:
             parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
-        elif self.order_ack_seen:
+        elif any(map(self.is_told_by, self.order_acks)):
             parts.append("an OrderAck for it was seen")
         elif self.sequence is not None and self.ended_ns is None:
             parts.append("no OrderAck was seen to come back")
@@ -151,6 +177,7 @@ class Follower:
         self._names = names
         self.histories: dict[MessageKey, History] = {}
         self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], int] = OrderedDict()
+        self._passings: deque[tuple[SequenceKey, int, int]] = deque(maxlen=SEQUENCE_LIMIT)
         self.left_out_count = 0
 
     def take(self, sight: Sight) -> None:
@@ -172,7 +199,13 @@ class Follower:
             self._take_learnt(sight)
 
     def _take_message(self, sight: Sight, message: UserMessage) -> None:
-        key = message_key(message)
+        key, transaction = message_key(message), message.transaction
+        if transaction and transaction.previous_tx_sequence_number < transaction.tx_sequence_number - 1:
+            sequence = key[0], transaction.tx_sequence_id
+            numbers = transaction.previous_tx_sequence_number, transaction.tx_sequence_number
+            self._passings.append((sequence, *numbers))
+            for each in self.histories.values():
+                each.pass_over(sequence, *numbers)
         history = self.histories.get(key)
         if history is None:
             if not self._wanted.fits(key, message.properties.label):
@@ -205,11 +238,13 @@ class Follower:
             towards = Guid(sight.hop[1])  # A direct name goes straight to its host.
         history = History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
         if sequence is not None:
-            (origin, identifier), number = sequence
+            (origin, identifier), _ = sequence
             acked = (
                 self._order_acked.get((towards, address, identifier), 0) for address in (origin, NULL_GUID)
             )
-            history.order_ack_seen = max(acked) >= number
+            history.order_acks[max(acked)] = None
+            for passing in self._passings:
+                history.pass_over(*passing)
         return history
 
     def _take_acknowledgment(self, sight: Sight, message: UserMessage) -> None:
@@ -225,10 +260,9 @@ class Follower:
             if isinstance(body, OrderAckBody):
                 if not _covers(body, message, history):
                     continue
-                history.order_ack_seen = True
                 _add(history, sight, f"OrderAck of all up to {body.tx_sequence_number}")
-                if reached == history.origin and history.order_acked_ns is None:
-                    history.order_acked_ns = sight.seen.time_ns
+                is_home = reached == history.origin
+                history.order_acks[body.tx_sequence_number] = sight.seen.time_ns if is_home else None
                 continue
             if isinstance(body, FinalAckBody):
                 if _passes(body, message, history):
@@ -238,7 +272,7 @@ class Follower:
                         f"FinalAck of number {body.tx_sequence_number}: all before it came too",
                     )
                     if reached == history.origin:
-                        history.covered_ns = sight.seen.time_ns
+                        history.finals[body.tx_sequence_number] = sight.seen.time_ns
                     continue
                 about, what = (body.source_guid, body.message_id), "FinalAck"
                 is_positive = message.properties.message_class == MessageClass.ACK_RECEIVE
@@ -304,14 +338,14 @@ def _goes_to_sender(message: UserMessage, history: History) -> bool:
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
-    """Whether an OrderAck is for a message: of its sequence, of its source, and not below its number."""
+    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells of it."""
     if history.sequence is None or not _goes_to_sender(message, history):
         return False
-    (origin, identifier), number = history.sequence
+    (origin, identifier), _ = history.sequence
     address = message.user.queue_manager_address
     return (
         body.tx_sequence_id == identifier
-        and body.tx_sequence_number >= number
+        and history.is_told_by(body.tx_sequence_number)
         and address in (origin, NULL_GUID)
         and history.order_acked_ns is None
     )
@@ -330,6 +364,7 @@ def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
         and body.source_guid == origin
         and body.tx_sequence_id == identifier
         and body.tx_sequence_number > number
+        and history.is_told_by(body.tx_sequence_number)
         and _goes_to_sender(message, history)
     )
 

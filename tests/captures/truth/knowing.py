@@ -111,6 +111,13 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
         known.crossings[number] = sight.hop
         if user.queue_manager_address in (sight.hop[1], NULL_GUID):
             known.arrivals.append(number)
+    passing = {
+        number: sight
+        for number, sight in sights.items()
+        if sight.message is not None
+        and (header := sight.message.transaction) is not None
+        and header.previous_tx_sequence_number < header.tx_sequence_number - 1
+    }
     for number, sight in sights.items():
         body, message = sight.acknowledgment, sight.message
         if message is None:
@@ -122,7 +129,7 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
                     known.sequence is not None
                     and known.goes_to(sender)
                     and known.sequence[1] == body.tx_sequence_id
-                    and known.sequence[2] <= body.tx_sequence_number
+                    and tells(passing, known.sequence, body.tx_sequence_number)
                     and message.user.queue_manager_address in (known.sequence[0], NULL_GUID)
                 ):
                     known.order_acks.append(number)
@@ -137,9 +144,21 @@ def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
                         known.sequence is not None
                         and known.goes_to(sender)
                         and known.sequence[:2] == (body.source_guid, body.tx_sequence_id)
-                        and known.sequence[2] < body.tx_sequence_number
+                        and known.sequence[2] != body.tx_sequence_number
+                        and tells(passing, known.sequence, body.tx_sequence_number)
                     ):
                         known.covering.append(number)
         elif sight.kind is Kind.ADMIN_ACK and (about := messages.get(subject_of(message))) is not None:
             about.admin_acks.append(number)
     return {known.name: known for known in messages.values()}
+
+
+def tells(truth: dict[int, Sight], sequence: tuple[Guid, TxSequenceId, int], number: int) -> bool:
+    """Whether an acknowledgment of a number of its sequence says that a message came: none passes it over."""
+    return number >= sequence[2] and not any(
+        header.previous_tx_sequence_number < sequence[2] < header.tx_sequence_number <= number
+        for sight in truth.values()
+        if sight.message is not None
+        and (header := sight.message.transaction) is not None
+        and (sight.message.user.source_queue_manager, header.tx_sequence_id) == sequence[:2]
+    )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -117,6 +118,26 @@ def test_a_copy_is_not_the_first_because_the_clock_was_put_back() -> None:
     [history] = followed("1", scene).histories.values()
     assert [event.text for event in history.events] == ["sent", f"sent, too: {UNTOLD}"]
     assert [each.text for each in scene.findings()] == [f"it crossed this hop as #9, too; {UNTOLD}"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@pytest.mark.parametrize("answer", [ordered, final])
+@pytest.mark.parametrize("order", ["12", "21", "132", "312"])
+def test_what_a_later_message_has_passed_over_is_confirmed_by_none_of_a_later_number(
+    answer: Callable[..., bytes], order: str
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    said = {"1": transactional(2), "2": transactional(3, previous=1), "3": answer(3)}
+    for each in order:
+        wire.send("a" if each < "3" else "c", said[each])
+    if "3" not in order:
+        wire.send("c", said["3"])
+    [history] = followed("2", scene).histories.values()
+    assert history.verdict() == "reached its destination after 0.000 ms; no OrderAck was seen to come back"
+    wire.send("c", ordered(2, own_id=99))
+    [history] = followed("2", scene).histories.values()
+    assert "; OrderAck back after" in history.verdict()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
