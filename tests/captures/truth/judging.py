@@ -55,8 +55,6 @@ class Score:
     right: int = 0
     not_known: int = 0
     apart: int = 0
-    confirmed: int = 0
-    confirmed_told: int = 0
     complaints: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Score) -> None:
@@ -158,8 +156,6 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
             continue
         whole, told = truth.tabled.outcomes[name], said.outcomes.get(name, "not found")
         score.there += 1
-        score.confirmed += whole == "confirmed"
-        score.confirmed_told += told == "confirmed"
         if told == whole or (told == "in flight" and not _came(truth, coverage, known)):
             score.right += 1
         elif told not in FACTS or not FACTS[told] <= true_of(truth, coverage, known, whole):

@@ -14,7 +14,6 @@ from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]
 """The frames of each file, with the numbers that they have in the whole capture."""
-"""The frames of each file, with the numbers that they have in the whole capture."""
 
 SECOND_NS: Final = 10**9
 MILLISECOND_NS: Final = 10**6
