@@ -76,13 +76,14 @@ class Analyst:
         else:
             facts = session_facts(sight)
             view = self._sessions.take(facts)
-            self._ways.take(facts, view.connection, view.half, hidden_bytes=view.hidden_bytes)
+            sending = self._ways.take(facts, view)
             _add_session(sight, view)
             self._identify(sight, tells=view.tells)
             if sight.user is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.user, view.sent))
                 if sight.message is not None:
-                    self._take_message(sight, sight.message, last_loss(view.half.losses, seen.number))
+                    holes = [hole.packet for hole in sending.holes]
+                    self._take_message(sight, sight.message, last_loss(holes, seen.number))
         sight.findings += own_findings(seen)
         self._reader = seen.reader
         if sight.findings:

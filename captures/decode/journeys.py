@@ -216,14 +216,13 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     certain = left.hop_count == 0 if same else not is_bridged
     if not certain and not (
         ways.is_written_since(left.interface, left.sent_s, left.time_ns)
-        and ways.into(
+        and not ways.into(
             left.hop[0],
             written_ns(left.sent_s),
             left.time_ns + SLACK_NS,
             left.size_bytes - SESSION_HEADER_SIZE,
             lambda sender: _may_send(sender, left),
         )
-        is None
     ):
         return None
     if not same:

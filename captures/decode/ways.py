@@ -14,9 +14,10 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from mqproto.captures.decode.facts import Hop, NodeKey, SessionFacts
+from mqproto.captures.decode.facts import Acknowledgment, Hop, NodeKey, SessionFacts
+from mqproto.captures.decode.sessions.checker import SessionView
 from mqproto.captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
-from mqproto.captures.decode.sessions.half import Half
+from mqproto.captures.decode.sessions.half import LOSS_LIMIT
 from mqproto.captures.decode.sight import Kind
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
@@ -29,7 +30,7 @@ EVER, NEVER = -(1 << 63), (1 << 63) - 1
 ENDLESS: Final = NEVER
 """More bytes than any message has."""
 SPAN_LIMIT: Final = 256
-"""How many spans of one queue manager are told apart; with more they are taken to be one."""
+"""How many spans of one queue manager are told apart; of more, two that are near in time are taken to be one."""
 
 
 class Lack(StrEnum):
@@ -46,6 +47,8 @@ class Span(NamedTuple):
 
     sender: whose that would be; None if anybody's.
     came_bytes: how many bytes of it can have come to the other end.
+    recoverable_bytes: how many of them can have been recoverable messages.
+    place, packet: the connection and the interface that lack it, and the packet behind it; NEVER if none is.
     """
 
     lack: Lack
@@ -54,6 +57,33 @@ class Span(NamedTuple):
     size_bytes: int = ENDLESS
     sender: NodeKey | None = None
     came_bytes: int = ENDLESS
+    recoverable_bytes: int = ENDLESS
+    place: tuple[int, int] | None = None
+    packet: int = NEVER
+
+    def may_hide(self, size_bytes: int, ack: Acknowledgment | None) -> bool:
+        """Whether something of that size may be in it; or a recoverable message that came before an acknowledgment.
+
+        Who sent that had of its connection what came before it, unless it is ahead.
+        """
+        if ack is None:
+            return self.size_bytes >= size_bytes
+        is_behind = self.place == (ack.connection, ack.interface) and self.packet > ack.number
+        return min(self.recoverable_bytes, self.came_bytes) >= size_bytes and (ack.ahead or not is_behind)
+
+
+class Hole(NamedTuple):
+    """Bytes that the capture lacks in one place of what an end has sent, and that may have been messages.
+
+    packet: that behind them. since_ns, until_ns: when the packets before and behind them were seen.
+    size_bytes, recoverable_bytes: how many there are, and how many at most of recoverable messages.
+    """
+
+    packet: int
+    since_ns: int
+    until_ns: int
+    size_bytes: int
+    recoverable_bytes: int
 
 
 class Silence(NamedTuple):
@@ -66,6 +96,7 @@ class Silence(NamedTuple):
     last_ns: int
     sender: NodeKey
     pair: Pair
+    place: tuple[int, int] | None = None
 
 
 Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
@@ -80,23 +111,21 @@ class Sending:
     """What one end of a connection has sent, as far as a capture shows it.
 
     last_ns: when its last packet was seen; None if none was.
-    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks, of packets that it may
-        not know of; None if it lacks none.
-    lost_bytes: how many lack in one place at most, so that no larger message is among them.
-    snapped: whether all of these were in frames that it has, and cut.
+    holes: what the capture lacks of packets that it may not know of; `settled` of them were there before the last
+        SessionHeader of this end, which has counted them.
+    snapped: whether all of them were in frames that it has, and cut.
     rest_bytes, rest_came_bytes: how much it has sent behind its last packet, and how much of that can have come to the
         other end; None where nobody knows.
     over: whether the capture shows it end, or the other end reset it.
     """
 
     last_ns: int | None = None
-    lost_since_ns: int | None = None
-    lost_until_ns: int | None = None
-    lost_bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
     snapped: bool = False
     rest_bytes: int | None = None
     rest_came_bytes: int | None = None
     over: bool = False
+    settled: int = 0
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
         """It is over, and its last packet ended there. It has sent so much in all, and so much can have come."""
@@ -104,44 +133,45 @@ class Sending:
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
 
-    def lose(self, since_ns: int, until_ns: int, size_bytes: int, *, snapped: bool = False) -> None:
-        """Between these times bytes are lacking, so many in one place."""
-        self.lost_bytes = max(self.lost_bytes, size_bytes)
-        if self.lost_since_ns is None or self.lost_until_ns is None:
-            self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
-            self.snapped = snapped
-        else:
-            self.lost_since_ns = min(self.lost_since_ns, since_ns)
-            self.lost_until_ns = max(self.lost_until_ns, until_ns)
-            self.snapped &= snapped
-
-    def take(self, facts: SessionFacts, *, hidden_bytes: int) -> None:
-        """Its next packet; how much is lacking right before it that may have been messages.
-
-        One that is cut before it says what it is lacks itself.
-        """
-        time_ns = facts.time_ns
+    def lose(self, since_ns: int, facts: SessionFacts, size_bytes: int) -> None:
+        """Since then bytes are lacking, so many in one place, before a packet or of it."""
+        hole = Hole(facts.number, since_ns, facts.time_ns, size_bytes, size_bytes)
         snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
-        if hidden_bytes:
-            since_ns = EVER if self.last_ns is None else self.last_ns
-            self.lose(since_ns, time_ns, hidden_bytes, snapped=snapped)
+        self.snapped = snapped and (self.snapped or not self.holes)
+        if len(self.holes) >= LOSS_LIMIT:
+            last = self.holes.pop()
+            size_bytes = min(ENDLESS, last.size_bytes + size_bytes)
+            until_ns = max(last.until_ns, facts.time_ns)
+            hole = Hole(last.packet, min(last.since_ns, since_ns), until_ns, size_bytes, size_bytes)
+        self.holes.append(hole)
+
+    def take(self, facts: SessionFacts, view: SessionView) -> None:
+        """Its next packet. One that is cut before it says what it is lacks itself."""
+        if view.hidden_bytes:
+            self.lose(EVER if self.last_ns is None else self.last_ns, facts, view.hidden_bytes)
         if facts.kind is Kind.CUT:
-            self.lose(time_ns, time_ns, ENDLESS, snapped=snapped)
-        self.last_ns = time_ns
+            self.lose(facts.time_ns, facts, ENDLESS)
+        if facts.header is not None:
+            if view.is_counted:
+                self.holes[self.settled :] = [
+                    hole._replace(recoverable_bytes=0) for hole in self.holes[self.settled :]
+                ]
+            self.settled = len(self.holes)
+        self.last_ns = facts.time_ns
 
 
 @dataclass(slots=True)
 class Talk:
     """One connection as one interface saw it.
 
-    hop: from its client to its server.
+    hop: from its client to its server. place: the connection and the interface.
     begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
     newest_ns: when its last packet was seen, in their order. skew_ns: how far times went back between two packets: the
         halves of a TAP may have clocks of their own.
     """
 
     hop: Hop
-    interface: int
+    place: tuple[int, int]
     first_ns: int
     last_ns: int
     begun: bool
@@ -181,7 +211,7 @@ class Ways:
         Args:
             lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
         """
-        self._begin(talk.interface, talk.first_ns)
+        self._begin(talk.place[1], talk.first_ns)
         self.began_late |= not talk.begun
         self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
@@ -196,7 +226,7 @@ class Ways:
                 _put_rest(self._into[receiver], talk, sending, sender, came_bytes)
                 _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes, came_bytes)
             if sending.last_ns is not None and not talk.is_over:
-                silence = Silence(talk.last_ns, sending.last_ns, sender, pair)
+                silence = Silence(talk.last_ns, sending.last_ns, sender, pair, talk.place)
                 self._fall_silent(self._silent_into[receiver], self._into[receiver], [silence])
                 self._fall_silent(self._silent_out_of[sender], self._out_of[sender], [silence])
 
@@ -223,7 +253,7 @@ class Ways:
         """Of too many that fell silent the earlier ones lack something, whether or not another takes their place."""
         for each in _put_in_order(kept, more):
             until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
-            _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender))
+            _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender, place=each.place))
 
     def _replaced(self, silent: Iterable[Silence]) -> Iterator[Span]:
         """What may have crossed unseen by connections that fell silent, until the same two had another one.
@@ -231,11 +261,11 @@ class Ways:
         Two queue managers have one session at a time. So if another began, the first was over, and the capture has not
         how: it lacks the end, and nobody knows what was before that. A host without power says nothing, either.
         """
-        for over_ns, last_ns, sender, pair in silent:
+        for over_ns, last_ns, sender, pair, at in silent:
             begun = self._begun.get(pair, ())
             place = bisect_right(begun, over_ns)
             if place < len(begun):
-                yield Span(Lack.LOST, last_ns, begun[place], sender=sender)
+                yield Span(Lack.LOST, last_ns, begun[place], sender=sender, place=at)
 
     def _begin(self, interface: int, first_ns: int) -> None:
         """An interface saw something then."""
@@ -248,43 +278,63 @@ class Ways:
         until_ns: int = NEVER,
         size_bytes: int = 0,
         may_send: Callable[[NodeKey], bool] | None = None,
-    ) -> Lack | None:
-        """Why something may have come to a queue manager unseen between two times; None if that cannot be.
+        ack: Acknowledgment | None = None,
+    ) -> list[Span]:
+        """Where something may have come to a queue manager unseen between two times.
 
         Args:
             size_bytes: how large it is at least.
             may_send: whether it may be a queue manager's. Of one that is not known, an address, it may be.
+            ack: an acknowledgment that it came before, as a recoverable message.
         """
         replaced = self._replaced(self._silent_into.get(node, ()))
         spans: Iterable[Span] = chain(self._into.get(node, ()), replaced)
         if may_send is not None:
             spans = (each for each in spans if not isinstance(each.sender, bytes) or may_send(each.sender))
-        return self._lack(spans, since_ns, until_ns, size_bytes)
+        return list(self._lacking(spans, since_ns, until_ns, size_bytes, ack))
 
     def out_of(
-        self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER, size_bytes: int = 0
-    ) -> Lack | None:
-        """The same of what it sent, of so many bytes."""
-        replaced = self._replaced(self._silent_out_of.get(node, ()))
-        return self._lack(chain(self._out_of.get(node, ()), replaced), since_ns, until_ns, size_bytes)
+        self, node: NodeKey, since_ns: int, until_ns: int, size_bytes: int, ack: Acknowledgment
+    ) -> list[Span]:
+        """Where it may have sent something so. An address of which nobody knows whose it is may be its own."""
+        nodes = (node, *(other for other in self._out_of if isinstance(other, str)))
+        every = (
+            chain(self._out_of.get(each, ()), self._replaced(self._silent_out_of.get(each, ())))
+            for each in nodes
+        )
+        return list(self._lacking(chain.from_iterable(every), since_ns, until_ns, size_bytes, ack))
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
-        """The same of what it sent and another queue manager took: one that has reset the connection takes no more."""
+        """Why it may have sent something since that another queue manager took; None if that cannot be.
+
+        One that has reset the connection takes no more.
+        """
         replaced = self._replaced(self._silent_out_of.get(node, ()))
         spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
-        return self._lack(chain(spans, replaced), since_ns, NEVER, size_bytes)
+        lacking = self._lacking(chain(spans, replaced), since_ns, NEVER, size_bytes)
+        return next((span.lack for span in lacking), None)
 
-    def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int, size_bytes: int = 0) -> Lack | None:
+    def is_over(self, span: Span, packet: int, time_ns: int, place: tuple[int, int]) -> bool:
+        """Whether all of a span was before a packet that was seen then and there."""
+        if span.place == place:
+            return span.packet <= packet and span.until_ns <= time_ns
+        return len(self._began_ns) == 1 and span.until_ns + SLACK_NS + self._apart_ns < time_ns
+
+    def _lacking(
+        self,
+        spans: Iterable[Span],
+        since_ns: int,
+        until_ns: int,
+        size_bytes: int,
+        ack: Acknowledgment | None = None,
+    ) -> Iterator[Span]:
         """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
         several = len(self._began_ns) > 1
+        since_ns, until_ns = since_ns - self._apart_ns, until_ns + self._apart_ns
         for span in spans:
-            if span.size_bytes < size_bytes:
-                continue
-            if several or (
-                span.since_ns <= until_ns + self._apart_ns and span.until_ns >= since_ns - self._apart_ns
-            ):
-                return span.lack
-        return None
+            is_then = since_ns <= until_ns and span.since_ns <= until_ns and span.until_ns >= since_ns
+            if (several or is_then) and span.may_hide(size_bytes, ack):
+                yield span
 
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
         """Whether a message was written after the capture had begun, so that nothing of it can have crossed before.
@@ -324,13 +374,14 @@ class WayBook:
         self._over = Ways()
         self._over_of_lossy = Ways()
 
-    def take(self, facts: SessionFacts, connection: Connection, half: Half, *, hidden_bytes: int) -> None:
-        """The next packet of a connection; how much is lacking right before it that may have been messages."""
+    def take(self, facts: SessionFacts, view: SessionView) -> Sending:
+        """The next packet of a connection, and what it is to that; what its end has sent by now."""
+        connection = view.connection
         key = facts.connection, facts.interface
         known = self._talks.get(key)
         if known is None or known[0] is not connection:
             begun = begins(facts)
-            talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
+            talk = Talk(connection.client.hop, key, facts.time_ns, facts.time_ns, begun)
             if known is not None:
                 self._close(*known)
             self._talks[key] = known = connection, talk
@@ -338,8 +389,9 @@ class WayBook:
                 self._close(*self._talks.popitem(last=False)[1])
         talk = known[1]
         talk.take(facts.time_ns)
-        sending = talk.client if half is connection.client else talk.server
-        sending.take(facts, hidden_bytes=hidden_bytes)
+        sending = talk.client if view.half is connection.client else talk.server
+        sending.take(facts, view)
+        return sending
 
     def end(
         self,
@@ -392,7 +444,7 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
 
 def _pair_of(talk: Talk) -> Pair:
     one, other = sorted(talk.hop, key=repr)
-    return one, other, talk.interface
+    return one, other, talk.place[1]
 
 
 def _spans(talk: Talk, sending: Sending, sender: NodeKey) -> Iterable[Span]:
@@ -401,8 +453,9 @@ def _spans(talk: Talk, sending: Sending, sender: NodeKey) -> Iterable[Span]:
         yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER, sender=sender)
     elif not talk.begun:
         yield Span(Lack.BEGAN, EVER, talk.first_ns, sender=sender)
-    if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns, sending.lost_bytes, sender)
+    for packet, since_ns, until_ns, size_bytes, recoverable_bytes in sending.holes:
+        of = sender, ENDLESS, recoverable_bytes, talk.place, packet
+        yield Span(lack, since_ns, until_ns, size_bytes, *of)
 
 
 def _put_rest(
@@ -419,7 +472,8 @@ def _put_rest(
         lack = Lack.CUT if sending.snapped else Lack.LOST
         most_bytes, most_came_bytes = (ENDLESS if each is None else each for each in (rest_bytes, came_bytes))
         until_ns = talk.last_ns + SLACK_NS
-        _put(spans, Span(lack, sending.last_ns, until_ns, most_bytes, sender, most_came_bytes))
+        of = sender, most_came_bytes, most_bytes, talk.place
+        _put(spans, Span(lack, sending.last_ns, until_ns, most_bytes, *of))
 
 
 def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
@@ -432,8 +486,21 @@ def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
 
 
 def _put(spans: list[Span], span: Span) -> None:
-    """One more; of too many the earlier ones become one."""
+    """One more; of too many two and two become one."""
     spans.append(span)
     if len(spans) > SPAN_LIMIT:
-        since_ns, until_ns = min(each.since_ns for each in spans), max(each.until_ns for each in spans)
-        spans[:] = [Span(spans[0].lack, since_ns, until_ns)]
+        spans.sort(key=lambda each: each.since_ns)
+        spans[:] = map(_both, spans[::2], [*spans[1::2], spans[-1]])
+
+
+def _both(one: Span, other: Span) -> Span:
+    """Two spans as one, which may hide all that each of them may."""
+    return Span(
+        one.lack,
+        one.since_ns,
+        max(one.until_ns, other.until_ns),
+        one.size_bytes + other.size_bytes,
+        one.sender if one.sender == other.sender else None,
+        one.came_bytes + other.came_bytes,
+        one.recoverable_bytes + other.recoverable_bytes,
+    )

@@ -14,7 +14,7 @@ from typing import Final
 from mqproto.captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NodeKey, NumberedMessage
 from mqproto.captures.decode.findings import Finding, Severity
 from mqproto.captures.decode.sequences.claims import claim_of, compare, is_newer, judged, suspect_elsewhere
-from mqproto.captures.decode.sequences.progress import Gap, HopProgress, shown
+from mqproto.captures.decode.sequences.progress import Gap, HighMark, HopProgress, shown
 from mqproto.captures.decode.sequences.sequence import HOP_LIMIT, SAID_LIMIT, Sequence
 from mqproto.captures.decode.sight import Acknowledged
 from mqproto.captures.decode.ways import SECOND_NS, Ways
@@ -133,7 +133,7 @@ class SequenceChecker:
             messages.hops, messages.last, messages.interfaces, strict=True
         ):
             hops[hop].covered.add(first, last)
-            hops[hop].packet, hops[hop].place = packet, (connection, interface)
+            hops[hop].marks.append(HighMark(last, packet, messages.first_ns, (connection, interface)))
         sequence.is_ahead = sequence.is_ahead or messages.is_ahead
         sequence.write(messages.numbers[0], messages.sent_s, messages.sent_s * SECOND_NS)
         known.update(packets)

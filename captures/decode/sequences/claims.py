@@ -1,9 +1,9 @@
 """Can an acknowledgment be right? What its sender cannot have had, and of what it has said less before.
 
 An OrderAck for what its sender cannot have had is a breach. It is said to be one if each traffic that fits the capture
-has it: the number was written since the capture began, the capture lacks nothing of what came to the sender since by
-the ways that it shows, and the number came by none of them. Beyond that the capture has to show that the number stopped
-before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
+has it: the number was written since the capture began, came by none of the ways that the capture shows, and cannot have
+left its source and come to the sender in what the capture lacks of them since. Beyond that the capture has to show that
+the number stopped before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
 
 What explains a part of a claim may come behind it, where it had waited for what the capture lacks. The rest is judged
 all the same, but is a note then.
@@ -19,10 +19,14 @@ from mqproto.captures.decode.findings import Finding, Severity
 from mqproto.captures.decode.ranges import first_missing
 from mqproto.captures.decode.sequences.progress import shown
 from mqproto.captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
-from mqproto.captures.decode.ways import SLACK_NS, Ways, written_ns
+from mqproto.captures.decode.ways import EVER, SECOND_NS, SLACK_NS, Span, Ways, written_ns
 from mqproto.wire import guid_text
+from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
+from mqproto.wire.layouts.transaction import transaction_header
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
+SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
+"""No transactional message is smaller, in bytes."""
 _HALF: Final = 1 << 31
 
 
@@ -41,11 +45,10 @@ def claim_of(
     into = [progress for (_, to), progress in hops.items() if to == acker]
     if not into:
         return None
+    last = ack.sequence_number - 1
     base = max(progress.base for progress in into)
-    if message_id is not None:
-        base = max(base, ack.sequence_number - 1)
     missing: dict[int, set[NodeKey]] = {}
-    for above in (base, max(base, said)):
+    for above in (base, max(base, said), last) if message_id is None else (max(base, last),):
         number = first_missing((progress.covered for progress in into), above, ack.sequence_number)
         if number is not None:
             missing[number] = sequence.reached(number, ack)
@@ -53,29 +56,37 @@ def claim_of(
 
 
 def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
-    """What a claim is at the end of the capture."""
-    ack, number = claim.ack, claim.ack.sequence_number
+    """What a claim is at the end of the capture: a fault if one of its numbers proves it, else a note if one does."""
+    found = [each for missing in sorted(claim.missing) if (each := _judged(sequence, claim, missing, ways))]
+    return next((each for each in found if each.severity is FAULT), found[0] if found else None)
+
+
+def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Finding | None:
+    """What a claim is by one of its numbers: it may have come unseen from its source, or from others who had it so."""
+    ack, number, origin = claim.ack, claim.ack.sequence_number, sequence.origin
     acker: NodeKey = ack.key[0]
-    since = (
-        written
+    sent_s = [
+        sent_s
         for sent_s, written in sequence.written
-        if ways.is_written_since(ack.interface, sent_s, ack.time_ns)
-    )
-    first = next(since, None)
-    missing = next((each for each in sorted(claim.missing) if first is not None and first <= each), None)
-    if missing is None or sequence.is_ahead:
+        if written <= missing and ways.is_written_since(ack.interface, sent_s, sent_s * SECOND_NS)
+    ]
+    if not sent_s or sequence.is_ahead:
         return None
-    since_ns = max(written_ns(sent_s) for sent_s, written in sequence.written if written <= missing)
-    until_ns = ack.time_ns + SLACK_NS
-    if ways.into(acker, since_ns, until_ns) is not None or _lacks_between(sequence, missing, number):
-        return None
-    leave = {frm for frm, _ in sequence.hops}
     reached = claim.missing[missing]
-    stopped = not reached.isdisjoint(leave)
+    when = max(map(written_ns, sent_s)), ack.time_ns + SLACK_NS, SMALLEST_NUMBERED
+
+    def may_have_it(node: NodeKey) -> bool:
+        return node == origin or node in reached or bool(ways.into(node, *when, ack=ack))
+
+    out, into = ways.out_of(origin, *when, ack), ways.into(acker, *when, may_have_it, ack)
+    room_bytes = sum(span.recoverable_bytes for span in ways.into(acker, EVER, *when[1:], ack=ack))
+    may_come = any(_needed_bytes(sequence, acker, missing, span, ways) <= room_bytes for span in into)
+    if (may_come and (reached or out)) or _lacks_between(sequence, missing, number):
+        return None
+    stopped = not reached.isdisjoint({frm for frm, _ in sequence.hops})
+    straight = {span.place for span in into} - {None}
     never_left = (
-        (sequence.origin, acker) in sequence.hops
-        and not reached
-        and ways.out_of(sequence.origin, since_ns, until_ns) is None
+        (origin, acker) in sequence.hops and not reached and straight.issuperset(each.place for each in out)
     )
     severity = FAULT if (stopped or never_left) and not claim.is_behind else NOTE
     name = shown(sequence.key[1])
@@ -88,6 +99,17 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
         f"sender{doubt}"
     )
     return Finding(severity, "order-ack-beyond", ack.number, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def _needed_bytes(sequence: Sequence, acker: NodeKey, number: int, span: Span, ways: Ways) -> int:
+    """How much the capture has to lack, if a number came in a span: all lower ones had come by then.  3.1.5.8.6"""
+    into = (progress.marks for (_, to), progress in sequence.hops.items() if to == acker)
+    behind = {
+        each.number
+        for each in chain.from_iterable(into)
+        if each.number < number and ways.is_over(span, each.packet, each.time_ns, each.place)
+    }
+    return SMALLEST_NUMBERED * (len(behind) + 1)
 
 
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:

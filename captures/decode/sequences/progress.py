@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,6 +15,8 @@ from mqproto.wire import TxSequenceId
 
 GAP_LIMIT: Final = 1_000
 """How many gaps of one sequence on one hop are remembered."""
+MARK_LIMIT: Final = 64
+"""Of how many numbers of one sequence on one hop it is remembered which packet had them first."""
 NOTE = Severity.NOTE
 
 
@@ -26,6 +29,15 @@ class Gap(NamedTuple):
     time_ns: int
 
 
+class HighMark(NamedTuple):
+    """A packet whose number was higher than all before it on its hop. place: its connection and interface."""
+
+    number: int
+    packet: int
+    time_ns: int
+    place: tuple[int, int]
+
+
 @dataclass(slots=True, eq=False)
 class HopProgress:
     """What of one sequence crossed one hop, in the order in which the capture has it.
@@ -33,20 +45,18 @@ class HopProgress:
     base: the numbers up to it came before the capture did.
     covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
     passed: those of the latter that were missing by then.
-    packet: the first that carried the highest number; 0 if none is known to have. place: its connection and interface.
+    marks: the last of those whose number was the highest so far, as far as it is known.
     """
 
     base: int
     covered: BoundedRanges = field(default_factory=BoundedRanges)
     gaps: list[Gap] = field(default_factory=list)
     passed: BoundedRanges = field(default_factory=BoundedRanges)
-    packet: int = 0
-    place: tuple[int, int] | None = None
+    marks: deque[HighMark] = field(default_factory=lambda: deque(maxlen=MARK_LIMIT))
 
     def add_all(self, other: HopProgress) -> None:
         """The same hop under another name."""
-        if other.covered.highest > self.covered.highest:
-            self.packet, self.place = other.packet, other.place
+        self.marks = deque(sorted((*self.marks, *other.marks)), MARK_LIMIT)
         self.base = max(self.base, other.base)
         for first, last in other.covered:
             self.covered.add(first, last)
@@ -64,10 +74,10 @@ class HopProgress:
         highest = max(self.covered.highest, self.base)
         opened, notes = None, []
         place = message.connection, message.interface
-        before = self.packet
-        is_shown = message.lost is None or (self.place == place and message.lost <= before)
+        before = self.marks[-1].packet if self.marks else 0
+        is_shown = message.lost is None or (message.lost <= before and self.marks[-1].place == place)
         if number > highest:
-            self.packet, self.place = message.number, place
+            self.marks.append(HighMark(number, message.number, message.time_ns, place))
         if previous > highest and is_shown:
             opened = Gap(highest + 1, previous, message.number, message.time_ns)
             self.gaps.append(opened)

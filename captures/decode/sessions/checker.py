@@ -25,7 +25,14 @@ from mqproto.captures.decode.sessions.half import (
     at_or_before,
 )
 from mqproto.captures.decode.sight import Kind
-from mqproto.wire import NULL_GUID, Guid, SessionHeader, guid_text
+from mqproto.wire import (
+    NULL_GUID,
+    Guid,
+    SessionHeader,
+    connection_parameters_packet,
+    establish_connection_packet,
+    guid_text,
+)
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
@@ -48,6 +55,7 @@ STATES: Final = {
     Stage.OPEN: "the session is open",
     Stage.REFUSED: "the session was refused",
 }
+HANDSHAKE_BYTES: Final = establish_connection_packet.sizeof() + connection_parameters_packet.sizeof()
 BEHIND: Final = {
     Step.INTRODUCED: "it comes right behind an EstablishConnection of the same end",
     Step.ADJUSTED: "it comes right behind a ConnectionParameters of the same end",
@@ -67,6 +75,7 @@ class SessionView:
     learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
     answered: all messages of which more is known now.
     hidden_bytes: how much the capture lacks right before it; 0 where that has no room for a message.
+    is_counted: whether its SessionHeader says that no recoverable message of its end lacks since the one before it.
     """
 
     connection: Connection
@@ -80,6 +89,7 @@ class SessionView:
     learnt: Sequence[Sent] = ()
     answered: list[Sent] = field(default_factory=list)
     hidden_bytes: int = 0
+    is_counted: bool = False
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -98,8 +108,6 @@ class SessionChecker:
         view = SessionView(connection, half, other, tells=tells)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
-        if kind is Kind.CUT:
-            half.lack(facts.number)
         if facts.recoverable is not None:
             if connection.by_port:
                 self._say_port(facts, view)
@@ -135,10 +143,12 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "missing-bytes", facts.number, what))
             # Of a packet that has a hole, the rest is not among these, but it counts in positions.
             hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
-            hidden = hole_bytes // SMALLEST_USER_MESSAGE
+            is_first = not half.end and facts.opened is not None
+            if is_first or half.step is Step.INTRODUCED:
+                # Its part of the handshake comes before all messages of it.
+                hole_bytes = 0 if facts.kind in STEPS else hole_bytes - HANDSHAKE_BYTES * is_first
+            hidden = max(0, hole_bytes // SMALLEST_USER_MESSAGE)
             view.hidden_bytes = hole_bytes if hidden else 0
-            if hidden:
-                half.lack(facts.number)
             self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 
@@ -335,6 +345,8 @@ class SessionChecker:
             )
             finding = Finding(FAULT, "wrong-count", facts.number, text, "[MS-MQQB] 3.1.5.5.5")
             view.findings.append(finding)
+        elif half.sent is not None:
+            view.is_counted = counted[1] == half.recoverable_sent
         view.learnt = half.settle(*counted, numbered=is_right)
         view.answered += view.learnt
 

@@ -119,7 +119,6 @@ class Half:
     window: the largest that this end has announced; 0 before it has.
     offered: whether the capture has its ConnectionParameters, and so the largest window there can be.
     over: whether its last message was one more than the window allows, and that has been said.
-    losses: the packets before which the capture lacks what may have been messages of it, LOSS_LIMIT of them.
     """
 
     endpoint: Endpoint
@@ -143,7 +142,6 @@ class Half:
     window: int = 0
     offered: bool = False
     over: bool = False
-    losses: list[int] = field(default_factory=list)
 
     @property
     def is_exact(self) -> bool:
@@ -180,11 +178,6 @@ class Half:
         if self.adrift:
             self.unnumbered.append(sent)
         return sent
-
-    def lack(self, packet: int) -> None:
-        """The capture lacks what may have been messages of it, right before a packet."""
-        if len(self.losses) < LOSS_LIMIT:
-            self.losses.append(packet)
 
     def lose(self, hidden: int | None) -> None:
         """The capture lacks something of what it has sent.

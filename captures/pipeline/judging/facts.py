@@ -19,7 +19,7 @@ from mqproto.captures.decode.facts import (
 from mqproto.captures.decode.row import EXPRESS, NOT_EXPRESS, TRANSACTIONAL
 from mqproto.captures.decode.sessions.half import last_loss
 from mqproto.captures.decode.sight import Kind
-from mqproto.captures.decode.ways import ENDLESS, EVER, Sending, Talk
+from mqproto.captures.decode.ways import Hole, Sending, Talk
 from mqproto.captures.net.direction import Ending
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.tables.lists import identifier_of, key_of, mapped, records, values
@@ -273,13 +273,14 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
     """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
-    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "skew_ns", "begun")
-    rows = zip(*(values(sessions, name) for name in columns), strict=True)
+    columns = "series client_key server_key connection interface first_ns last_ns begun skew_ns"
+    rows = zip(*(values(sessions, name) for name in columns.split()), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
     for row, (client, server) in zip(rows, sendings, strict=True):
-        series, one, other, interface, first_ns, last_ns, skew_ns, begun = row
+        series, one, other, connection, interface, first_ns, last_ns, begun, skew_ns = row
         hop = (key_of(one), key_of(other))
-        talk = Talk(hop, interface, first_ns, last_ns, begun, client, server, last_ns, skew_ns)
+        place = connection, interface
+        talk = Talk(hop, place, first_ns, last_ns, begun, client, server, skew_ns=skew_ns)
         yield series, talk
 
 
@@ -288,23 +289,22 @@ def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
         f"{end}_{name}"
         for name in (
             "last_ns",
+            "losses",
             "lost_since_ns",
             "lost_until_ns",
             "lost_bytes",
+            "lost_recoverable_bytes",
             "snapped",
             "rest_bytes",
             "rest_came_bytes",
             "ending",
         )
     )
-    for last_ns, since_ns, until_ns, lost_bytes, snapped, rest_bytes, came_bytes, ending in zip(
+    for last_ns, *lost, snapped, rest_bytes, came_bytes, ending in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
-        is_open = until_ns is not None and since_ns is None
-        most_bytes = ENDLESS if lost_bytes is None else lost_bytes
-        since_ns = EVER if is_open else since_ns
-        is_over = ending != Ending.OPEN.value
-        yield Sending(last_ns, since_ns, until_ns, most_bytes, snapped, rest_bytes, came_bytes, is_over)
+        holes = [Hole(*each) for each in zip(*(each.tolist() for each in lost), strict=True)]
+        yield Sending(last_ns, holes, snapped, rest_bytes, came_bytes, ending != Ending.OPEN.value)
 
 
 def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

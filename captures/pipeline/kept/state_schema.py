@@ -8,7 +8,7 @@ and captures are read, or packets judged, anew.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -48,7 +48,11 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "hop-progress": (
         "mqproto.captures.decode.sequences.progress.HopProgress",
-        "base covered gaps passed packet place",
+        "base covered gaps passed marks",
+    ),
+    "high-mark": (
+        "mqproto.captures.decode.sequences.progress.HighMark",
+        "number packet time_ns place",
     ),
     "claim": (
         "mqproto.captures.decode.sequences.sequence.Claim",
@@ -82,7 +86,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "session-half": (
         "mqproto.captures.decode.sessions.half.Half",
         "endpoint key hop label step end sent most recoverable_sent most_recoverable adrift acknowledged "
-        "stale torn unacknowledged unsaved unnumbered heard window offered over losses",
+        "stale torn unacknowledged unsaved unnumbered heard window offered over",
     ),
     "sent-packet": (
         "mqproto.captures.decode.sessions.half.Sent",
@@ -101,21 +105,25 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "mqproto.captures.decode.sight.Kind",
         "",
     ),
+    "hole": (
+        "mqproto.captures.decode.ways.Hole",
+        "packet since_ns until_ns size_bytes recoverable_bytes",
+    ),
     "lack": (
         "mqproto.captures.decode.ways.Lack",
         "",
     ),
     "sending": (
         "mqproto.captures.decode.ways.Sending",
-        "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes over",
+        "last_ns holes snapped rest_bytes rest_came_bytes over settled",
     ),
     "silence": (
         "mqproto.captures.decode.ways.Silence",
-        "over_ns last_ns sender pair",
+        "over_ns last_ns sender pair place",
     ),
     "span": (
         "mqproto.captures.decode.ways.Span",
-        "lack since_ns until_ns size_bytes sender came_bytes",
+        "lack since_ns until_ns size_bytes sender came_bytes recoverable_bytes place packet",
     ),
     "ways": (
         "mqproto.captures.decode.ways.Ways",
@@ -382,7 +390,10 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By the name of a record: its class, and its fields in their order."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
+    ("hop-progress", "marks"): deque,
+    ("sending", "holes"): list,
     ("sending", "over"): lambda: False,
+    ("sending", "settled"): lambda: 0,
     ("ways", "_begun"): lambda: defaultdict(list),
     ("ways", "_silent_into"): lambda: defaultdict(list),
     ("ways", "_silent_out_of"): lambda: defaultdict(list),

@@ -25,7 +25,7 @@ from mqproto.captures.pipeline.tables.schemas.tables import RUNS
 
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
-VERSION: Final = 8
+VERSION: Final = 9
 """Raised whenever a table changes."""
 PARTS: Final = 64
 """How many files of the table are made one."""

@@ -6,10 +6,20 @@ import pytest
 
 from mqproto.captures.decode import Acknowledged, Kind, Severity
 from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from mqproto.captures.decode.sequences.claims import SMALLEST_NUMBERED
+from mqproto.captures.decode.sessions.half import LOSS_LIMIT
 from mqproto.captures.decode.ways import SPAN_LIMIT
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.tcp import Endpoint
-from mqproto.wire import FinalAck, FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet
+from mqproto.wire import (
+    ConnectionParameters,
+    FinalAck,
+    FinalAckBody,
+    MessageClass,
+    TransactionHeader,
+    TxSequenceId,
+    encode_packet,
+)
 from tests.captures.decode.scene import (
     BEGAN_NS,
     MILLISECOND,
@@ -122,11 +132,99 @@ def test_an_order_ack_for_messages_that_took_a_way_which_the_capture_lacks_is_a_
     assert scene.notes() == ["order-ack-beyond"]
 
 
-def test_an_order_ack_is_not_a_fault_where_the_capture_has_a_gap() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_the_capture_lacks_of_a_connection_behind_an_order_ack_explains_none(ahead: bool) -> None:
     scene, wire = direct(1, 2)
-    wire.send("c", ordered(3))
+    wrong = wire.send("c", ordered(3))
+    wrong.ahead = ahead
     wire.send("a", transactional(4)).missing_bytes = 200
+    assert scene.faults() == ([] if ahead else [("order-ack-beyond", wrong.number)])
+
+
+@pytest.mark.parametrize("missing_bytes", [SMALLEST_NUMBERED - 1, SMALLEST_NUMBERED])
+def test_a_hole_that_has_no_room_for_a_transactional_message_explains_no_order_ack(
+    missing_bytes: int,
+) -> None:
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(2)).missing_bytes = missing_bytes
+    wrong = wire.send("c", ordered(3))
+    explained = missing_bytes == SMALLEST_NUMBERED
+    assert scene.faults() == ([] if explained else [("order-ack-beyond", wrong.number)])
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.5")
+@pytest.mark.parametrize("hidden", [express(message_id=9), transactional(3)])
+def test_a_session_header_tells_whether_a_hole_had_a_recoverable_message(hidden: bytes) -> None:
+    scene, wire = direct(1, 2)
+    wire.send("a", hidden)
+    scene.packets.pop()
+    wire.ack("a").missing_bytes = len(hidden)
+    wrong = wire.send("c", ordered(3))
+    explained = hidden == transactional(3)
+    assert scene.faults() == ([] if explained else [("order-ack-beyond", wrong.number)])
+
+
+def test_two_holes_are_not_one_that_reaches_from_one_to_the_other() -> None:
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(2)).missing_bytes = 200
+    scene.now_ns += 5_000 * MILLISECOND
+    late = {"sent_time_s": BEGAN_NS // 10**9 + 5}
+    wire.send("a", transactional(3, **late))
+    wrong = scene.wire("c", "a").send("c", ordered(4))
+    scene.now_ns += 5_000 * MILLISECOND
+    wire.send("a", transactional(3, **late))
+    wire.send("a", transactional(3, **late)).missing_bytes = 200
+    assert scene.faults(ends=wire.reset("a")) == [("order-ack-beyond", wrong.number)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.3")
+def test_a_hole_in_the_handshake_of_another_connection_had_no_message() -> None:
+    scene, wire = direct(1, 2)
+    other = scene.wire("a", "c", opened=False)
+    offer = ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+    for end in ("a", "c"):
+        other.put(end, offer, missing_bytes=572, opened=end == "a").position = 572
+    wrong = wire.send("c", ordered(3))
+    assert scene.faults(ends=other.reset("a")) == [("order-ack-beyond", wrong.number)]
+
+
+def test_what_was_written_behind_an_order_ack_was_not_before_it_whatever_lacks() -> None:
+    scene, wire = direct(1, 2)
+    other = scene.wire("a", "c")
+    wrong = wire.send("c", ordered(4))
+    scene.now_ns += 5_000 * MILLISECOND
+    wire.send("a", transactional(3, sent_time_s=BEGAN_NS // 10**9 + 5))
+    other.send("a", express(message_id=9)).missing_bytes = 200
+    assert scene.faults(ends=other.reset("a")) == [("order-ack-beyond", wrong.number)]
+
+
+@pytest.mark.parametrize("lost", ["first", "second", "both"])
+def test_what_never_left_its_source_did_not_come_by_way_of_another(lost: str) -> None:
+    scene, first, second = through([1, 2], [1, 2])
+    if lost != "second":
+        first.send("a", transactional(2)).missing_bytes = 200
+    if lost != "first":
+        second.send("b", passed_on(transactional(2))).missing_bytes = 200
+    second.send("c", ordered(3))
+    assert ("order-ack-beyond" in scene.notes()) == (lost != "both")
     assert scene.faults() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@pytest.mark.parametrize("holes", [1, 2, LOSS_LIMIT + 2])
+@pytest.mark.parametrize("same", [True, False])
+def test_what_was_seen_behind_a_hole_was_in_it_if_a_higher_number_was(holes: int, same: bool) -> None:
+    scene, wire = direct(1)
+    other = wire if same else scene.wire("a", "c")
+    for _ in range(holes):
+        other.send("a", express(message_id=9)).missing_bytes = 2 * SMALLEST_NUMBERED
+        other.ack("c")
+    scene.now_ns += 2_000 * MILLISECOND
+    for number in (2, 3):
+        wire.send("a", transactional(number))
+    wrong = wire.send("c", ordered(4))
+    faults = scene.faults(ends=other.reset("a") if not same else None)
+    assert faults == ([("order-ack-beyond", wrong.number)] if holes == 1 else [])
 
 
 def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it() -> None:

@@ -23,7 +23,7 @@ from mqproto.captures.decode.sessions.checker import SessionChecker, SessionView
 from mqproto.captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Connections, Stage
 from mqproto.captures.decode.sessions.half import Half, Sent
 from mqproto.captures.decode.sight import Kind
-from mqproto.captures.decode.ways import ENDLESS, EVER, Sending, begins
+from mqproto.captures.decode.ways import EVER, Hole, Sending, begins
 from mqproto.captures.net.direction import Ending
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.judging.facts import SESSION_COLUMNS, endpoints, session_facts
@@ -303,7 +303,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
-        count.sending.take(facts, hidden_bytes=view.hidden_bytes)
+        count.sending.take(facts, view)
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -461,6 +461,9 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
     )
     if count.messages and (half.adrift or half.stale or not other.end):
         unanswered = None, None
+    packets, *holes = (
+        zip(*count.sending.holes, strict=True) if count.sending.holes else [()] * len(Hole._fields)
+    )
     return (
         half.window,
         count.packets,
@@ -469,11 +472,9 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.session_acks,
         *unanswered,
         count.missing_bytes,
-        half.losses,
+        packets,
         count.sending.last_ns,
-        None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
-        count.sending.lost_until_ns,
-        None if count.sending.lost_bytes == ENDLESS else count.sending.lost_bytes,
+        *holes,
         count.sending.snapped,
         count.sending.rest_bytes,
         count.sending.rest_came_bytes,

@@ -55,12 +55,12 @@ ack_timeout_ms integer  as the ends agreed
 {end}_unsaved integer  those that nobody had said to have saved
 {end}_missing_bytes integer  of what it sent, not in the capture
 {end}_losses integers  the numbers of its packets before which the captures lack what may have been messages of it;
-    with 64 it is taken to have more
+    with 64 it is taken to have more; the next four say more of each
 {end}_last_ns integer  its last packet, since 1970
-{end}_lost_since_ns integer  the packet before all bytes that the captures lack, since 1970; null where these are
-    its first
-{end}_lost_until_ns integer  the packet behind them, since 1970
-{end}_lost_bytes integer  how many lack in one place at most; null where nobody knows
+{end}_lost_since_ns integers  the packet before, since 1970; the least number if there is none
+{end}_lost_until_ns integers  that packet
+{end}_lost_bytes integers  how many lack; the largest number where nobody knows
+{end}_lost_recoverable_bytes integers  those of recoverable messages; 0 where a SessionHeader counts none
 {end}_snapped flag  whether all of them were in frames that the captures have, and cut
 {end}_rest_bytes integer  how much it sent behind its last packet; null where the captures do not tell
 {end}_rest_came_bytes integer  how much of that can have come to the other end; null where the captures do not tell

@@ -8,6 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from mqproto.base.errors import WireFormatError
 from mqproto.captures.decode import Acknowledged, Finding, Kind
+from mqproto.captures.decode.analyst import session_facts
+from mqproto.captures.decode.sight import sight_of
+from mqproto.captures.decode.ways import WayBook
 from mqproto.captures.packets import PacketReader, SeenPacket
 from mqproto.wire import ConnectionParameters, Guid, encode_packet, establish_connection
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions, spoilt_frames
@@ -164,7 +167,10 @@ def test_a_message_that_is_cut_before_it_says_what_it_is_is_counted_if_its_user_
     views = judged(scene.packets)
     assert [finding for view in views for finding in view.findings] == []
     assert [view.sent.count for view in views if view.sent is not None] == counts
-    assert views[-1].half.losses == [scene.packets[-2].number]
+    book = WayBook()
+    facts = [session_facts(sight_of(packet)) for packet in scene.packets]
+    sendings = [book.take(*each) for each in zip(facts, views, strict=True)]
+    assert [hole.packet for hole in sendings[-1].holes] == [scene.packets[-2].number]
 
 
 @pytest.mark.parametrize("size_bytes", [20, 40, 60])
