@@ -160,7 +160,17 @@ class _Unfolded:
         self._command = command
 
     def __call__(self, **typed: Any) -> Any:
-        return self._command(**{name: _taken(each, typed) for name, each in self._own.parameters.items()})
+        taken = {name: _taken(each, typed) for name, each in self._own.parameters.items()}
+        try:
+            return self._command(**taken)
+        except UsageError as error:
+            # What the nodes that run do not know may be in the file by now.
+            from mqproto.simulator.topology.places import Place, run_anew
+
+            places = [each for each in taken.values() if isinstance(each, Place)]
+            if anew := "".join(run_anew(each.topology, each.directory, str(error)) for each in places):
+                raise UsageError(f"{error}; start the nodes with {anew}") from None
+            raise
 
     @cached_property
     def _own(self) -> inspect.Signature:

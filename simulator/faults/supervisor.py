@@ -171,7 +171,7 @@ class Supervisor:
 
     def topology_file(self, name: str) -> Path:
         """The topology as one node sees it."""
-        return self.directory / f"{name}.seen.toml"
+        return places.seen_path(self.directory, name)
 
     async def start(self, name: str) -> Started:
         """Spawn a node and wait until it listens.

@@ -7,11 +7,13 @@ import os
 import socket
 import stat
 import tempfile
+import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
@@ -126,6 +128,8 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
+        if anew := run_anew(topology, directory, repr(node)):
+            return anew
         return f"`mqproto restart {node}{again(topology, directory)}`"
     if [*topology.nodes] == [node] == [topology.name]:
         return f"`mqproto node --name {node}{where}`"
@@ -135,6 +139,30 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
         if len(topology.nodes) == 1
         else f"{alone}, or all nodes with `{run_command(topology, directory)}`"
     )
+
+
+def run_anew(topology: Topology, directory: Path | None, said: str) -> str:
+    """What somebody has to type where `mqproto run` goes on with an older copy of a topology.
+
+    Empty if its copy has each node and queue of the topology that is quoted in what was `said`.
+    """
+    stores = directory or default_directory(topology)
+    copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
+    if not copies or not is_run(stores, topology.name):
+        return ""
+    # Each time that it starts a node it writes down what it knows of all.
+    latest = max(copies, key=lambda copy: copy.stat().st_mtime)
+    known: dict[str, dict[str, Any]] = tomllib.loads(latest.read_text("utf-8"))["node"]
+    for name, node in topology.nodes.items():
+        for lacking in {name} - {*known} or node.queues.keys() - {*known[name].get("queue", {})}:
+            if repr(lacking) in said:
+                since_s = run_socket(stores, topology.name).stat().st_mtime
+                since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since_s))
+                return (
+                    f"`{run_command(topology, directory)}` after you have ended the one that goes on: its copy of "
+                    f"{topology.typed} is of {since}, without {lacking}"
+                )
+    return ""
 
 
 def run_command(topology: Topology, directory: Path | None = None) -> str:
@@ -155,6 +183,11 @@ def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:
 def store_path(directory: Path, name: str) -> Path:
     """The store of a node."""
     return directory / f"{name}.sqlite"
+
+
+def seen_path(directory: Path, name: str) -> Path:
+    """The topology as `mqproto run` has one of its nodes see it."""
+    return directory / f"{name}.seen.toml"
 
 
 def keys_path(directory: Path, name: str) -> Path:

@@ -420,6 +420,45 @@ def test_a_slow_link_carries_all_of_it(running: Running) -> None:
     assert running("mend", "sender").out == "sender-intermediate is mended\n"
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("send", r"annex\bills", "--body", "x"),
+        ("send", "bills", "--body", "x"),
+        ("receive", "bills"),
+        ("peek", r"annex\bills"),
+        ("explain", "bills"),
+        ("queue", "create", "more", "--node", "annex"),
+        ("restart", "annex"),
+        ("kill", "annex"),
+        ("cut", "destination", "annex"),
+        ("send", r"destination\late", "--body", "x"),
+        ("receive", "late"),
+    ],
+)
+def test_what_a_run_does_not_know_yet_is_said_to_be_newer_than_its_copy(
+    running: Running, tmp_path: Path, typed: tuple[str, ...]
+) -> None:
+    newer = tmp_path / running.file.name
+    newer.write_text(
+        running.file.read_text("utf-8").replace(
+            "[node.destination.queue.notes]", "[node.destination.queue.late]"
+        )
+        + '\n[node.annex.queue.bills]\n[node.annex]\naddress = "127.66.0.1:1801"\n'
+        '[[link]]\nbetween = ["destination", "annex"]\n',
+        "utf-8",
+    )
+    refused = in_process(*typed, "-t", newer, "-d", running.directory)
+    anew = f"`mqproto run --topology {newer} --directory {running.directory}`"
+    assert (
+        f"with {anew} after you have ended the one that goes on: its copy of {newer} is of "
+        in refused.complaint
+    )
+    assert re.search(r" is of \d{4}-\d\d-\d\d [0-9:]{8} UTC, without (annex|late)$", refused.complaint)
+    assert refused.status in (FINDING, MISUSE)
+    assert anew not in running("receive", "nowhere").complaint
+
+
 def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running: Running) -> None:
     before = pid_of(running.directory / "destination.sqlite")
     killed = running("kill", "destination").out
