@@ -6,7 +6,17 @@
 from mqproto.bodies.body import BINARY, BYTES, Body, describe, read_body, write_body
 from mqproto.bodies.headers import MASSTRANSIT, NSERVICEBUS, REBUS, Headers, read_headers, write_headers
 from mqproto.bodies.typed import body_of_text
-from mqproto.bodies.values import Above, DateTime, TimeSpan, Tree, UnexplainedError, Value, from_json, to_json
+from mqproto.bodies.values import (
+    Above,
+    DateTime,
+    Mention,
+    TimeSpan,
+    Tree,
+    UnexplainedError,
+    Value,
+    from_json,
+    to_json,
+)
 
 __all__ = [
     "BINARY",
@@ -18,6 +28,7 @@ __all__ = [
     "Body",
     "DateTime",
     "Headers",
+    "Mention",
     "TimeSpan",
     "Tree",
     "UnexplainedError",

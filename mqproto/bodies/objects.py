@@ -2,7 +2,8 @@
 
 They are read and never written. An object is a `Tree`, an array a list, one of bytes bytes; what .NET writes as an
 object of a class of its own that Python has a value for is that value: System.Int32 and its kin, Decimal, DateTime and
-Guid. An object that is referred to twice stands there twice; where it lies in itself, there is an `Above`.
+Guid. Where an object lies in itself, there is an `Above`. One that is referred to again is a `Mention` there; a text
+stands there once more, as long as all such texts together are no longer than the body.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from mqproto.base.errors import UsageError
-from mqproto.bodies.records import Array, Instance, Item, Object, Reference, Stream, time_of
-from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, Above, TimeSpan, Tree, UnexplainedError, Value
+from mqproto.bodies.records import EXPANSION, Array, Instance, Item, Reference, Stream, time_of
+from mqproto.bodies.values import DEPTH_LIMIT, Above, Mention, TimeSpan, Tree, UnexplainedError, Value
 
 BINARY_FORMATTER: Final = 768
 """The body type of BinaryMessageFormatter: learn.microsoft.com, "BinaryMessageFormatter.CanRead", has no number; Mono's
 System.Messaging and NServiceBus' have this one."""
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
-"""How much text and bytes the values may have: a stream says them once, and refers to them again and again."""
+TEXT_FLOOR_BYTES: Final = 64 * 2**10
+"""How much text and bytes the values may have at most, and in any case: a stream says the names of a class once."""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(
@@ -34,53 +36,90 @@ def read_objects(body: bytes) -> Value:
     """What a stream says.
 
     Raises:
-        UnexplainedError: see `Stream`; or its objects refer to one another so often that they have more than
-            VALUES_LIMIT values or TEXT_LIMIT_BYTES of text, or so deeply that they are nested deeper than DEPTH_LIMIT.
+        UnexplainedError: see `Stream`; or its objects have more than its `values_limit` values, or more text than a
+            body of its length may have, or refer to one another so deeply that they are nested deeper than DEPTH_LIMIT.
     """
     stream = Stream(body)
-    return _Grower(stream).grow(Reference(stream.root))
+    return _Grower(stream, len(body)).grow(Reference(stream.root), None)
+
+
+class _Stands(NamedTuple):
+    """Where an object stands: in which other, and as which of its values; None for the root."""
+
+    around: _Stands | None
+    item: Instance | Array
+    at: int
+
+    @property
+    def path(self) -> str:
+        """As `Mention` has it."""
+        if isinstance(self.item, Instance):
+            step = self.item.members[self.at].replace("~", "~0").replace("/", "~1")
+        else:
+            step, at = "", self.at
+            for length in reversed(self.item.lengths[1:]):
+                at, inner = divmod(at, length)
+                step = f"/{inner}{step}"
+            step = f"{at}{step}"
+        return f"{self.around.path if self.around else ''}/{step}"
 
 
 class _Grower:
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, size_bytes: int) -> None:
         self._objects = stream.objects
-        self._count = 0
-        self._size_bytes = 0
-        self._around: list[Object] = []
+        self._values_left = self._values_limit = stream.values_limit
+        self._text_left = self._text_limit = min(TEXT_LIMIT_BYTES, TEXT_FLOOR_BYTES + EXPANSION * size_bytes)
+        self._repeats_left = size_bytes
+        self._around: list[Instance | Array] = []
+        self._places: dict[int, _Stands | None] = {}
+        """Of each object that has been seen, where it stood first."""
 
-    def grow(self, item: Item) -> Value:
-        self._count += 1
-        if self._count > VALUES_LIMIT:
-            raise UnexplainedError(f"the objects of the stream have more than {VALUES_LIMIT:,} values")
+    def grow(self, item: Item, place: _Stands | None) -> Value:
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise UnexplainedError(f"the objects of the stream have more than {self._values_limit:,} values")
         if isinstance(item, Reference):
             if item.id not in self._objects:
                 raise UnexplainedError(f"the stream refers to an object {item.id} that it does not have")
             item = self._objects[item.id]
-        if isinstance(item, str | bytes):
-            self._sized(len(item))
-        elif isinstance(item, Instance):
-            self._sized(len(item.name) + sum(map(len, item.members)))
-        if not isinstance(item, Instance | Array):
-            return item
-        if isinstance(item, Instance) and (found := _python(item)) is not None:
-            return found
+        found: Item | Value = _python(item) if isinstance(item, Instance) else None
+        if found is None:
+            found = item
+        if not isinstance(found, str | bytes | Instance | Array):
+            return cast("Value", found)
         for levels, around in enumerate(reversed(self._around), 1):
             if around is item:
                 return Above(levels)
+        if id(found) in self._places:
+            if isinstance(found, str | bytes) and len(found) <= self._repeats_left:
+                self._repeats_left -= len(found)
+                return found
+            first = self._places[id(found)]
+            path = first.path if first else ""
+            self._sized(len(path))
+            return Mention(path)
+        self._places[id(found)] = place
+        if isinstance(found, str | bytes):
+            return found
+        return self._grown(found, place)
+
+    def _grown(self, item: Instance | Array, place: _Stands | None) -> Value:
         if len(self._around) >= DEPTH_LIMIT:
             raise UnexplainedError(f"the objects of the stream are nested deeper than {DEPTH_LIMIT} levels")
+        if isinstance(item, Instance):
+            self._sized(len(item.name) + sum(map(len, item.members)))
         self._around.append(item)
-        values = [self.grow(value) for value in item.values]
+        values = [self.grow(value, _Stands(place, item, index)) for index, value in enumerate(item.values)]
         self._around.pop()
         if isinstance(item, Array):
             return _shaped(values, item.lengths)
         return Tree(item.name, tuple(zip(item.members, values, strict=True)))
 
     def _sized(self, size_bytes: int) -> None:
-        self._size_bytes += size_bytes
-        if self._size_bytes > TEXT_LIMIT_BYTES:
+        self._text_left -= size_bytes
+        if self._text_left < 0:
             raise UnexplainedError(
-                f"the objects of the stream have more than {TEXT_LIMIT_BYTES:,} bytes of text"
+                f"the objects of the stream have more than {self._text_limit:,} bytes of text"
             )
 
 

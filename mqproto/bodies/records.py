@@ -1,7 +1,8 @@
 """The records of [MS-NRBF], .NET's BinaryFormatter: read into objects that are lists, never into what they name.
 
 Nothing is looked up, made or called by a name that stands in a stream. Lists grow with what was read, not with the
-count that stands before them; only nulls may be many in few bytes, and they count as values.
+count that stands before them; only nulls may be many in few bytes, and they count as values, of which each byte may
+bring so many.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from mqproto.base.foreign import quoted
 from mqproto.bodies.lexical import TYPES
 from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, DateTime, TimeSpan, UnexplainedError
 
+EXPANSION: Final = 16
+"""How many values, and bytes of text, a byte of a stream may become."""
+VALUES_FLOOR: Final = 1_024
+"""So many values even a short stream may have."""
 RANK_LIMIT: Final = 32
 """Dimensions of an array, as .NET has at most."""
 GADGETS: Final = (
@@ -114,7 +119,7 @@ class Stream:
     """A whole stream: `root`, which is one object of `objects`, by their ids.
 
     Raises:
-        UnexplainedError: it is no stream of [MS-NRBF], names a class of known attacks, or has more than VALUES_LIMIT
+        UnexplainedError: it is no stream of [MS-NRBF], names a class of known attacks, or has more than `values_limit`
             values or objects written in one another deeper than DEPTH_LIMIT.
     """
 
@@ -122,6 +127,7 @@ class Stream:
         self._data = data
         self._at = 0
         self._count = 0
+        self.values_limit = min(VALUES_LIMIT, VALUES_FLOOR + EXPANSION * len(data))
         self._open: list[_Open] = []
         self._classes: dict[int, _Class] = {}
         self._libraries: dict[int, str] = {}
@@ -182,8 +188,8 @@ class Stream:
 
     def _counted(self, count: int = 1) -> None:
         self._count += count
-        if self._count > VALUES_LIMIT:
-            raise UnexplainedError(f"the stream has more than {VALUES_LIMIT:,} values")
+        if self._count > self.values_limit:
+            raise UnexplainedError(f"the stream has more than {self.values_limit:,} values")
 
     def _primitive(self, code: int) -> Primitive:
         """[MS-NRBF] 2.1.2.3"""

@@ -125,6 +125,16 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """Stands where an object is referred to that stands elsewhere already.
+
+    path: where: its members and indexes from the root as a JSON Pointer, `/Lines/0/Item`.  RFC 6901
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
     """An object of some class.
 
@@ -145,7 +155,8 @@ class Tree:
 
 
 Value: TypeAlias = (
-    "bool | int | float | str | bytes | Decimal | UUID | DateTime | TimeSpan | Above | Tree | list[Value] | None"
+    "bool | int | float | str | bytes | Decimal | UUID | DateTime | TimeSpan | Above | Mention | Tree | list[Value]"
+    "| None"
 )  # fmt: skip
 
 
@@ -174,6 +185,8 @@ def to_json(value: Value) -> Any:
             return {"$timeSpan": value.ticks}
         case Above():
             return {"$above": value.levels}
+        case Mention():
+            return {"$again": value.path}
         case list():
             return [to_json(item) for item in value]
     members = [(name, to_json(member)) for name, member in value.members]
@@ -238,6 +251,7 @@ _SPECIAL: Final[dict[str, Callable[[Any], Value]]] = {
     "$dateTime": DateTime.parse,
     "$timeSpan": lambda ticks: TimeSpan(int(ticks)),
     "$above": lambda levels: Above(int(levels)),
+    "$again": lambda path: Mention("" + path),
 }
 
 

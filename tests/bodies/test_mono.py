@@ -73,6 +73,20 @@ def without_last_bits(said: Any) -> Any:
     return said
 
 
+def with_copies(said: Any, root: Any) -> Any:
+    """The same with a copy where an object is referred to that stands elsewhere."""
+    if isinstance(said, list):
+        return [with_copies(each, root) for each in said]
+    if not isinstance(said, dict):
+        return said
+    if said.keys() != {"$again"}:
+        return {name: with_copies(each, root) for name, each in said.items()}
+    found = root
+    for step in said["$again"].split("/")[1:]:
+        found = found[int(step) if isinstance(found, list) else step.replace("~1", "/").replace("~0", "~")]
+    return with_copies(found, root)
+
+
 def run(program: Path, *arguments: str, stdin: str = "") -> str:
     # A zone with half an hour, so that local times are not UTC.
     environment = {**os.environ, "TZ": "Asia/Kolkata"}
@@ -89,7 +103,8 @@ def test_what_mono_writes_says_to_us_what_it_said_to_mono(
     for formatter, name, body_type, said, data in written:
         body = read_body(data, body_type)
         assert (body.kind.partition(":")[0], body.reason) == (formatter, ""), (name, body.reason, data)
-        assert without_last_bits(to_json(body.value)) == without_last_bits(said), (name, data)
+        ours = to_json(body.value)
+        assert without_last_bits(with_copies(ours, ours)) == without_last_bits(said), (name, data)
 
 
 def test_what_a_stranger_has_spoilt_is_read_or_shown_as_bytes_and_fits_into_json(

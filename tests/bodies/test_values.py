@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.bodies import Above, DateTime, TimeSpan, Tree, Value, from_json, to_json
+from mqproto.bodies import Above, DateTime, Mention, TimeSpan, Tree, Value, from_json, to_json
 from tests.bodies.values import ANY_LEAF, TIMES
 
 ANY_VALUE: st.SearchStrategy[Value] = st.recursive(
@@ -19,6 +19,7 @@ ANY_VALUE: st.SearchStrategy[Value] = st.recursive(
         st.sampled_from([float("inf"), float("-inf")]),
         st.builds(TimeSpan, st.integers(-(2**63), 2**63 - 1)),
         st.builds(Above, st.integers(1, 100)),
+        st.builds(Mention, st.text()),
         st.decimals(allow_nan=False),
     ),
     lambda inner: st.one_of(
@@ -60,6 +61,7 @@ def test_json_says_what_it_has_no_form_for_by_one_key() -> None:
     ("data", "said"),
     [
         ({"$guid": 5}, "is '5'"),
+        ({"$again": 5}, "is '5'"),
         ({"$decimal": "x"}, "no such value"),
         ({"$base64": "?"}, "no such value"),
         ({"$dateTime": "2024-02-30T00:00:00"}, "no such value"),
