@@ -7,6 +7,7 @@ are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -58,6 +59,11 @@ __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
+WITH_PASSWORD: Final = re.compile(r"(--[a-z-]+=)?postgresql(\+\w+)?://([^/?@]*:[^/@]+@|.*[?&]password=.)")
+NO_PASSWORD: Final = (
+    "`ps` shows everybody on this machine the password in the database's URL: leave it out, and write a line "
+    "HOST:PORT:DATABASE:USER:PASSWORD into ~/.pgpass, or into the file that PGPASSFILE names, which only you may read"
+)
 
 TOO_MANY: Final = "unexpected extra argument"
 
@@ -533,6 +539,8 @@ def main() -> NoReturn:
 def run_command(arguments: list[str]) -> int:
     """Run the command, report what goes wrong in one line, and return the exit status."""
     debug = bool(os.environ.get(DEBUG))
+    if any(map(WITH_PASSWORD.match, arguments)):
+        complain(NO_PASSWORD)
     try:
         command = command_named(arguments[0] if arguments else "")
         status = int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)

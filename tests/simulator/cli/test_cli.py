@@ -302,6 +302,29 @@ def test_misuse_is_one_line_with_what_to_do(
     assert (done.status, done.out) == (MISUSE, "")
 
 
+@pytest.mark.parametrize(
+    ("url", "has_one"),
+    [
+        ("postgresql://u:secret@127.0.0.1:1/db", True),
+        ("postgresql+psycopg://u:secret@127.0.0.1:1/db", True),
+        ("postgresql://u@127.0.0.1:1/db?connect_timeout=2&password=secret", True),
+        ("postgresql://u@127.0.0.1:1/db?application_name=a:b@c", False),
+        ("postgresql+psycopg://u@127.0.0.1:1/db", False),
+    ],
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_who_types_a_password_hears_that_others_see_it_and_what_works(
+    url: str, has_one: bool, joined: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    typed = [f"--history={url}"] if joined else ["--history", url]
+    run_command(["failed", "list", *typed])
+    said = capfd.readouterr().err
+    assert (
+        "leave it out, and write a line HOST:PORT:DATABASE:USER:PASSWORD into ~/.pgpass" in said
+    ) is has_one
+    assert "secret" not in said
+
+
 def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command([]) == MISUSE
     assert run_command(["--help"]) == DONE

@@ -148,6 +148,23 @@ def test_a_server_that_does_not_let_us_in_is_told(postgresql: Server) -> None:
         postgresql.execute(f"DROP ROLE {GUARDED}")
 
 
+def test_a_password_in_the_file_that_pgpassfile_names_lets_us_in(
+    postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgresql.execute(f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'secret'")
+    try:
+        file = tmp_path / "passwords"
+        file.write_text(f"*:*:*:{GUARDED}:secret\n", "utf-8")
+        file.chmod(0o600)
+        monkeypatch.setenv("PGPASSFILE", str(file))
+        engine = engine_for(make_url(postgresql.url(user=GUARDED)))
+        with engine.begin() as db:
+            assert db.exec_driver_sql("SELECT current_user").scalar() == GUARDED
+        engine.dispose()
+    finally:
+        postgresql.execute(f"DROP ROLE {GUARDED}")
+
+
 def test_a_place_where_nothing_can_be_made_is_told(postgresql: Server) -> None:
     postgresql.execute("CREATE ROLE weak LOGIN")
     try:
