@@ -22,6 +22,7 @@ import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import accumulate, chain, islice
 from typing import Final
 
@@ -52,12 +53,12 @@ _GAP: Final = re.compile(r"[ \t]{1,2}")
 _ITEM: Final = re.compile(r"[^\s,]+")
 _TOKEN: Final = re.compile(r"[^\s,;\"'()<>{}\[\]]+|[()<>{}\[\]]")
 _CAST: Final = re.compile(r"\(\s*(?:s?byte|u?int8(?:_t)?|[iu]8|(?:un)?(?:signed )?char)\s*\)", re.IGNORECASE)
+_OPENS: Final = re.compile(r"\(")
 _BYTE: Final = re.compile(r"(?:(?:0[xX]|&H)([0-9a-fA-F]{1,2})|(-?[0-9]{1,3}))(?:u8)?")
 _LONGER: Final = re.compile(r"(?:0[xX])?[0-9a-fA-F]{3,}:?|-?[0-9]+")
 _ESCAPE: Final = re.compile(r"\\(?:x|u00)([0-9a-fA-F]{2})|\\([0-7]{1,3})|\\(.)|([^\\]+)")
 _HAS_ESCAPE: Final = re.compile(r"\\(?:x|u00|[0-7])")
 _BEGINS_QUOTED: Final = re.compile(r"""\s*b?["']""")
-_IN_QUOTES: Final = re.compile(r"""(["']).*\\.*\1""")
 _STRING: Final = re.compile(r"\\.|[\"'\\]|[^\\\"']+")
 _ESCAPES: Final = {**dict(zip("abtnvfr", range(7, 14), strict=True)), "\\": 92, "'": 39, '"': 34}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}(?:\r?\n[A-Za-z0-9+/_-]+={0,2})*")
@@ -65,6 +66,9 @@ _LINE_LIMIT: Final = 500_000
 """More lines than the dump of the largest packet has."""
 _LINE_GROUPS: Final = 64
 """More groups than any dump has in a line."""
+_LINE_REST: Final = 4_096
+"""More characters than any dump has behind an offset."""
+_PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
 """How many numbers are a list: version and signature of a packet are in it."""
 _USUAL_BYTES: Final = 16
@@ -120,13 +124,23 @@ def _text_of(data: bytes) -> str | None:
     return None if _CONTROL.search(data) else data.decode("utf-8", "replace")
 
 
+def _pieces(text: str, border: re.Pattern[str]) -> Iterator[str]:
+    """The text in pieces, cut before a border: a substitution in all at once takes many times the memory."""
+    at = 0
+    while at < len(text):
+        found = border.search(text, at + _PIECE)
+        end = len(text) if found is None else found.start()
+        yield text[at:end]
+        at = end
+
+
 def _hex(text: str, where: str) -> bytes | None:
-    plain = _PREFIX.sub("", text.strip().strip("\"'<>;"))
-    if not _HEX.fullmatch(plain):
+    plain = [_PREFIX.sub("", piece) for piece in _pieces(text.strip().strip("\"'<>;"), _NO_DIGIT)]
+    if not all(map(_HEX.fullmatch, plain)):
         return None
-    if not _THREE.search(plain):
-        plain = _SINGLE.sub(r"0\g<0>", plain)
-    digits = _NO_DIGIT.sub("", plain)
+    if not any(map(_THREE.search, plain)):
+        plain = [_SINGLE.sub(r"0\g<0>", piece) for piece in plain]
+    digits = "".join(_NO_DIGIT.sub("", piece) for piece in plain)
     try:
         return binascii.unhexlify(digits)
     except binascii.Error:
@@ -237,7 +251,9 @@ def _lines(text: str) -> Iterator[_Line]:
                 rest = f"{rest[: middle.start(1)]} {rest[middle.end(1) :]}"  # As WinDbg parts them.
             if not rest.strip() or _GROUP.match(rest):
                 spaced = line[match.end(3) :].startswith(("  ", "\t"))
-                yield _Line(number, indent, offset.replace("`", ""), bool(colon), spaced, rest, repeated)
+                yield _Line(
+                    number, indent, offset.replace("`", ""), bool(colon), spaced, rest[:_LINE_REST], repeated
+                )
                 repeated = False
 
 
@@ -342,7 +358,7 @@ def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> list[bytes]
 def _array(text: str, where: str) -> bytes | None:
     if "{" not in text or _BEGINS_QUOTED.match(text):
         return None
-    inside = _CAST.sub("", _without_comments(text))
+    inside = _without_casts(text)
     data = bytearray()
     for braces in re.finditer(r"\{([^{}]*)\}", inside):
         for item in _ITEM.finditer(braces[1]):
@@ -358,7 +374,7 @@ def _numbers(text: str, where: str) -> bytes | None:
     """What lists of numbers say, each of them as long as the head of a packet at least."""
     data, run = bytearray(), bytearray()
     before = ""
-    for token in chain(_TOKEN.finditer(_CAST.sub("", _without_comments(text))), (None,)):
+    for token in chain(_TOKEN.finditer(_without_casts(text)), (None,)):
         word = "" if token is None else token[0]
         if (number := _number(word)) is not None:
             run.append(number)
@@ -386,6 +402,11 @@ def _number(item: str) -> int | None:
     return number & 0xFF if -128 <= number <= 0xFF else None
 
 
+def _without_casts(text: str) -> str:
+    """Without comments as well."""
+    return "".join(_CAST.sub("", piece) for piece in _pieces(_without_comments(text), _OPENS))
+
+
 def _without_comments(text: str) -> str:
     kept: list[str] = []
     at = 0
@@ -405,7 +426,7 @@ def _escaped(text: str, where: str) -> bytes | None:
             f"{where} leaves out what <repeats: in gdb x/100xb shows bytes, or set print repeats 0"
         )
     data = bytearray()
-    bare = _IN_QUOTES.search(text) is None
+    bare = not any(_is_quoted(line) for _, line in _numbered(text))
     for _, line in _numbered(text):
         for found in _ESCAPE.finditer(line.strip() if bare else _quoted(line)):
             if found[1]:
@@ -423,18 +444,25 @@ def _escaped(text: str, where: str) -> bytes | None:
     return bytes(data)
 
 
+def _is_quoted(line: str) -> bool:
+    """Whether a backslash stands between two quotes of one kind."""
+    return any(
+        -1 < line.find("\\", line.find(quote) + 1) < line.rfind(quote) for quote in "\"'" if quote in line
+    )
+
+
 def _quoted(line: str) -> str:
     """What stands between quotes."""
-    kept: list[str] = []
+    kept = StringIO()
     inside = ""
     for found in _STRING.finditer(line):
         if found[0] == inside:
             inside = ""
         elif inside:
-            kept.append(found[0])
+            kept.write(found[0])
         elif found[0] in ("'", '"'):
             inside = found[0]
-    return "".join(kept)
+    return kept.getvalue()
 
 
 def _base64(text: str, where: str) -> bytes | None:
@@ -442,7 +470,8 @@ def _base64(text: str, where: str) -> bytes | None:
     text = text.strip().strip("\"';")
     if not _BASE64.fullmatch(text):
         return None
-    digits = re.sub(r"[\s=]", "", text).replace("-", "+").replace("_", "/")
+    digits = "".join(re.sub(r"[\s=]", "", piece) for piece in _pieces(text, _NO_DIGIT))
+    digits = digits.replace("-", "+").replace("_", "/")
     try:
         data = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
     except binascii.Error:

@@ -329,6 +329,7 @@ def test_what_says_no_bytes_is_refused_with_what_to_do(data: bytes, words: str) 
         b"0" * 2**18 + b"g",
         b"A" * 2**18 + b"!",
         b"0000: " + b"00 " * 2**16 + b"!",
+        b"'" * 2**18 + b"\\x10",
     ],
     ids=lambda data: repr(data[:12]),
 )
@@ -339,3 +340,19 @@ def test_whatever_comes_memory_is_bounded(data: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100 * 2**18
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"1 2 ", b"10 c0 0b ", b"0x10, ", b"16, 192, ", b"(byte)1, ", b"'\\x10' ", b"- 1 "],
+    ids=repr,
+)
+@pytest.mark.parametrize("before", [b"", b"0000: "], ids=["bare", "offset"])
+def test_a_line_takes_a_small_multiple_of_its_size_in_memory(before: bytes, part: bytes) -> None:
+    data = before + part * (2**20 // len(part))
+    tracemalloc.start()
+    with suppress(UsageError):
+        read_pasted(data, "here")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * 2**20
