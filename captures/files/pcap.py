@@ -49,6 +49,8 @@ MAGICS: Final = (
 """What a file begins with that may be a capture, packed or not."""
 
 _EDITCAP: Final = "editcap -F pcapng IN OUT, which comes with Wireshark, makes one of it that is read"
+EXPANSION: Final = 1_000
+EXPANDED_BYTES: Final = 256 << 20
 _UNPACKS: Final = "unpacks it"
 _GIVE: Final = "give a capture, or packets as bytes or hex"
 FOREIGN: Final = {
@@ -137,12 +139,13 @@ def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, st
     buffered = io.BufferedReader(cast(Any, file), 1 << 20)
     try:
         magic = buffered.peek(4)[:4]
+        packed = cast(Any, _PackedBytes(buffered))
         if magic.startswith(GZIP):
-            with gzip.GzipFile(fileobj=buffered) as gzipped:
-                yield _unpacked(gzipped, where)
+            with gzip.GzipFile(fileobj=packed) as gzipped:
+                yield _unpacked(gzipped, packed, where, "gzip")
         elif magic == ZSTANDARD:
-            with zstd.ZstdFile(buffered) as compressed:
-                yield _unpacked(compressed, where)
+            with zstd.ZstdFile(packed) as compressed:
+                yield _unpacked(compressed, packed, where, "zstd")
         else:
             yield buffered, where
     finally:
@@ -166,9 +169,25 @@ def packed_size(file: BinaryIO) -> int | None:
     return None if size_bytes is None else size_bytes % 2**32
 
 
-def _unpacked(file: gzip.GzipFile | zstd.ZstdFile, where: str) -> tuple[io.BufferedReader, str]:
+def _unpacked(
+    file: gzip.GzipFile | zstd.ZstdFile, packed: _PackedBytes, where: str, tool: str
+) -> tuple[io.BufferedReader, str]:
     name = f"{where} (unpacked)"
-    return io.BufferedReader(_Unpacked(file, name), 1 << 20), name
+    advice = f"; to read all of it, `{tool} -dc < IN > OUT` {_UNPACKS}: then name OUT"
+    return io.BufferedReader(_Unpacked(file, packed, name, advice), 1 << 20), name
+
+
+class _PackedBytes:
+    """What a packed file is read from, and how much of it was."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+        self.read_bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.read_bytes += len(data)
+        return data
 
 
 def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
@@ -260,12 +279,21 @@ def why_no_head(head: bytes, order: str) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacks, and says what is wrong with the packing as a CaptureError at the last byte that was good."""
+    """Unpacks, and says what is wrong with the packing as a CaptureError at the last byte that was good.
 
-    def __init__(self, file: gzip.GzipFile | zstd.ZstdFile, where: str) -> None:
+    What becomes EXPANSION times as large, and larger than EXPANDED_BYTES, is not read to its end.
+
+    advice: how it can be, behind what is wrong.
+    """
+
+    def __init__(
+        self, file: gzip.GzipFile | zstd.ZstdFile, packed: _PackedBytes, where: str, advice: str
+    ) -> None:
         super().__init__()
         self._file = file
+        self._packed = packed
         self._where = where
+        self._advice = advice
         self._offset = 0
         self._fault: CaptureError | None = None
 
@@ -282,6 +310,10 @@ class _Unpacked(io.RawIOBase):
             raise self._fault from None
         buffer[: len(data)] = data
         self._offset += len(data)
+        read_bytes = self._packed.read_bytes
+        if self._offset > max(EXPANDED_BYTES, EXPANSION * read_bytes):
+            reason = f"{read_bytes:,} bytes have become more than {EXPANSION:,} times as many{self._advice}"
+            self._fault = CaptureError(self._where, self._offset, reason)
         return len(data)
 
 

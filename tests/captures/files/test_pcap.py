@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +17,12 @@ from backports import zstd
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
+from mqproto.captures.files import pcap
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
 from mqproto.captures.files.pcapng import PcapngWriter
 from tests.captures.frames import bare
+from tests.conformance import ROOT
 
 frames = st.builds(
     lambda time_ns, data, missing_bytes: Frame(time_ns, data, "", missing_bytes),
@@ -209,3 +212,23 @@ def test_what_comes_before_the_end_of_a_file_that_was_cut_is_whole() -> None:
     whole = written(TWO_FRAMES)
     found, error = read(whole[:-1])
     assert (found, error is None) == (TWO_FRAMES[:1], False)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_what_unpacks_to_a_thousand_times_its_size_is_read_that_far_and_says_how_to_read_the_rest(
+    pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pcap, "EXPANDED_BYTES", 4 << 20)
+    window = (ROOT / "captures" / "samples" / "window.pcapng").read_bytes()
+    nothing = struct.pack("<II", 0x0BAD, 1 << 20) + bytes((1 << 20) - 12) + struct.pack("<I", 1 << 20)
+    assert len(list(read_frames(io.BytesIO(pack(window + 3 * nothing)), "a"))) == 142
+    bomb = pack(pcapng(TWO_FRAMES) + nothing * 60)
+    read: list[Frame] = []
+    with pytest.raises(
+        CaptureError, match=r"^a \(unpacked\): byte [0-9]+: [0-9,]+ bytes have become more than"
+    ) as said:
+        read.extend(read_frames(io.BytesIO(bomb), "a"))
+    tool = "gzip" if pack is gzip.compress else "zstd"
+    assert str(said.value).endswith(
+        f"times as many; to read all of it, `{tool} -dc < IN > OUT` unpacks it: then name OUT"
+    )
