@@ -75,7 +75,7 @@ class World:
         segment_bytes: int = MAX_SEGMENT_BYTES,
     ) -> None:
         self.scenario = scenario
-        self.events = EventQueue()
+        self.events = EventQueue(scenario.begins_utc_s)
         self.sniffer = None
         if capture is not None:
             self.sniffer = Sniffer(capture, scenario.nodes, self.events, segment_bytes=segment_bytes)

@@ -6,13 +6,17 @@ import heapq
 from collections.abc import Callable
 from typing import Any, Final
 
+from mqproto.simulator.world.scenarios.scenario import START_UTC_S
+
 LATER: Final = 1 << 48
 
 
 class EventQueue:
     """Events in order of time; those of one millisecond in the order in which they were entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins_utc_s: int = START_UTC_S) -> None:
+        self.begins_utc_s = begins_utc_s
+        """What every clock shows when it begins."""
         self.now_ms = 0
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._entered = 0

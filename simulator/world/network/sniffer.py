@@ -21,7 +21,6 @@ from mqproto.routing import PING_PORT
 from mqproto.simulator.base.recorder import SEQUENCE_STEP, Recorder
 from mqproto.simulator.topology.nodes import DEFAULT_PORT
 from mqproto.simulator.world.network.events import EventQueue
-from mqproto.simulator.world.scenarios.scenario import START_UTC_S
 
 FIRST_PORT: Final = 49_152
 """The port that a node's first connection leaves from; each that follows takes the next."""
@@ -97,7 +96,7 @@ class Sniffer:
         self._recorder.close()
 
     def _now_ns(self) -> int:
-        return START_UTC_S * 1_000_000_000 + self._events.now_ms * 1_000_000
+        return self._events.begins_utc_s * 1_000_000_000 + self._events.now_ms * 1_000_000
 
     def _host(self, name: str) -> str:
         return self._hosts.setdefault(name, f"127.0.0.{len(self._hosts) + 1}")

@@ -45,7 +45,7 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
         and not message.kind.dead_lettered
         and not (message.arrivals or message.refusals)
         and deadline_s is not None
-        and ledger.latest_utc_s(node.now_ms) > deadline_s
+        and ledger.latest_utc_s(node) > deadline_s
     )
 
 

@@ -229,7 +229,7 @@ def what_is_sent_names_no_queue(node: WatchedNode, message: Message, packet: byt
 
 def _over_too_soon(ledger: Ledger, node: WatchedNode, message: Message, message_class: int) -> str | None:
     deadline_s = ledger.reach_deadline_s(message)
-    if message_class in LATE and (deadline_s is None or ledger.latest_utc_s(node.now_ms) <= deadline_s):
+    if message_class in LATE and (deadline_s is None or ledger.latest_utc_s(node) <= deadline_s):
         return f"{message} is over by class {message_class:#06x}, and no clock says so"
     return None
 

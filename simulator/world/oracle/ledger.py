@@ -18,7 +18,7 @@ from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.simulator.world.network.glimpse import Glimpse, identity, identity_of, place_in_sequence
 from mqproto.simulator.world.network.links import End
 from mqproto.simulator.world.oracle.watched import WatchedNode
-from mqproto.simulator.world.scenarios.scenario import START_UTC_S, Burst
+from mqproto.simulator.world.scenarios.scenario import Burst
 from mqproto.simulator.world.scenarios.traffic import KINDS, VISITING, Kind, Message, Promise, Stream
 from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass
@@ -105,9 +105,9 @@ class Ledger:
         """An operator deletes a queue of a node; for a message to another that is no reason to end."""
         self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
-    def latest_utc_s(self, now_ms: int) -> int:
+    def latest_utc_s(self, node: WatchedNode) -> int:
         """The latest date that any clock can have shown by now."""
-        return START_UTC_S + now_ms // 1_000 + self.latest_utc_offset_s
+        return node.events.begins_utc_s + node.now_ms // 1_000 + self.latest_utc_offset_s
 
     def session_key_made(self, encrypted: bytes, owner: str, number: int) -> None:
         """Somebody has encrypted a session key for a node, with the public half of this one of its key pairs."""
@@ -131,7 +131,7 @@ class Ledger:
         if message.lost_copies:
             return True
         deadline_s = self.reach_deadline_s(message)
-        return deadline_s is not None and self.latest_utc_s(node.now_ms) > deadline_s
+        return deadline_s is not None and self.latest_utc_s(node) > deadline_s
 
     def reach_deadline_s(self, message: Message) -> int | None:
         """The last second at which a message may be on its way, None for ever."""

@@ -13,7 +13,7 @@ from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.world.network.events import EventQueue
 from mqproto.simulator.world.network.links import End, Line
-from mqproto.simulator.world.scenarios.scenario import START_UTC_S, guid_of
+from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.turn.effects import Batch
 
 BOOTED_MS: Final = 30_000
@@ -145,7 +145,7 @@ class WatchedNode:
         uptime_ms = self.events.now_ms + self._uptime_offset_ms
         moment = self._moment
         if moment.uptime_ms != uptime_ms:
-            utc_s = START_UTC_S + self.utc_offset_s + self.events.now_ms // 1_000
+            utc_s = self.events.begins_utc_s + self.utc_offset_s + self.events.now_ms // 1_000
             moment = self._moment = Moment(uptime_ms, utc_s)
         return moment
 

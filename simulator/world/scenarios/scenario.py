@@ -26,7 +26,7 @@ SEGMENT_BYTES: Final = 32 << 10
 """Of a log that is as long as a node's; a node makes longer segments, whose zeros would only take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
-"""What every clock shows when a world begins."""
+"""What every clock shows when a world begins, unless its scenario says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +180,8 @@ class Scenario:
     uncalled: str = ""
     """A node whom nobody can call, as if behind a firewall that lets only out; empty for none."""
     storm_ms: int = 10_000
+    begins_utc_s: int = START_UTC_S
+    """What every clock shows when the world begins."""
     counters: Counters | None = None
     """Where counters begin that begin at nought elsewhere."""
     log_bytes: int = 0

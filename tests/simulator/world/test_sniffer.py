@@ -6,6 +6,7 @@ import errno
 import io
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.run import run
 from mqproto.simulator.world.scenarios.scenario import START_UTC_S
 from mqproto.simulator.world.world import World
-from mqproto.wire import encode_packet
+from mqproto.wire import UserMessage, encode_packet
 from mqproto.wire.layouts.ping import Ping
 from tests.programs import needs
 from tests.simulator.world.worlds import a_burst, a_chain
@@ -92,6 +93,27 @@ def test_a_packet_is_seen_when_it_leaves_and_its_acknowledgment_when_it_has_arri
     first = packets_in(file.getvalue())[0]
     assert first.time_ns == first.began_ns == START_UTC_S * NS + 180_000_000
     assert (str(first.source), str(first.destination)) == ("127.0.0.1:49152", "127.0.0.2:1801")
+
+
+def test_a_world_may_begin_at_another_time_and_goes_the_same_way() -> None:
+    later_s = 7_200
+    file, later = io.BytesIO(), io.BytesIO()
+    scenario = a_chain(a_burst(kind="transactional", count=3))
+    assert simulate(scenario, capture=file).breach is None
+    assert simulate(replace(scenario, begins_utc_s=START_UTC_S + later_s), capture=later).breach is None
+    times, later_times = (
+        [frame.time_ns for frame in read_frames(io.BytesIO(each.getvalue()))] for each in (file, later)
+    )
+    assert later_times == [time_ns + later_s * NS for time_ns in times]
+    [sent_s, later_sent_s] = (
+        next(
+            seen.packet.user.sent_time_s
+            for seen in packets_in(each.getvalue())
+            if isinstance(seen.packet, UserMessage)
+        )
+        for each in (file, later)
+    )
+    assert later_sent_s == sent_s + later_s
 
 
 def test_what_left_its_sender_is_seen_though_the_connection_broke_before_it_arrived() -> None:
