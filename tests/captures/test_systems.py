@@ -11,7 +11,7 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.systems import Systems, contents_of
 from mqproto.wire import UserMessage
-from tests.captures.pipeline.samples import FRAMES
+from tests.captures.pipeline.samples import FRAMES, in_one_laboratory
 from tests.captures.truth.kinds import apart
 
 NAMES = [name for name in FRAMES if name != "pings"]
@@ -28,7 +28,9 @@ def clash(one: Iterable[Frame], other: Iterable[Frame]) -> bool:
 def test_runs_of_one_laboratory_are_told_apart(name: str) -> None:
     of_one = {"window", "loss-and-reordering"}
     for other in NAMES:
-        assert clash(FRAMES[name], FRAMES[other]) == (other != name and {name, other} != of_one)
+        clashes = clash(in_one_laboratory(name), in_one_laboratory(other))
+        assert clashes == (other != name and {name, other} != of_one)
+        assert not clash(FRAMES[name], FRAMES[other])
 
 
 @pytest.mark.parametrize("name", NAMES)

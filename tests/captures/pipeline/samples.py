@@ -14,9 +14,12 @@ SAMPLES = ROOT / "captures" / "samples"
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
 SHORT = [name for name, frames in FRAMES.items() if len(frames) < 150]
 
+BEGIN_NS = 1_700_000_000 * 10**9
+HOUR_NS = 3_600 * 10**9
+
 
 def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
-    """A sample as a file of another system: samples have the same queue managers, with other messages."""
+    """A sample as a file of another system, of the same time."""
     path = folder / f"{name}-elsewhere.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in FRAMES[name]:
@@ -24,11 +27,31 @@ def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
     return path
 
 
+def in_one_laboratory(name: str) -> list[Frame]:
+    """A sample as if all were runs in one laboratory: the same queue managers in the same hour, with other messages."""
+    return [
+        frame._replace(
+            data=re.sub(rb"[0-9]+_([a-z]+)\.*", lambda own: own[1].ljust(len(own[0]), b"."), frame.data),
+            time_ns=BEGIN_NS + (frame.time_ns - BEGIN_NS) % HOUR_NS,
+        )
+        for frame in FRAMES[name]
+    ]
+
+
+def another_run(name: str, folder: Path) -> Path:
+    """The same as a file."""
+    path = folder / f"{name}.pcapng"
+    with path.open("wb") as file, PcapngWriter(file) as capture:
+        for frame in in_one_laboratory(name):
+            capture.write(frame._replace(number=0, offset=0))
+    return path
+
+
 def renamed(frame: Frame, system: int = 1) -> Frame:
     """With other queue managers at other addresses: their GUIDs spell names of capitals, for each system others."""
     capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
     names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)
-    data = re.sub(rb"[a-z]+(?=\.{3,})", lambda found: found[0].translate(names), frame.data)
+    data = re.sub(rb"[a-z]+(?=\.{3,})|(?<=[0-9]_)[a-z]+", lambda found: found[0].translate(names), frame.data)
     # Not flags of acknowledgments: those end in a zero.
     data = re.sub(rb"\x7f\0\0(?=[\x01-\xff])", bytes((127, 0, 8 + system)), data)
     return frame._replace(data=data, number=0, offset=0)

@@ -49,7 +49,7 @@ def test_keys_lie_beside_what_they_open_and_prove_and_say_that_they_are_no_secre
     assert names == sorted(path.name for path in (again / "protected.keys").iterdir())
     for name in names:
         assert (again / "protected.keys" / name).read_bytes() == (keys / name).read_bytes()
-    assert "published on purpose. It protects nothing." in (keys / "destination.pem").read_text("ascii")
+    assert "published on purpose. It protects nothing." in (keys / "24_destination.pem").read_text("ascii")
     assert run_command(["decode", str(SAMPLES / "protected.pcapng"), "--keys", str(keys), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     told = Counter(

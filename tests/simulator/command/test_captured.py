@@ -28,6 +28,7 @@ from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
 from tests.captures.pipeline.capture_files import block, option as an_option, section_header
+from tests.captures.pipeline.samples import another_run
 from tests.captures.tunnels import ethernet, ip
 from tests.conformance import ROOT
 from tests.examples import a_user_message
@@ -421,10 +422,9 @@ def test_a_mode_is_asked_for_by_its_options_alone() -> None:
         captured.run([captured.Opened(io.BytesIO(), "nothing")], Options(summary=True, diagram=True))
 
 
-def test_captures_of_two_systems_are_not_shown_as_one() -> None:
-    one, other, same = (
-        f"captures/samples/{name}.pcapng" for name in ("window", "three-hop", "loss-and-reordering")
-    )
+def test_captures_of_two_systems_are_not_shown_as_one(tmp_path: Path) -> None:
+    one, same = (f"captures/samples/{name}.pcapng" for name in ("window", "loss-and-reordering"))
+    other = str(another_run("three-hop", tmp_path))
     done = in_process("decode", one, other)
     assert (done.status, done.out) == (MISUSE, "")
     assert done.err == (

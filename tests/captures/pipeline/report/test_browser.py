@@ -40,7 +40,7 @@ def test_a_message_that_is_searched_for_is_shown_with_its_way(
     said = browser.text("#history")
     assert said.startswith("lost once \\3 confirmed")
     assert "It came to its destination, 127.0.0.3:1801, after 5.81 s, and its source was told so." in said
-    assert "0 22:13:20.800000 went from 127.0.0.1 to 127.0.0.2:1801 frame.number == " in said
+    assert "0 01:13:20.800000 went from 127.0.0.1 to 127.0.0.2:1801 frame.number == " in said
     assert "to 127.0.0.3:1801, its destination, after it waited 5.81 s frame.number == " in said
     assert "its source got the OrderAck frame.number == " in said
     assert browser.complaints == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +34,7 @@ from tests.captures.frames import fragments_of
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.counting import CountingEngine
 from tests.captures.pipeline.rotation import in_files
-from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT, elsewhere
+from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT, another_run, elsewhere
 from tests.captures.pipeline.worlds import worlds
 from tests.captures.tunnels import TUNNELS, by_direction
 from tests.memory import memory_folder
@@ -458,11 +459,22 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     assert again.codes["note", "damaged-capture"] == 3
 
 
+def test_all_samples_are_read_into_one_folder(tmp_path: Path) -> None:
+    """Each has GUIDs, identifiers and times of its own; one shows the traffic of `window` once more."""
+    tables = Tables(tmp_path / "out")
+    result = analyse([str(SAMPLES)], tables, LocalEngine())
+    assert result.refused == []
+    found = [tomllib.loads(path.read_text("utf-8"))["found"] for path in SAMPLES.glob("*.toml")]
+    assert tables.rows("captures") == len(found)
+    alike = tomllib.loads((SAMPLES / "loss-and-reordering.toml").read_text("utf-8"))["found"]
+    messages = sum(each["messages"] for each in found) - alike["messages"]
+    hostile = tomllib.loads((SAMPLES / "hostile.toml").read_text("utf-8"))["found"]["messages"]
+    assert messages - hostile < tables.rows("histories") <= messages
+
+
 def test_captures_of_two_systems_are_not_mixed(tmp_path: Path) -> None:
-    """Runs of samples have the same queue managers, which send other messages with the same numbers."""
-    window, both, other = (
-        str(SAMPLES / f"{name}.pcapng") for name in ("window", "loss-and-reordering", "three-hop")
-    )
+    window, both = (str(SAMPLES / f"{name}.pcapng") for name in ("window", "loss-and-reordering"))
+    other = str(another_run("three-hop", tmp_path))
     tables, alone = Tables(tmp_path / "out"), Tables(tmp_path / "alone")
     analyse([window, both], alone, LocalEngine())
     analyse([window], tables, LocalEngine())

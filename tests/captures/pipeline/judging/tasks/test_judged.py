@@ -45,7 +45,7 @@ from tests.captures.decode.scene import (
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.counting import CountingEngine
 from tests.captures.pipeline.rotation import in_files, rotation
-from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT
+from tests.captures.pipeline.samples import FRAMES, SHORT, another_run
 from tests.memory import memory_folder
 
 HOUR_NS = 3_600 * NANOSECONDS
@@ -297,7 +297,7 @@ def test_if_a_series_proves_to_lack_something_all_is_judged_anew(tmp_path: Path)
 def test_so_it_is_if_another_capture_is_from_before_what_is_over(tmp_path: Path) -> None:
     """A message that was seen at two places is one, in whatever order their captures are added."""
     _, later = two_hours(tmp_path / "captures")
-    assert_anew(tmp_path, [later, SAMPLES / "three-hop.pcapng"])
+    assert_anew(tmp_path, [later, another_run("three-hop", tmp_path)])
 
 
 def test_so_it_is_with_other_names(hours: Hours, tmp_path: Path) -> None:

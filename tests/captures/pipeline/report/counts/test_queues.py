@@ -20,7 +20,7 @@ SECOND = 10**9
 def test_a_queue_has_how_long_its_messages_took_and_what_people_call_it(gap_held: Tables) -> None:
     facts = gather(gap_held)
     [queue] = facts.queues.queues
-    assert queue.called == "74736564\\16"
+    assert queue.called == "65645F33\\16"
     assert (queue.messages, queue.ended, queue.failed, queue.unended, queue.resends) == (9, 9, 0, 0, 11)
     assert queue.arrived.as_json() == facts.messages.arrived.as_json()
     assert queue.course is not None

@@ -21,7 +21,7 @@ def test_where_a_node_was_killed_its_hops_say_what_became_of_their_connections(t
     assert (first.messages, first.reset, [*first.without]) == (12, True, ["this hop"])
     assert (second.messages, second.reset, [*second.without]) == (12, False, ["this hop"])
     assert all(1.9e9 < spell.without["this hop"] < 2.2e9 for spell in (first, second))
-    said = "slow from 22:13:21 to 22:13:21.050: 12 messages; a connection was reset; this hop had no connection in"
+    said = "slow from 02:13:21 to 02:13:21.050: 12 messages; a connection was reset; this hop had no connection in"
     assert said in "\n".join(lines(facts))
     assert said in read(page(facts)).text
     [shown] = as_json(facts)["hops"][0]["course"]["slow"]
