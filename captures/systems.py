@@ -17,6 +17,8 @@ from mqproto.captures.decode.digest import digest_of
 from mqproto.captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 
+APART: Final = "not of one system with"
+"""So begins what is said of a capture that is not."""
 CLASH_COUNT: Final = 3
 """So many messages have to be others, and more than half of those that both have."""
 LOOK_COUNT: Final = 1_024

@@ -349,12 +349,17 @@ def _batch(result: Result, counts: dict[str, int]) -> str:
 
 def _status(result: Result) -> int:
     """What went wrong is told."""
+    from mqproto.captures.pipeline.run.strangers import OtherSystemError
+
     wrong = [*result.refused, *(damage for series in result.series for damage in series.damage)]
     for error in wrong:
         complain(str(error))
-    if wrong:
-        count = len(result.refused) + sum(series.new for series in result.series)
-        complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
+    count = len(result.refused) + sum(series.new for series in result.series)
+    others = sum(isinstance(error, OtherSystemError) for error in wrong)
+    if others:
+        complain(f"{others} of {count} captures are of another system than the tables")
+    if others < len(wrong):
+        complain(f"{len(wrong) - others} of {count} captures could not be read, or not to the end")
     if result.refused and not result.series:
         return MISUSE
     faults = sum(count for (severity, _), count in result.codes.items() if severity == "fault")

@@ -19,7 +19,7 @@ from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
-from mqproto.captures.pipeline.judging.tasks.placing import rows_of_captures
+from mqproto.captures.pipeline.judging.tasks.placing import code_of, rows_of_captures
 from mqproto.captures.pipeline.judging.tasks.verdicts import MADE, judge
 from mqproto.captures.pipeline.reading import writing
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
@@ -212,7 +212,7 @@ def analyse(
             rows = rows_of_captures(damage, noted)
             parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             verdicts.judged.open.append(parts[-1].name)
-            verdicts.codes.update([("note", "damaged-capture")] * len(damage))
+            verdicts.codes.update(("note", code_of(reason)) for *_, reason in damage)
             verdicts.codes.update(("note", code) for _, code, _ in noted)
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced

@@ -12,11 +12,18 @@ from mqproto.captures.pipeline.run.known import Known
 from mqproto.captures.pipeline.run.work import Work
 from mqproto.captures.pipeline.tables.lists import values
 from mqproto.captures.pipeline.tables.parts import Store, parquet
-from mqproto.captures.systems import LOOK_COUNT, Systems
+from mqproto.captures.systems import APART, LOOK_COUNT, Systems
 
 ROWS: Final = 8_192
 ROW_LIMIT: Final = 65_536
 """In so many rows messages are looked for that leave their sources."""
+
+
+class OtherSystemError(CaptureError):
+    """A capture is not of the system that the tables are about: it is whole, and not read."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
 
 
 def apart(
@@ -43,8 +50,8 @@ def apart(
             left.append(work)
             continue
         other, why = clash
-        reason = f"not of one system with {other}: {why}; analyse it into another folder"
-        strangers += (CaptureError(file.path, 0, reason) for file in work.files)
+        reason = f"{APART} {other}: {why}; analyse it into another folder"
+        strangers += (OtherSystemError(file.path, 0, reason) for file in work.files)
     return left, strangers
 
 

@@ -13,6 +13,7 @@ from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import rotation
+from tests.captures.pipeline.samples import another_run
 from tests.conformance import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
@@ -75,6 +76,20 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     assert found["known"] == [str(folder / "loss-and-reordering.pcapng")]
     assert found["tables"]["captures"] == 2
     assert {each["code"]: each["count"] for each in found["findings"]}["damaged-capture"] == 2
+
+
+def test_a_capture_of_another_system_is_not_called_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = another_run("three-hop", tmp_path)
+    status, told, complaints = decoded(
+        capsys, str(SAMPLES / "window.pcapng"), str(other), "--tables", str(tmp_path / "tables")
+    )
+    assert status == FINDING
+    assert f"mqproto: {SAMPLES / 'window.pcapng'}: not of one system with {other}: " in complaints
+    assert complaints.splitlines()[-1] == "mqproto: 1 of 2 captures are of another system than the tables"
+    assert "note  other-system                    1  a capture of another system" in told
+    assert "damaged" not in told + complaints
 
 
 def test_a_run_goes_on_from_an_earlier_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mqproto.captures.pipeline.judging.schema import FINDINGS
 from mqproto.captures.pipeline.judging.tasks.buckets import PacketPart, read
 from mqproto.captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Task, opened
 from mqproto.captures.pipeline.tables.schemas import packets
+from mqproto.captures.systems import APART
 
 OF_SESSIONS: Final = "findings of sessions"
 OF_SEQUENCES: Final = "findings of sequences"
@@ -156,16 +157,21 @@ def rows_of_captures(
     """Findings about captures, and not about packets.
 
     Args:
-        damage: of each file that could not be read, or not to its end: its series, the file, where in it, and why.
+        damage: of each file that is not read, or not to its end: its series, the file, where in it, and why.
         noted: of connections that are others, and of frames that contradict one another: their series, the code, and
             what is to be said.
     """
     rows = [
-        _of_capture(series) | {"code": "damaged-capture", "text": reason, "file": file, "file_offset": offset}
+        _of_capture(series) | {"code": code_of(reason), "text": reason, "file": file, "file_offset": offset}
         for series, file, offset, reason in damage
     ]
     rows += (_of_capture(series) | {"code": code, "text": text} for series, code, text in noted)
     return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
+
+
+def code_of(reason: str) -> str:
+    """The code of a file that is not read, or not to its end, by what is said of it."""
+    return "other-system" if reason.startswith(APART) else "damaged-capture"
 
 
 def _of_capture(series: str) -> dict[str, Any]:
