@@ -105,6 +105,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             notices += [segment.torn] * bool(segment.torn)
         else:
             unfinished = segment.torn
+        notices += [segment.flipped] * bool(segment.flipped)
         segment.forget()
         found.append((segment, keys))
     _see_that_the_witness_agrees(path, mark, names, witness, record)

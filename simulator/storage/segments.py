@@ -228,7 +228,7 @@ class FoundSegment:
 
     def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
-        self.torn = ""
+        self.torn = self.flipped = ""
         self.used_bytes = HEADER.size
         self._data = data
         header = Header.decoded(self._data[: HEADER.size])
@@ -287,7 +287,8 @@ class FoundSegment:
         if not _is_zero(self._data, at, len(data)):
             if not (is_last and number > acknowledged and self._may_be_torn(at)):
                 raise damaged(self.path, f"record {number} at byte {at} is broken")
-            self.torn = self._half_there(number, at)
+            self.flipped = self._flipped(at)
+            self.torn = "" if self.flipped else self._half_there(number, at)
 
     def _following(self, at: int) -> int | None:
         """Where the next whole head stands behind a place; None if there is none."""
@@ -297,6 +298,17 @@ class FoundSegment:
         while following >= 0 and self._found(memoryview(self._data), following) is None:
             following = self._data.find(self._salt, following + 1)
         return following if following >= 0 else None
+
+    def _flipped(self, at: int) -> str:
+        """What to say if all is zero from there on but for one bit; empty if it is not so."""
+        rest = self._data[at:].strip(b"\0")
+        if len(rest) != 1 or rest[0].bit_count() != 1:
+            return ""
+        place = self._data.index(rest, at)
+        return (
+            f"one bit of {self.path.name} has flipped, at byte {place:,}, where nothing was written: nothing is lost; "
+            "test this machine's memory and disk"
+        )
 
     def _half_there(self, number: int, at: int) -> str:
         return (
@@ -342,6 +354,8 @@ class FoundSegment:
             return False
         if self._following(at) is not None:
             return False
+        if self._flipped(at):
+            return True
         second = _next_sector(at)
         if _is_zero(data, at, second):
             return True

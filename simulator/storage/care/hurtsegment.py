@@ -105,4 +105,4 @@ class HurtSegment(FoundSegment):
         return self._may_be_torn(at) or (self._is_written and self._following(at) is None)
 
     def _unfinished(self, number: int, at: int) -> Salvaged:
-        return Salvaged(notice="" if self._is_written else self._half_there(number, at))
+        return Salvaged(notice="" if self._is_written else self._flipped(at) or self._half_there(number, at))

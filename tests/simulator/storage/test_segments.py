@@ -124,6 +124,22 @@ def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left,
 
 
 @given(data=st.data())
+def test_a_bit_that_flipped_where_nothing_was_written_is_called_that_and_nothing_is_lost(
+    left: Left, data: st.DataObject
+) -> None:
+    log = bytearray(left.files[left.last])
+    place = data.draw(st.integers(left.ends[-1], len(log) - 1), label="place")
+    log[place] = 1 << data.draw(st.integers(0, 7), label="bit")
+    with memory_folder() as folder, Store(left.write(Path(folder), **{left.last: bytes(log)}), NODE) as store:
+        assert numbers(store) == [*range(1, left.commits + 1)]
+        [notice] = store.notices
+        assert notice.startswith(
+            f"one bit of {left.last} has flipped, at byte {place:,}, where nothing was written"
+        )
+        assert store.unfinished == ""
+
+
+@given(data=st.data())
 def test_a_record_of_which_no_sector_is_missing_was_damaged_whatever_the_witness_says(
     left: Left, data: st.DataObject
 ) -> None:
