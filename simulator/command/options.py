@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import typer
+from typer.core import TyperGroup
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.environment import (
@@ -149,6 +150,16 @@ class Commands(typer.Typer):
             return function
 
         return add
+
+
+class FirstByDefault(TyperGroup):
+    """Commands of which the first is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With it in front."""
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
 
 
 class _Unfolded:

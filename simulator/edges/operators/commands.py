@@ -18,6 +18,7 @@ from mqproto.simulator.command.options import (
     DONE,
     FINDING,
     Commands,
+    FirstByDefault,
     HistoryOption,
     JsonOption,
     complain,
@@ -102,7 +103,10 @@ def audit(
 
 # What has failed
 
-failed = Commands(help="Messages that have failed: see them, try them again, or say that they are settled.")
+failed = Commands(
+    cls=FirstByDefault,
+    help="Messages that have failed: mqproto failed lists them; try them again, or say that they are settled.",
+)
 
 
 @failed.command("list")

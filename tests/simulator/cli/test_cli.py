@@ -302,6 +302,20 @@ def test_misuse_is_one_line_with_what_to_do(
     assert (done.status, done.out) == (MISUSE, "")
 
 
+def test_failed_alone_lists_and_takes_what_the_list_takes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for typed in ([], ["--json"]):
+        statuses = [run_command(["failed", *first, *typed, "-d", str(tmp_path)]) for first in ([], ["list"])]
+        out = capfd.readouterr().out
+        assert statuses[0] == statuses[1] != MISUSE
+        assert out[: len(out) // 2] == out[len(out) // 2 :] != ""
+    assert run_command(["failed", "lst"]) == MISUSE
+    assert "No such command 'lst'" in capfd.readouterr().err
+    assert run_command(["failed", "--help"]) == DONE
+    assert "retry" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("url", "has_one"),
     [
