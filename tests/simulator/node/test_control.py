@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -384,3 +386,34 @@ def test_a_client_raises_what_the_node_did(kind: type[MqprotoError]) -> None:
     with pytest.raises(MqprotoError, match="the queue is full") as raised:
         control.result(Operation.SEND, answer)
     assert type(raised.value) is kind
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a limit on memory")
+@pytest.mark.parametrize(
+    "made",
+    [
+        "Send('orders', [Draft(body=bytes(4_000_000))])",
+        "SendTogether([('orders', Draft(body=b'', extension=bytes(4_000_000)))])",
+        "Messages(1, [bytes(4_000_000)], [1])",
+    ],
+)
+@pytest.mark.parametrize("room_bytes", [1_000_000, 5_000_000, 6_000_000, 40_000_000])
+def test_a_large_payload_is_encoded_or_there_is_no_memory_for_it_and_nobody_dies(
+    made: str, room_bytes: int
+) -> None:
+    program = f"""
+import resource
+from mqproto.messages.drafts import Draft
+from mqproto.simulator.node.control import Messages, Send, SendTogether, encode
+value = {made}
+with open("/proc/self/statm") as file:
+    used_bytes = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used_bytes + {room_bytes},) * 2)
+try:
+    print(len(encode(value)) > 4_000_000)
+except MemoryError:
+    print("no memory")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("True\n" if room_bytes == 40_000_000 else "no memory\n")
