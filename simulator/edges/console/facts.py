@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -206,10 +207,31 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def totals(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def totals(
+    topology: Topology, nodes: Iterable[Mapping[str, Any]], statuses: Mapping[str, NodeStatus]
+) -> dict[str, Any]:
     """What all nodes have together."""
     running = [node for node in nodes if node["running"]]
-    names = ("waiting", "kept", "outgoing", "held", "resent", "duplicates", "refused", "expired")
+    names = ("waiting", "kept", "held", "resent", "duplicates", "refused", "expired")
     return {name: sum(node[name] for node in running) for name in names} | {
-        "in_s": sum(node["in_s"] for node in running)
+        "outgoing": on_the_way(topology, statuses.values()),
+        "in_s": sum(node["in_s"] for node in running),
     }
+
+
+def on_the_way(topology: Topology, statuses: Iterable[NodeStatus]) -> int:
+    """How many messages are on their way, each counted once.
+
+    Until its OrderAck a transactional one waits at its source, though it was sent and waits at the next node as well.
+    """
+    found, sent, passed = 0, Counter[str](), Counter[str]()
+    for status in statuses:
+        found += status.unlisted_waiting
+        for queue in status.outgoing:
+            node = known_as(topology, queue.name).partition("\\")[0]
+            if queue.sequence:
+                found += queue.waiting
+                sent[node] += queue.unacked
+            else:
+                passed[node] += queue.waiting
+    return found + sum((passed - sent).values())

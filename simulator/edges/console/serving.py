@@ -77,8 +77,8 @@ async def serve_console(
         except Exception as error:  # A page that stands still is seen; what it runs beside goes on.
             lines.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
 
-    watch = Watch(place, tell)
     traffic = Traffic(lambda: state.place, lines)
+    watch = Watch(place, tell, traffic.stop)
     state.traffic = traffic.facts
     deeds = Deeds(lambda: state.place, breaking, traffic, watch.hurry, lines)
     questions: dict[str, Question] = {

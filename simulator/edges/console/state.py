@@ -88,7 +88,7 @@ class State:
             "outgoing": _most(outgoing),
             "left_out": max(0, len(queues) - QUEUES_SHOWN) + max(0, len(outgoing) - QUEUES_SHOWN),
             "sequences": list(sequence_facts(topology, statuses)),
-            "totals": totals(nodes),
+            "totals": totals(topology, nodes, statuses),
             "breakable": self.breakable,
             "traffic": self.traffic(),
         }

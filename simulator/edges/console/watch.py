@@ -41,14 +41,25 @@ class Sample:
     queues: tuple[QueueDeclaration, ...] = ()
 
 
+LEFT_S: Final = 5.0
+"""After how long without a page what was begun from one ends."""
+
+
 class Watch:
     """Looks while somebody does.
 
     Args:
         tell: is given the samples by the nodes' names after each round.
+        left: called when nobody has looked for LEFT_S.
     """
 
-    def __init__(self, place: Place, tell: Callable[[dict[str, Sample]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        tell: Callable[[dict[str, Sample]], Awaitable[None]],
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._left = left
         self._place = place
         self._tell = tell
         self._lookers = 0
@@ -78,7 +89,12 @@ class Watch:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                await self._looked.wait()
+                # A page that is loaded again is away for a moment.
+                with trio.move_on_after(LEFT_S) as away:
+                    await self._looked.wait()
+                if away.cancelled_caught:
+                    self._left()
+                    await self._looked.wait()
                 began_s = trio.current_time()
                 await self._round(nursery)
                 self._hurry = trio.Event()

@@ -99,9 +99,23 @@ const TOTALS = [
 ];
 
 function totals(values) {
-  keyed($("totals"), TOTALS, ([name]) => name, ([name, text]) => h("li", { "data-field": name }, h("b"), ` ${text}`),
-    (node, [name, , form = count, style = ""]) => {
-      put(node.firstChild, form(values[name]));
-      node.className = values[name] ? style : "";
-    });
+  const make = ([name, text]) => {
+    const where = h("button", { type: "button" }, "Where?");
+    where.addEventListener("click", () => lead(name));
+    return h("li", { "data-field": name }, h("b"), ` ${text} `, where);
+  };
+  keyed($("totals"), TOTALS, ([name]) => name, make, (node, [name, , form = count, style = ""]) => {
+    put(node.firstChild, form(values[name]));
+    node.className = values[name] ? style : "";
+    node.lastChild.hidden = !node.className;
+  });
+}
+
+/** From what is bad to the node that has most of it. */
+function lead(name) {
+  const [most] = page.state.nodes.filter((node) => node[name]).sort((one, other) => other[name] - one[name]);
+  if (!most) return;
+  map.mark(`node ${most.name}`);
+  chosen(`node ${most.name}`, page);
+  $("chosen-title").scrollIntoView({ block: "nearest" });
 }

@@ -11,7 +11,13 @@ from hypothesis import given, strategies as st
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.command.oversee import queues_as_json
-from mqproto.simulator.edges.console.facts import local_facts, node_facts, numbers_of, outgoing_facts
+from mqproto.simulator.edges.console.facts import (
+    local_facts,
+    node_facts,
+    numbers_of,
+    on_the_way,
+    outgoing_facts,
+)
 from mqproto.simulator.edges.console.rates import SPAN_S, Rates
 from mqproto.simulator.edges.console.routemap import (
     AROUND,
@@ -61,6 +67,18 @@ def test_the_figures_are_those_of_queues_as_json(counts: list[int]) -> None:
     assert shown == {}
     for fact, queue in zip(outgoing_facts(THREE, "sender", status, {}), said["outgoing"], strict=True):
         same(fact, queue)
+
+
+def test_what_a_source_keeps_until_its_order_ack_is_on_the_way_once() -> None:
+    sequence = replace(SEQUENCE, waiting=40, unsent=0, unacked=40)
+    transit = replace(EXPRESS, name=guid_text(THREE.nodes["destination"].guid), waiting=40)
+    source, passing = (
+        NodeStatus(local=[], outgoing=[queue], uptime_ms=NOW_MS, utc_s=NOW_S) for queue in (sequence, transit)
+    )
+    assert on_the_way(THREE, [source, passing]) == 40
+    assert on_the_way(THREE, [passing]) == 40
+    more = replace(passing, outgoing=[replace(transit, waiting=43)])
+    assert on_the_way(THREE, [source, more]) == 43
 
 
 def same(fact: dict[str, Any], said: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -150,6 +151,7 @@ def number(text: str) -> int:
 
 def compare(shown: dict[str, dict[str, Any]], said: list[dict[str, Any]]) -> None:
     """What a page shows of a sample is what is said of it, and nothing else is shown."""
+    sent, passed = Counter[str](), Counter[str]()
     sums = dict.fromkeys(("waiting", "kept", "outgoing", "held", *SUMS), 0)
     for node in said:
         for queue in node["local"]:
@@ -159,11 +161,15 @@ def compare(shown: dict[str, dict[str, Any]], said: list[dict[str, Any]]) -> Non
             if not kept or queue["waiting"]:
                 same(shown["queues"].pop(f"{node['node']}\\{queue['name']}"), queue, LOCAL)
         for queue in node["outgoing"]:
-            sums["outgoing"] += queue["waiting"]
+            to = queue["to"].partition("\\")[0]
+            sums["outgoing"] += queue["waiting"] * queue["sequence"]
+            sent[to] += queue["unacked"] * queue["sequence"]
+            passed[to] += queue["waiting"] * (not queue["sequence"])
             if queue["waiting"] or queue["unread"] or not queue["name"].endswith(ORDER_SUFFIX):
                 same(shown["outgoing"].pop(f"{node['node']} to {queue['name']}"), queue, OUTGOING)
         for name in SUMS:
             sums[name] += node[name]
+    sums["outgoing"] += sum((passed - sent).values())
     assert (shown["queues"], shown["outgoing"]) == ({}, {})
     assert {name: number(shown["totals"][name]) for name in sums} == sums
 

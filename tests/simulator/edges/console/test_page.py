@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from mqproto.simulator.client import blocking
+from mqproto.simulator.edges.console import watch
 from tests.chromium import CONTRAST, PROGRAM, Chromium, chromium
 from tests.simulator.gateways import written_tokens
 from tests.simulator.typed import COMMAND, Done, eventually, in_process, topology_file
@@ -158,6 +160,48 @@ def test_a_link_is_cut_by_a_click_and_order_survives(desk: Desk) -> None:
     )
     assert facts["in order up to"] == facts["sent"]
     assert desk.browser.complaints == []
+
+
+def test_a_message_that_two_nodes_keep_is_on_the_way_once(desk: Desk) -> None:
+    desk.typed("receive", "orders", "--count", "1000", "--timeout", "0")
+    try:
+        desk.typed("cut", "intermediate", "destination")
+        for _ in range(4):
+            desk.typed("send", "orders", "-b", "x")
+        kept = (
+            "[...document.querySelectorAll('#outgoing [data-field=waiting]')].map((one) => one.textContent)"
+        )
+        desk.until(f"{kept}.filter((one) => one === '4').length", 2)
+        desk.until("document.querySelector('#totals [data-field=outgoing] b').textContent", "4")
+    finally:
+        desk.typed("mend")
+    desk.until("document.querySelector('#totals [data-field=outgoing] b').textContent", "0")
+
+
+def test_what_is_bad_leads_to_where_it_is(desk: Desk) -> None:
+    assert desk.browser.evaluate(
+        "[...document.querySelectorAll('#totals button')].every((one) => one.hidden)"
+    )
+    desk.typed("send", "notes", "-b", "x", "--time-to-be-received", "1")
+    desk.until("document.querySelector('#totals [data-field=expired] b').textContent", "1")
+    assert not desk.browser.evaluate("document.querySelector('#totals [data-field=expired] button').hidden")
+    desk.press("Where?", "#totals [data-field=expired]")
+    desk.shows("#chosen-title", "Node destination")
+    desk.shows("#chosen dd[data-field=expired]", "1")
+
+
+def test_traffic_ends_with_the_page_that_began_it(desk: Desk) -> None:
+    desk.press("Send", "#traffic")
+    desk.until("Number(document.querySelector('#traffic [data-field=received]')?.textContent || 0) > 5")
+    desk.browser.open("about:blank", 1_440)
+    time.sleep(watch.LEFT_S + 2)
+    sent = json.loads(desk.typed("queues", "--json").out)[2]["local"]
+    time.sleep(1)
+    assert {
+        each["name"]: each["entered"] for each in json.loads(desk.typed("queues", "--json").out)[2]["local"]
+    } == {each["name"]: each["entered"] for each in sent}
+    desk.browser.open(desk.address, 1_440)
+    desk.until("document.querySelector('#traffic form')?.hidden", value=False)
 
 
 def test_what_others_break_and_mend_is_seen(desk: Desk) -> None:
