@@ -56,7 +56,10 @@ def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
     yield "session acks", f"{wire.session_acks:,} packets, {wire.riding_session_acks:,} on messages"
     yield "OrderAcks", f"{wire.order_acks:,}"
     yield "FinalAcks", f"{wire.final_acks:,}"
-    yield "send to delivery", f"p50 {report.p50_ms:,.0f} ms, p99 {report.p99_ms:,.0f} ms, outages included"
+    yield (
+        "producer to consumer",
+        f"p50 {report.p50_ms:,.0f} ms, p99 {report.p99_ms:,.0f} ms, outages included",
+    )
     yield "forwarded untouched", f"{wire.forwarded:,} packets compared, {len(wire.faults):,} differ"
 
 

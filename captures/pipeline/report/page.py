@@ -17,7 +17,14 @@ from mqproto.captures.pipeline.report.counts.messages import KEPT
 from mqproto.captures.pipeline.report.embedded import embedded
 from mqproto.captures.pipeline.report.facts.facts import Facts
 from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, total, unknown
-from mqproto.captures.pipeline.report.facts.words import about, counted, duration, escaped, when
+from mqproto.captures.pipeline.report.facts.words import (
+    TO_DESTINATION,
+    about,
+    counted,
+    duration,
+    escaped,
+    when,
+)
 from mqproto.captures.pipeline.report.sections.captures import captures
 from mqproto.captures.pipeline.report.sections.findings import findings
 from mqproto.captures.pipeline.report.sections.messages import worst
@@ -89,7 +96,7 @@ def _head(facts: Facts) -> Iterator[str]:
     if failing := facts.security.failing:
         numbers.append(("bad", f"{failing:,}", "with a signature that does not hold"))
     if messages.arrived.count:
-        numbers.insert(1, ("", about(messages.arrived.quantile(0.5)), "median to the destination"))
+        numbers.insert(1, ("", about(messages.arrived.quantile(0.5)), f"median {TO_DESTINATION}"))
     items = "".join(f'<li class="{style}"><b>{number}</b> {what}</li>' for style, number, what in numbers)
     yield f'<ul class="numbers">{items}</ul>'
     links = {

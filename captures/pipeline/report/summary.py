@@ -14,6 +14,8 @@ from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
 from mqproto.captures.pipeline.report.facts.security import Security, why_weak
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.pipeline.report.facts.words import (
+    TO_DESTINATION,
+    TO_ORDER_ACK,
     about,
     counted,
     decode_command,
@@ -49,8 +51,8 @@ def lines(facts: Facts) -> Iterator[str]:
     yield ""
     outcomes = ", ".join(f"{count:,} {harmless(outcome)}" for outcome, count in messages.outcomes.items())
     yield f"{counted(messages.count, 'message')}{': ' if outcomes else ''}{outcomes}"
-    yield from _spread("to the destination", messages.arrived)
-    yield from _spread("until the OrderAck", messages.confirmed)
+    yield from _spread(TO_DESTINATION, messages.arrived)
+    yield from _spread(TO_ORDER_ACK, messages.confirmed)
     yield from _queues(facts)
     yield from _hops(facts)
     sequences = facts.sequences
@@ -84,7 +86,7 @@ def _queues(facts: Facts) -> Iterator[str]:
         yield ""
         yield "queues, the slowest first:"
     for queue in slowest(worth_a_look(queues, LISTED_EACH)):
-        took = "to it" if queue.arrived.count else "until the OrderAck"
+        took = "source to it" if queue.arrived.count else TO_ORDER_ACK
         parts = [counted(queue.messages, "message")]
         if queue.took.count:
             parts.append(

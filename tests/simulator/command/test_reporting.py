@@ -37,7 +37,7 @@ def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
     assert f"gap-held.pcapng: {frames} frames of its files, 2 connections; nothing is known to be lac" in said
     waited = "waited 50% 20 ms, 95% 5.6 s, most 5.81 s, answered in "
     assert f"127.0.0.2:1801 > 127.0.0.3:1801: 9 messages, 1.5/s, {waited}" in said
-    assert "65645F33\\16: 9 messages, to it 50% 20 ms, 95% 5.6 s, most 5.81 s" in said
+    assert "65645F33\\16: 9 messages, source to it 50% 20 ms, 95% 5.6 s, most 5.81 s" in said
     assert f"{tables / 'report.html'}: open it in a browser" in said
     assert not list(tables.glob(".*"))
 

@@ -24,7 +24,14 @@ from mqproto.captures.pipeline.report.facts.facts import Course, Routes, Sequenc
 from mqproto.captures.pipeline.report.facts.overtime import nice_step_ns
 from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
 from mqproto.captures.pipeline.report.facts.spread import Spread
-from mqproto.captures.pipeline.report.facts.words import about, duration, harmless, when
+from mqproto.captures.pipeline.report.facts.words import (
+    TO_DESTINATION,
+    TO_ORDER_ACK,
+    about,
+    duration,
+    harmless,
+    when,
+)
 
 SORTS: Final = {
     "messages": (BLUE, ""),
@@ -132,8 +139,8 @@ def latency_figure(arrived: Spread, confirmed: Spread) -> Figure | None:
     panels = [
         (what, colour, spread)
         for what, colour, spread in (
-            ("to the destination", BLUE, arrived),
-            ("until the OrderAck", ORANGE, confirmed),
+            (TO_DESTINATION, BLUE, arrived),
+            (TO_ORDER_ACK, ORANGE, confirmed),
         )
         if spread.count
     ]
