@@ -29,7 +29,7 @@ from typing import Final
 import pytest
 import trio
 
-from tests.conformance import ROOT, names_of_tests
+from tests.conformance import ROOT, names_of_tests, summary
 from tests.simulator.forks import Forks
 from tests.simulator.typed import MAIN, PREPARED
 
@@ -368,6 +368,19 @@ def test_what_a_readme_shows_is_true(readme: Path) -> None:
 
 def page(text: str) -> list[Block]:
     return list(blocks(textwrap.dedent(text)))
+
+
+def test_the_numbers_on_the_front_page_are_counted(request: pytest.FixtureRequest) -> None:
+    """That of the tests to a tenth, and only where all were collected."""
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert f"[{len(list((ROOT / 'captures' / 'samples').glob('*.toml')))} samples]" in page
+    [shown, told] = re.findall(r"\d+ done, \d+ partial, \d+ left out, \d+ later", page)
+    assert summary().endswith(shown)
+    assert shown == told
+    [passed] = re.findall(r"^(\d+) passed in ", page, re.MULTILINE)
+    collected = len(request.session.items)
+    if {ROOT / "tests"} & {Path(argument).resolve() for argument in request.config.args}:
+        assert abs(collected - int(passed)) < collected / 10
 
 
 def test_blocks_are_found_with_their_kind_and_line_however_they_are_fenced() -> None:
