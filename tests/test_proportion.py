@@ -22,7 +22,7 @@ LINES: Final = {
     "captures/drawing": 600,
     "captures/files": 1_050,
     "captures/net": 2_000,
-    "captures/pipeline": 17_750,
+    "captures/pipeline": 17_150,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "mqproto/.": 100,
@@ -62,7 +62,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_800,
     "tests/bodies": 1_300,
-    "tests/captures": 20_950,
+    "tests/captures": 20_800,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
@@ -84,7 +84,7 @@ LINES: Final = {
 TOTALS: Final = {
     "product": 99_500,
     "tests": 105_000,
-    "both": 204_000,
+    "both": 203_000,
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 737,
@@ -107,7 +107,7 @@ COUNTS: Final = {
     "functions of more than 10 arguments": 13,
     "lambdas that only call a function": 4,
     "processes with a preexec_fn": 3,
-    "loop variables that are set anew": 13,
+    "loop variables that are set anew": 11,
 }
 """What there is of things that there should be few of."""
 WORDS: Final = {

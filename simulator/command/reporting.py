@@ -14,7 +14,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.command.options import DONE, FINDING, JsonOption, print_json, tell
 
 if TYPE_CHECKING:
-    from mqproto.captures.pipeline.report.search import Sought
+    from mqproto.captures.pipeline.report.counts.messages import Sought
     from mqproto.captures.pipeline.tables.tables import Tables
 
 PAGE: Final = "report.html"
@@ -71,8 +71,7 @@ def report(
 
     What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
     frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --find looks among
-    any number, without reading them all. Status 1 if somebody broke the protocol, if a signature does
-    not hold, or if there is no such message.
+    any number. Status 1 if somebody broke the protocol, if a signature does not hold, or if there is no such message.
 
     \b
     mqproto report tables
@@ -82,7 +81,7 @@ def report(
     _see_that_there_is(tables)
     # It would speak of fonts, and of where it keeps what it knows of them.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    from mqproto.captures.pipeline.report.search import Sought, prepare
+    from mqproto.captures.pipeline.report.counts.messages import Sought
     from mqproto.captures.pipeline.source.whole import whole
     from mqproto.captures.pipeline.tables.tables import Tables
     from mqproto.simulator.base.screen import working
@@ -104,9 +103,6 @@ def report(
         say("drawing the page")
         with whole(target) as file:
             file.write_text(page(facts), "utf-8")
-        if not facts.messages.every:
-            say("sorting messages, for --find")
-            prepare(opened)
     page_is = f"\n{target}: open it in a browser"
     tell(facts_as_json(facts) | {"page": str(target)}, [*lines(facts), page_is], as_json=as_json)
     return FINDING if facts.judgments.faults or facts.security.failing or facts.security.altered else DONE
@@ -133,24 +129,22 @@ def _see_that_there_is(place: str) -> None:
 
 def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
     """What became of the messages that are sought."""
-    from mqproto.captures.pipeline.report.gather import told
-    from mqproto.captures.pipeline.report.search import asked, named
+    from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
     from mqproto.simulator.base.screen import working
 
-    with working(f"looking for {asked(sought)}"):
-        found = named(tables, sought, NAMED_LIMIT + 1)
-        rows, more = found[:NAMED_LIMIT], found[NAMED_LIMIT:]
-        stories = told(tables, rows)
+    with working(f"looking for {sought}"):
+        found = find(tables, sought, NAMED_LIMIT + 1)
+    rows = found[:NAMED_LIMIT]
     if as_json:
-        print_json([story_as_json(row, stories[row["message"]]) for row in rows])
+        print_json([story_as_json(*each) for each in rows])
         return DONE if rows else FINDING
-    for row in rows:
-        print("\n".join(story(row, stories[row["message"]])))
-    if more:
+    for each in rows:
+        print("\n".join(story(*each)))
+    if len(found) > NAMED_LIMIT:
         print("and more; name it by more of its label, or by its --queue or --host")
     if not rows:
-        print(f"no message in {tables.folder} has all of this: {asked(sought)}")
+        print(f"no message in {tables.folder} has all of this: {sought}")
     return DONE if rows else FINDING
 
 

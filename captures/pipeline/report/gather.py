@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from duckdb import DuckDBPyConnection
+
+from mqproto.captures.pipeline.report.counts.asking import asked, rows
 from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES, LINKED, complete, judgments, look_up
-from mqproto.captures.pipeline.report.counts.messages import EMBEDDED_LIMIT, has_room, messages
+from mqproto.captures.pipeline.report.counts.messages import EMBEDDED_LIMIT, Sought, has_room, messages, named
 from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.counts.quality import quality
 from mqproto.captures.pipeline.report.counts.queues import queues
 from mqproto.captures.pipeline.report.counts.routes import routes
-from mqproto.captures.pipeline.report.counts.scanning import rows
 from mqproto.captures.pipeline.report.counts.security import security
 from mqproto.captures.pipeline.report.counts.sequences import sequences
 from mqproto.captures.pipeline.report.counts.spells import look_at_spells
@@ -21,20 +23,11 @@ from mqproto.captures.pipeline.report.facts.overtime import steps_of
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 
 FILES_SHOWN: Final = 50
-_CAPTURES: Final = (
-    "file",
-    "size_bytes",
-    "frames",
-    "segment_frames",
-    "ping_frames",
-    "other_frames",
-    "other_reasons",
-    "cut_frames",
-    "first_ns",
-    "last_ns",
-    "damage",
-    "damage_offset",
-)
+_CAPTURES: Final = """
+select file, size_bytes, frames, segment_frames, ping_frames, other_frames, other_reasons, cut_frames, first_ns,
+    last_ns, damage, damage_offset
+from captures order by place
+"""
 
 
 def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
@@ -50,46 +43,55 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         raise TablesError(
             f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}"
         )
-    captured = _captured(tables)
-    judged = judgments(tables, LINKED if has_room(tables, embedded_limit) else EXAMPLES)
-    went = messages(tables, embedded_limit)
-    steps = steps_of(captured)
-    hops = routes(tables, steps)
+    with asked(tables) as connection:
+        captured = _captured(connection)
+        judged = judgments(connection, LINKED if has_room(tables, embedded_limit) else EXAMPLES)
+        went = messages(tables, connection, embedded_limit)
+        steps = steps_of(captured)
+        hops = routes(connection, steps)
 
-    waiting = queues(tables, steps, captured.last_ns or 0)
-    look_at_spells(tables, hops, waiting, captured.last_ns or 0)
+        waiting = queues(connection, steps, captured.last_ns or 0)
+        look_at_spells(connection, hops, waiting, captured.last_ns or 0)
 
-    places = Places()
-    look_up(judged, places)
-    known = evidence(tables, went.embedded, places)
-    places.find(tables)
-    complete(judged, places)
-    went.stories = dict(stories(known, places, captured.last_ns or 0))
-    return Facts(
-        tables.folder,
-        captured,
-        [*quality(tables).found.values()],
-        traffic(tables, captured),
-        hops,
-        waiting,
-        went,
-        sequences(tables, hops.labels),
-        judged,
-        security(tables),
-    )
-
-
-def told(tables: Tables, histories: list[dict[str, Any]]) -> dict[str, Story]:
-    """What happened to some messages, whose rows are as HISTORIES has them; by the message."""
-    places = Places()
-    known = evidence(tables, histories, places)
-    places.find(tables)
-    return dict(stories(known, places, _captured(tables).last_ns or 0))
+        places = Places()
+        look_up(judged, places)
+        went.stories = _told(tables, connection, went.embedded, places)
+        complete(judged, places)
+        return Facts(
+            tables.folder,
+            captured,
+            [*quality(connection).found.values()],
+            traffic(connection, captured),
+            hops,
+            waiting,
+            went,
+            sequences(connection, hops.labels),
+            judged,
+            security(connection),
+        )
 
 
-def _captured(tables: Tables) -> Captured:
+def find(tables: Tables, sought: Sought, limit: int) -> list[tuple[dict[str, Any], Story]]:
+    """The histories of messages that have what is sought, `limit` at most, each with what happened to it."""
+    with asked(tables) as connection:
+        histories = named(connection, sought, limit)
+        found = _told(tables, connection, histories, Places())
+        return [(row, found[row["message"]]) for row in histories]
+
+
+def _told(
+    tables: Tables, connection: DuckDBPyConnection, histories: list[dict[str, Any]], places: Places
+) -> dict[str, Story]:
+    """What happened to some messages, by the message; and all that is wanted of `places` is found."""
+    known = evidence(connection, tables.state.get("series", {}), histories, places)
+    places.find(connection)
+    [[ended_ns]] = connection.execute("select coalesce(max(last_ns), 0) from captures").fetchall()
+    return dict(stories(known, places, ended_ns))
+
+
+def _captured(connection: DuckDBPyConnection) -> Captured:
     captured = Captured()
-    for row in rows(tables, "captures", _CAPTURES):
+    for row in rows(connection, _CAPTURES):
         captured.files += 1
         for name in ("size_bytes", "frames", "segment_frames", "ping_frames", "other_frames", "cut_frames"):
             setattr(captured, name, getattr(captured, name) + row[name])

@@ -95,14 +95,15 @@ def files(found: DeltaTable) -> pa.Table:
     return pa.RecordBatchReader.from_stream(found.get_add_actions(flatten=True)).read_all()
 
 
-def dataset(found: DeltaTable) -> Any:
-    """The rows of a table for pyarrow and DuckDB.
+def dataset(table: DeltaTable) -> Any:
+    """The rows of a table for pyarrow and DuckDB, in the order of `parts`.
 
     deltalake takes it that nothing compares with a column of which the log has neither the least nor the most, as of
     texts and flags: a file was passed over by `kind = 'Ping'` that had some. What a file has, its own footer says.
     """
-    known = found.to_pyarrow_dataset()
-    fragments = [known.format.make_fragment(each.path, each.filesystem) for each in known.get_fragments()]
+    known = table.to_pyarrow_dataset()
+    found = sorted(known.get_fragments(), key=lambda each: each.path)
+    fragments = [known.format.make_fragment(each.path, each.filesystem) for each in found]
     return type(known)(fragments, known.schema, known.format, known.filesystem)
 
 

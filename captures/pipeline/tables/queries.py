@@ -11,6 +11,7 @@ import duckdb
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.pipeline.tables import delta, runs
+from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Tables
 
 FORMS: Final = {"parquet": "format parquet, compression zstd", "csv": "format csv, header"}
@@ -36,7 +37,7 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
     Raises:
         UsageError: DuckDB does not understand it, or it is no query.
     """
-    with _connected(tables) as connection, _told():
+    with connected(tables) as connection, _told():
         found = connection.execute(sql)
         if not found.description:
             raise UsageError(f"{sql!r} asks for no rows: begin with SELECT, FROM or DESCRIBE")
@@ -57,7 +58,7 @@ def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> l
         raise UsageError(f"{folder} has something in it: choose another folder for what is exported")
     asked = {name: f'from "{name}"' for name in tables.names} if sql is None else {ANSWER: sql.rstrip("; \n")}
     written = []
-    with _connected(tables) as connection, _told():
+    with connected(tables) as connection, _told():
         for name, query in asked.items():
             path = folder / f"{name}.{form}"
             place = str(path).replace("'", "''")
@@ -82,12 +83,25 @@ def _harmless(connection: duckdb.DuckDBPyConnection, query: str) -> str:
 
 
 @contextmanager
-def _connected(tables: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Each table by its name, and `runs`."""
+def connected(tables: Tables, *, whole: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Each table by its name, and `runs`.
+
+    Args:
+        whole: whether tables that are not there have no rows, and each row says in `place` where it stands in its own.
+    """
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
-        for name in tables.names:
-            connection.register(name, tables.dataset(name))
+        for name in {**dict.fromkeys(tables.names), **(TABLES if whole else {})}:
+            paths = ", ".join("'{}'".format(path.replace("'", "''")) for path in tables.paths(name))
+            if paths and tables.store.folder is not None:
+                rows = f"read_parquet([{paths}], hive_partitioning = false)"
+                place = "file_index * (1::bigint << 40) + file_row_number"
+            else:
+                there = name in tables.names
+                held = tables.dataset(name) if there else TABLES[name].written.empty_table()
+                connection.register(rows := f"rows of {name}", held)
+                rows, place = f'"{rows}"', "row_number() over ()"
+            connection.execute(f'create view "{name}" as select *{f", {place} as place" * whole} from {rows}')
         if tables.history.table is not None:
             connection.register(runs.TABLE, delta.dataset(tables.history.table))
         yield connection

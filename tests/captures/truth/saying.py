@@ -14,7 +14,8 @@ from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.merging import merged, series_of
 from mqproto.captures.packets import PacketReader, Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.report.gather import told
+from mqproto.captures.pipeline.report.counts.messages import Sought
+from mqproto.captures.pipeline.report.gather import find
 from mqproto.captures.pipeline.report.summary import story_as_json
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.tables import Tables
@@ -151,7 +152,7 @@ def tabled(
     series = len(tables.read("captures").column("series").unique())
     said = Tabled({row["message"]: row for row in histories}, findings, series)
     if stories:
-        for message, story in told(tables, histories).items():
+        for row, story in find(tables, Sought(), len(histories)):
             found = story_as_json({}, story)
-            said.stories[message] = [found["verdict"], *(step["what"] for step in found["steps"])]
+            said.stories[row["message"]] = [found["verdict"], *(step["what"] for step in found["steps"])]
     return said

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+from duckdb import DuckDBPyConnection
+
 from mqproto.captures.decode.findings import CODES
+from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.counts.places import Places
-from mqproto.captures.pipeline.report.counts.scanning import batches, grouped
 from mqproto.captures.pipeline.report.facts.facts import Example, Found, Judgments, Place
-from mqproto.captures.pipeline.tables.tables import Tables
 
 EXAMPLES: Final = 10
 """How many of each code are shown."""
@@ -18,48 +18,34 @@ LINKED: Final = 5_000
 """How many at most are told of with the messages that they are about, where all messages can be looked up."""
 OTHERS: Final = 4
 """How many of the packets that a finding rests on are shown beside it."""
-_FINDING: Final = (
-    "severity",
-    "code",
-    "section",
-    "text",
-    "series",
-    "row_id",
-    "number",
-    "others",
-    "file",
-    "frame",
-)
+_FOUND: Final = """
+select severity, code, arg_min(coalesce(section, ''), place) as section, count(*) as count
+from findings group by severity, code order by severity <> 'fault', count(*) desc, code, min(place)
+"""
+_EXAMPLES: Final = """
+select severity, code, text, series, row_id, number, others, file, frame from findings
+qualify row_number() over (partition by severity, code order by place) <= $kept order by place
+"""
 
 
-def judgments(tables: Tables, kept: int = EXAMPLES) -> Judgments:
+def judgments(connection: DuckDBPyConnection, kept: int = EXAMPLES) -> Judgments:
     """All of it.
 
     Args:
         kept: how many findings of each code at most.
     """
+    found = {
+        (row["severity"], row["code"]): Found(meaning=CODES.get(row["code"], ""), **row)
+        for row in rows(connection, _FOUND)
+    }
+    for row in rows(connection, _EXAMPLES, kept=kept):
+        examples = found[row["severity"], row["code"]].examples
+        examples.append(_example(row, OTHERS if len(examples) < EXAMPLES else 0))
     return Judgments(
-        _found(tables, kept),
-        _counts(tables, "duplicates", "verdict"),
-        _counts(tables, "sessions", "state"),
+        [*found.values()],
+        counts(connection, "duplicates", "verdict"),
+        counts(connection, "sessions", "state"),
     )
-
-
-def _found(tables: Tables, kept: int) -> list[Found]:
-    found: dict[tuple[Any, ...], Found] = {}
-    for batch in batches(tables, "findings", _FINDING):
-        for key, places in grouped(batch, ("severity", "code")):
-            severity, code = key
-            if key not in found:
-                section = batch.column("section")[int(places[0])].as_py() or ""
-                found[key] = Found(severity, code, CODES.get(code, ""), section)
-            each = found[key]
-            each.count += len(places)
-            for place in places[: kept - len(each.examples)].tolist():
-                row = batch.slice(place, 1).to_pylist()[0]
-                is_shown = len(each.examples) < EXAMPLES
-                each.examples.append(_example(row, OTHERS if is_shown else 0))
-    return sorted(found.values(), key=lambda each: (each.severity != "fault", -each.count, each.code))
 
 
 def _example(row: dict[str, Any], others: int) -> Example:
@@ -94,9 +80,7 @@ def _examples(judged: Judgments) -> Iterator[Example]:
         yield from each.examples
 
 
-def _counts(tables: Tables, table: str, column: str) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for batch in batches(tables, table, (column,)):
-        for (value,), places in grouped(batch, (column,)):
-            counts[value] += len(places)
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+def counts(connection: DuckDBPyConnection, table: str, column: str) -> dict[str, int]:
+    """How many rows have each text of a column, most first."""
+    sql = f"select {column}, count(*) from {table} group by all order by count(*) desc, {column}"
+    return dict(connection.execute(sql).fetchall())

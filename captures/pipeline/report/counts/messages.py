@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES
-from mqproto.captures.pipeline.report.counts.scanning import Top, batches, integers
+from mqproto.captures.pipeline.report.counts.asking import rows, spreads
+from mqproto.captures.pipeline.report.counts.judgments import counts
+from mqproto.captures.pipeline.report.counts.queues import CALLED
 from mqproto.captures.pipeline.report.facts.facts import Messages
-from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, is_one_of
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.words import harmless
 from mqproto.captures.pipeline.tables.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
@@ -21,47 +24,49 @@ ARRIVALS_EACH: Final = 20
 no other bound that is small."""
 KEPT: Final = 400
 """How many at most of each list of messages: of more, the page has those alone."""
-HISTORY: Final = tuple(
+HISTORY: Final = ", ".join(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )
+_TOOK: Final = """
+select 0 as thing, latency_ns as took_ns from histories where hops > 1
+union all select 1, order_acked_ns - first_ns from histories
+"""
+_LISTS: Final = {
+    "stuck": f"where outcome in {STUCK} order by first_ns",
+    "unknown": f"where outcome not in {GOOD + STUCK + BAD} order by first_ns",
+    "failed": f"where outcome in {BAD} order by first_ns",
+    "slowest": f"where latency_ns > 0 and outcome not in {BAD} order by latency_ns desc",
+    "latest": f"where order_acked_ns - first_ns > 0 and outcome not in {BAD} "
+    "order by order_acked_ns - first_ns desc",
+    "resent": "where resends > 0 order by resends desc",
+}
+_NAMED: Final = "(label = $text or message = $text or ends_with(message, chr(92) || $text))"
+"""What has a name as a whole, or an identifier that it ends."""
+_PART: Final = "(contains(lower(label), lower($text)) or contains(lower(message), lower($text)))"
+_QUEUE: Final = f"""(contains(lower(queue), lower($queue))
+    or queue in (select name from ({CALLED}) where contains(lower(called), lower($queue))))"""
+_HOST: Final = "len(list_filter(route, lambda label: contains(lower(label), lower($host)))) > 0"
 
 
-def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
+def messages(
+    tables: Tables, connection: DuckDBPyConnection, embedded_limit: int = EMBEDDED_LIMIT
+) -> Messages:
     """Everything about messages."""
-    found = Messages(count=tables.rows("histories"))
-    found.every = has_room(tables, embedded_limit)
-    outcomes: Counter[str] = Counter()
-    deliveries: Counter[str] = Counter()
-    stuck, unknown, failed = Top(KEPT), Top(KEPT), Top(KEPT)
-    slowest, latest, resent = Top(KEPT), Top(KEPT), Top(KEPT)
-    for batch in batches(tables, "histories", HISTORY):
-        first_ns, _ = integers(batch.column("first_ns"))
-        latency_ns, arrived = integers(batch.column("latency_ns"))
-        acked_ns, acked = integers(batch.column("order_acked_ns"))
-        hops, _ = integers(batch.column("hops"))
-        outcome = batch.column("outcome")
-        outcomes.update(_counted(outcome))
-        deliveries.update(_counted(batch.column("delivery")))
-        resends, _ = integers(batch.column("resends"))
-        found.resends += int(resends.sum())
-        confirmed_ns = acked_ns - first_ns
-        found.arrived.add(latency_ns[arrived & (hops > 1)])
-        found.confirmed.add(confirmed_ns[acked])
-        is_good, is_stuck, is_failed = (is_one_of(outcome, each) for each in (GOOD, STUCK, BAD))
-        stuck.take(batch, -first_ns, is_stuck)
-        unknown.take(batch, -first_ns, ~(is_good | is_stuck | is_failed))
-        failed.take(batch, -first_ns, is_failed)
-        slowest.take(batch, latency_ns, arrived & (latency_ns > 0) & ~is_failed)
-        latest.take(batch, confirmed_ns, acked & (confirmed_ns > 0) & ~is_failed)
-        resent.take(batch, resends, resends > 0)
-        if found.every:
-            found.embedded += batch.to_pylist()
-    found.outcomes = _by_count(outcomes)
-    found.deliveries = _by_count(deliveries)
-    found.stuck, found.unknown, found.failed = stuck.rows(), unknown.rows(), failed.rows()
-    found.slowest, found.latest, found.resent = slowest.rows(), latest.rows(), resent.rows()
-    if not found.every:
-        lists = (found.stuck, found.unknown, found.failed, found.slowest, found.latest, found.resent)
+    found = Messages(every=has_room(tables, embedded_limit))
+    found.outcomes = counts(connection, "histories", "outcome")
+    found.deliveries = counts(connection, "histories", "delivery")
+    [[found.count, found.resends]] = connection.execute(
+        "select count(*), coalesce(sum(resends), 0) from histories"
+    ).fetchall()
+    took = spreads(connection, _TOOK)
+    found.arrived, found.confirmed = (took.get(thing, Spread()) for thing in (0, 1))
+    for name, which in _LISTS.items():
+        sql = f"select {HISTORY} from histories {which}, place limit {KEPT}"
+        setattr(found, name, [*rows(connection, sql)])
+    if found.every:
+        found.embedded = [*rows(connection, f"select {HISTORY} from histories order by place")]
+    else:
+        lists = (getattr(found, name) for name in _LISTS)
         found.embedded = list({row["message"]: row for each in lists for row in each}.values())
     found.embedded.sort(key=lambda row: (row["first_ns"], len(row["message"]), row["message"]))
     return found
@@ -73,10 +78,34 @@ def has_room(tables: Tables, embedded_limit: int) -> bool:
     return all(tables.rows(name) <= each * embedded_limit for name, each in limits.items())
 
 
-def _counted(column: pa.Array) -> dict[str, int]:
-    counts = column.value_counts()
-    return {str(row["values"]): row["counts"] for row in counts.to_pylist()}
+class Sought(NamedTuple):
+    """What messages are to have: a part of each of these texts, whatever its case; an empty one is had by all.
+
+    text: of label or identifier; those that have it as a whole, or an identifier that it ends, come alone if there
+        are any.
+    queue: of its format name, or of what people call it. host: of a queue manager on its way.
+    """
+
+    text: str = ""
+    queue: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        """In words."""
+        names = {"label or identifier": self.text, "queue": self.queue, "host": self.host}
+        return ", ".join(f"{harmless(text)!r} in its {name}" for name, text in names.items() if text)
 
 
-def _by_count(counter: Counter[str]) -> dict[str, int]:
-    return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))
+def named(connection: DuckDBPyConnection, sought: Sought, limit: int) -> list[dict[str, Any]]:
+    """The histories of messages that have what is sought, `limit` at most, in the order of the table."""
+    # What is typed in a shell may be no text.
+    values = {
+        name: text.encode("utf-8", "replace").decode() for name, text in sought._asdict().items() if text
+    }
+    also = [where for name, where in (("queue", _QUEUE), ("host", _HOST)) if name in values]
+    for text in (_NAMED, _PART) if sought.text else ("true",):
+        where = " and ".join((text, *also))
+        sql = f"select {HISTORY} from histories where {where} order by place limit {limit}"
+        if found := [*rows(connection, sql, **values)]:
+            return found
+    return []

@@ -1,47 +1,40 @@
-"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets,
-of which groups of rows are passed over that have none of them."""
+"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
 
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.decode.sight import Kind
-from mqproto.captures.pipeline.judging.messages.bounds import Ahead
-from mqproto.captures.pipeline.report.counts.scanning import grouped, integers, near, rows
+from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.facts.facts import Place
 from mqproto.captures.pipeline.report.facts.security import Secured
-from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.lists import subject_of
-from mqproto.captures.pipeline.tables.tables import Tables
 
-ACKNOWLEDGMENTS: Final = pa.array(map(str, (Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK)), pa.string())
-_COLUMNS: Final = (
-    "series",
-    "row_id",
-    "number",
-    "framed",
-    "kind",
-    "time_ns",
-    "interface",
-    "file",
-    "frame_file",
-    "frame",
-    "message",
-    "ack_message",
-    "ack_sequence",
-    "correlation",
-    "class_name",
-    "journal_negative",
-    *Secured._fields,
+_BY_REFERENCE: Final = """
+create or replace temp view seen as
+select packets.* exclude (time_ns), time_ns as captured_ns,
+    -- As `Ahead.of` has it.
+    coalesce(try(time_ns - offset_ns - if(coalesce(drift_ppb, 0) = 0, 0,
+        round_even((time_ns - at_ns) * (drift_ppb / 1e9), 0)::bigint)), time_ns) as time_ns
+from packets left join clocks on clocks.series = packets.series and clocks.interface = packets.interface
+"""
+_PACKETS: Final = f"""
+with numbered as (
+    select unnest($numbers::struct(series varchar, number bigint)[], recursive := true)
+), wanted as (
+    select unnest($rows::struct(series varchar, row_id bigint)[], recursive := true)
+    union select series, row_id from packets semi join numbered using (series, number) where framed
+    union select series, row_id from seen
+    where kind in {tuple(map(str, (Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK)))}
+        and time_ns in (select unnest($times_ns::bigint[]))
 )
-
-_CLOCK: Final = ("series", "interface", "offset_ns", "at_ns", "drift_ppb")
-AROUND_NS: Final = 4
+select series, row_id, number, framed, kind, time_ns, captured_ns, file, frame_file, frame, message, ack_message,
+    ack_sequence, correlation, class_name, journal_negative, {", ".join(Secured._fields)}
+from seen semi join wanted using (series, row_id) order by place
+"""
 
 
 class Seen(NamedTuple):
@@ -93,43 +86,27 @@ class Places:
         """What was wanted by what it is about; of several at one time, the first."""
         return self._acknowledgments.get((about, class_name, time_ns))
 
-    def find(self, tables: Tables) -> None:
+    def find(self, connection: DuckDBPyConnection) -> None:
         """Look for all that is wanted."""
         if not (self._rows or self._numbers or self._acknowledgments):
             return
-        row_ids, numbers, times_ns = (
-            np.unique(np.fromiter((key[-1] for key in wanted), dtype=np.int64, count=len(wanted)))
-            for wanted in (self._rows, self._numbers, self._acknowledgments)
-        )
-        ahead = {
-            (row["series"], row["interface"]): Ahead(
-                row["offset_ns"], None, 0, row["at_ns"], row["drift_ppb"] or 0
-            )
-            for row in rows(tables, "clocks", _CLOCK)
+        wanted = {
+            "rows": [{"series": series, "row_id": row_id} for series, row_id in self._rows],
+            "numbers": [{"series": series, "number": number} for series, number in self._numbers],
+            "times_ns": [time_ns for _, _, time_ns in self._acknowledgments],
         }
-        captured_ns = np.unique(
-            np.concatenate([times_ns, *(_captured_ns(each, times_ns) for each in ahead.values())])
-        )
-        wanted = {"row_id": row_ids, "number": numbers, "time_ns": captured_ns}
-        for batch in near(tables, "packets", _COLUMNS, wanted):
-            framed = batch.column("framed").to_numpy(zero_copy_only=False)
-            hits = np.isin(integers(batch.column("row_id"))[0], row_ids)
-            hits |= framed & np.isin(integers(batch.column("number"))[0], numbers)
-            if len(times_ns):
-                kinds = pc.is_in(batch.column("kind"), value_set=ACKNOWLEDGMENTS)
-                hits |= kinds.to_numpy(zero_copy_only=False) & np.isin(_times_ns(batch, ahead), times_ns)
-            for row in batch.filter(pa.array(hits)).to_pylist():
-                self._keep(row, ahead)
+        connection.execute(_BY_REFERENCE)
+        for row in rows(connection, _PACKETS, **wanted):
+            self._keep(row)
 
-    def _keep(self, row: dict[str, Any], ahead: dict[tuple[str, int], Ahead]) -> None:
-        series = row["series"]
-        captured_ns = row["time_ns"]
-        clock = ahead.get((series, row["interface"]))
-        time_ns = captured_ns if clock is None else captured_ns - clock.of(captured_ns)
+    def _keep(self, row: dict[str, Any]) -> None:
+        series, time_ns = row["series"], row["time_ns"]
         place = Place(row["frame_file"] or row["file"], row["frame"])
         said = Secured(*(row[name] for name in Secured._fields))
         secured = said if said.is_protected or said.sender_id is not None else None
-        seen = Seen(place, time_ns, captured_ns, row["message"], bool(row["journal_negative"]), secured)
+        seen = Seen(
+            place, time_ns, row["captured_ns"], row["message"], bool(row["journal_negative"]), secured
+        )
         if (series, row["row_id"]) in self._rows:
             self._rows[series, row["row_id"]] = seen
         if row["framed"] and (series, row["number"]) in self._numbers:
@@ -144,23 +121,3 @@ def _about(row: dict[str, Any]) -> str:
     if row["kind"] == Kind.ADMIN_ACK and row["correlation"] is not None:
         return identifier_text(*subject_of(row["correlation"]))
     return row["ack_sequence" if row["kind"] == Kind.ORDER_ACK else "ack_message"] or ""
-
-
-def _captured_ns(clock: Ahead, times_ns: Integers) -> Integers:
-    """What a clock shows at times of the reference, and around them, as it goes otherwise."""
-    if not clock.drift_ppb:
-        return times_ns + clock.offset_ns
-    # It is ahead by as much as some nanoseconds later or earlier.
-    nearly = [time_ns + clock.of(time_ns + clock.of(time_ns)) for time_ns in times_ns.tolist()]
-    return np.add.outer(np.array(nearly, dtype=np.int64), np.arange(-AROUND_NS, AROUND_NS + 1)).ravel()
-
-
-def _times_ns(batch: pa.RecordBatch, ahead: dict[tuple[str, int], Ahead]) -> Any:
-    """Times by the reference clock."""
-    times_ns = integers(batch.column("time_ns"))[0]
-    if ahead:
-        times_ns = times_ns.copy()
-        for point, places in grouped(batch, ("series", "interface")):
-            if (clock := ahead.get(point)) is not None:
-                times_ns[places] -= [clock.of(time_ns) for time_ns in times_ns[places].tolist()]
-    return times_ns

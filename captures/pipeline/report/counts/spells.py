@@ -3,57 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate, groupby
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
 
-from mqproto.captures.pipeline.report.counts.scanning import batches, integers
+from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.facts.facts import Course, Queues, Routes, Spell
 from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN, slow_level_ns
-from mqproto.captures.pipeline.tables.tables import Tables
 
 SLOTS: Final = 256
 """Into so many parts a spell is divided, to see when a node has no connection."""
-_COLUMNS: Final = (
-    "client_key",
-    "server_key",
-    "first_ns",
-    "last_ns",
-    "begun",
-    "client_ending",
-    "server_ending",
+_USED: Final = """
+with asked as (select unnest($asked::struct(
+    number bigint, key varchar, other varchar, from_ns bigint, until_ns bigint, slot_ns bigint)[], recursive := true)
+), of_one as (
+    select asked.*, sessions.* from asked join sessions on client_key = key
+    where other is null or server_key = other
+    union all
+    select asked.*, sessions.* from asked join sessions on server_key = key
+    where (other is null or client_key = other) and client_key is distinct from key
+), told as (
+    select number, from_ns, slot_ns, (begun is not true or first_ns < until_ns) and last_ns >= from_ns as is_here,
+        least(greatest(if(begun, first_ns, from_ns), from_ns), until_ns - 1) as begins_ns,
+        least(greatest(last_ns, from_ns), until_ns - 1) as ends_ns,
+        last_ns < until_ns and 'reset' in (coalesce(client_ending, ''), coalesce(server_ending, '')) as is_reset
+    from of_one
 )
+select number, if(is_here, (begins_ns - from_ns) // slot_ns, 0) as low,
+    if(is_here, (ends_ns - from_ns) // slot_ns + 1, 0) as high, bool_or(is_here and is_reset) as reset
+from told group by all order by number, low
+"""
+"""By the spell, which slots connections used: from `low` to those before `high`; none if they were not used then."""
 
 
-def look_at_spells(tables: Tables, routes: Routes, queues: Queues, ended_ns: int) -> None:
+def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queues, ended_ns: int) -> None:
     """Add to the spells of hops and queues what happened to the connections that they need.
 
     Args:
         ended_ns: when the captures ended.
     """
-    asked = list(_asked(routes, queues, ended_ns))
-    for batch in batches(tables, "sessions", _COLUMNS) if asked else ():
-        sessions = _Sessions(batch)
-        for each in asked:
-            each.take(sessions)
-    for each in asked:
-        each.tell()
+    spells = list(_asked(routes, queues, ended_ns))
+    asked = [each.asked | {"number": number} for number, each in enumerate(spells)]
+    for number, used in groupby(rows(connection, _USED, asked=asked), lambda row: row["number"]):
+        spells[number].tell([*used])
 
 
-def _asked(routes: Routes, queues: Queues, ended_ns: int) -> Iterator[_Watched]:
+def _asked(routes: Routes, queues: Queues, ended_ns: int) -> Iterator[_Spell]:
     keys: dict[str, list[str]] = {}
     for key, label in routes.labels.items():
         keys.setdefault(label, []).append(key)
     for hop in routes.hops:
         for course, spell in _longest(hop.course):
-            yield _Watched(course, spell, ended_ns, "this hop", hop.from_key, hop.to_key)
+            yield _Spell(course, spell, ended_ns, "this hop", hop.from_key, hop.to_key)
     for queue in queues.queues:
         for course, spell in _longest(queue.course):
             for label in queue.hosts:
                 for key in keys.get(label, ()):
-                    yield _Watched(course, spell, ended_ns, label, key)
+                    yield _Spell(course, spell, ended_ns, label, key)
 
 
 def _longest(course: Course | None) -> Iterator[tuple[Course, Spell]]:
@@ -61,75 +68,41 @@ def _longest(course: Course | None) -> Iterator[tuple[Course, Spell]]:
         yield from ((course, spell) for spell in course.spells[:SPELLS_SHOWN])
 
 
-class _Sessions:
-    """Connections: between whom, from their first packet to their last, and whether they were reset."""
+class _Spell:
+    """One of which the connections of one node are asked for, or those between two.
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.client, self.server = batch.column("client_key"), batch.column("server_key")
-        first_ns, self.last_ns = (integers(batch.column(name))[0] for name in ("first_ns", "last_ns"))
-        self.first_ns = np.where(_flags(batch.column("begun")), first_ns, np.iinfo(np.int64).min)
-        endings = (batch.column(f"{end}_ending") for end in ("client", "server"))
-        self.is_reset = np.logical_or(*(_flags(pc.equal(ending, "reset")) for ending in endings))
-
-    def of(self, key: str, other: str | None) -> Any:
-        """Those that one has, with another one or with anybody."""
-        is_client, is_server = (_flags(pc.equal(end, key)) for end in (self.client, self.server))
-        if other is None:
-            return is_client | is_server
-        by, to = (_flags(pc.equal(end, other)) for end in (self.client, self.server))
-        return (is_client & to) | (is_server & by)
-
-
-def _flags(column: pa.Array) -> Any:
-    return column.fill_null(False).to_numpy(zero_copy_only=False)
-
-
-def _step_of(course: Course, time_ns: int | None) -> int | None:
-    return None if time_ns is None else (time_ns - course.first_ns) // course.step_ns
-
-
-class _Watched:
-    """The connections of one node, or between two, in one spell."""
+    Attributes:
+        asked: of whom, and when.
+    """
 
     def __init__(
         self, course: Course, spell: Spell, ended_ns: int, name: str, key: str, other: str | None = None
     ) -> None:
-        self._spell, self._name, self._ends = spell, name, (key, other)
+        self._spell, self._name = spell, name
         self._level_ns = slow_level_ns(course)
-        self._from_ns = (
-            spell.from_ns - course.step_ns
-        )  # What is slow in a step may have waited since the one before it.
-        # What began in it went on beyond its end.
+        # What is slow in a step may have waited since the one before it, and what began in it went on beyond its end.
+        from_ns = spell.from_ns - course.step_ns
         steps = slice(_step_of(course, spell.from_ns), _step_of(course, spell.until_ns))
         until_ns = (spell.until_ns or ended_ns) + max(course.half_ns[steps])
-        self._until_ns = max(min(until_ns, ended_ns), spell.from_ns) + 1
-        self._slot_ns = -(-(self._until_ns - self._from_ns) // SLOTS)
-        self._change = np.zeros(SLOTS + 1, dtype=np.int64)
-        self._is_known = self._reset = False
+        until_ns = max(min(until_ns, ended_ns), spell.from_ns) + 1
+        self._slot_ns = -(-(until_ns - from_ns) // SLOTS)
+        self.asked = {
+            "key": key,
+            "other": other,
+            "from_ns": from_ns,
+            "until_ns": until_ns,
+            "slot_ns": self._slot_ns,
+        }
 
-    def take(self, sessions: _Sessions) -> None:
-        """Count the next sessions."""
-        own = sessions.of(*self._ends)
-        if not own.any():
-            return
-        self._is_known = True
-        first_ns, last_ns = sessions.first_ns[own], sessions.last_ns[own]
-        here = (first_ns < self._until_ns) & (last_ns >= self._from_ns)
-        self._reset |= bool((sessions.is_reset[own] & here & (last_ns < self._until_ns)).any())
-        low, high = (
-            (np.clip(times_ns[here], self._from_ns, self._until_ns - 1) - self._from_ns) // self._slot_ns
-            for times_ns in (first_ns, last_ns)
-        )
-        np.add.at(self._change, low, 1)
-        np.add.at(self._change, high + 1, -1)
-
-    def tell(self) -> None:
-        """What came out."""
-        if not self._is_known:
-            return
-        self._spell.reset = bool(self._spell.reset) or self._reset
-        used = np.flatnonzero(np.cumsum(self._change[:SLOTS]))
-        gaps = np.diff(np.concatenate([[-1], used, [SLOTS]])) - 1
-        lacked_ns = int(gaps.max()) * self._slot_ns
+    def tell(self, used: list[dict[str, Any]]) -> None:
+        """What came out, by the slots that each connection used, the first of them first."""
+        self._spell.reset = bool(self._spell.reset) or any(row["reset"] for row in used)
+        ends = [0, *accumulate((row["high"] for row in used), max)]
+        begins = [*(row["low"] for row in used), SLOTS]
+        lacked_ns = max(begin - end for begin, end in zip(begins, ends, strict=True)) * self._slot_ns
         if lacked_ns > self._level_ns:
             self._spell.without[self._name] = lacked_ns
+
+
+def _step_of(course: Course, time_ns: int | None) -> int | None:
+    return None if time_ns is None else (time_ns - course.first_ns) // course.step_ns

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
 
 from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.captures.pipeline.judging.messages.history_schema import HOPS
 from mqproto.captures.pipeline.judging.sequences.sequence_schema import GAPS
+from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.counts.places import Places, Seen
-from mqproto.captures.pipeline.report.counts.scanning import batches, near
 from mqproto.captures.pipeline.report.counts.security import secured
-from mqproto.captures.pipeline.report.counts.sieve import with_one_of
 from mqproto.captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
 from mqproto.captures.pipeline.report.facts.words import took
-from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS
@@ -71,29 +67,35 @@ class Evidence:
         return any(hop["series"] in self.lossy for hop in (row, *self.ways[row["message"]]))
 
 
-def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
-    """Look for it, and ask for the packets that it leads to."""
-    ways = _ways_of(tables, [row["message"] for row in histories])
-    found = Evidence(histories, ways, lossy=lossy_series(tables))
+def evidence(
+    connection: DuckDBPyConnection, known: dict[str, Any], histories: list[Row], places: Places
+) -> Evidence:
+    """Look for it, and ask for the packets that it leads to.
+
+    Args:
+        known: of the series, what the runs know that read them.
+    """
+    ways = _ways_of(connection, [row["message"] for row in histories])
+    found = Evidence(histories, ways, lossy=lossy_series(connection, known))
     for row in histories:
         for hop in ways[row["message"]]:
             found.arrivals[row["message"], hop["to_key"]] = []
             found.gaps[hop["series"], row["source_manager"], row["sequence"], hop["to_key"]] = []
-    for row in with_one_of(tables, "duplicates", "message", ways, _ARRIVAL):
+    for row in _with_one_of(connection, "duplicates", "message", ways, _ARRIVAL):
         arrivals = found.arrivals.get((row["message"], row["to_key"]))
         if arrivals is not None and len(arrivals) < COPIES_TOLD:
             arrivals.append(row)
             found.answers[row["series"], row["row_id"]] = None
             places.want_packet(row["series"], row["number"])
-    _answers(tables, found.answers, places)
+    _answers(connection, found.answers, places)
     sequences = {row["sequence"] for row in histories if row["sequence"]}
-    for row in with_one_of(tables, "gaps", "sequence", sequences, GAPS.names):
+    for row in _with_one_of(connection, "gaps", "sequence", sequences, GAPS.names):
         gaps = found.gaps.get(tuple(row[name] for name in _GAP))
         if gaps is not None and len(gaps) < GAPS_KEPT:
             gaps.append(row)
             if row["filled_by"] is not None:
                 places.want_packet(row["series"], row["filled_by"])
-    _find_what_came(tables, found)
+    _find_what_came(connection, found)
     for row in histories:
         for hop in ways[row["message"]]:
             places.want_packet(hop["series"], hop["number"])
@@ -102,14 +104,14 @@ def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
     return found
 
 
-def _find_what_came(tables: Tables, found: Evidence) -> None:
+def _find_what_came(connection: DuckDBPyConnection, found: Evidence) -> None:
     """When the messages came to their destination that gaps lack."""
     lacking: dict[tuple[str, ...], BoundedRanges] = {}
     for key, gaps in found.gaps.items():
         for gap in gaps:
             lacking.setdefault(key[:3], BoundedRanges()).add(gap["first_number"], gap["last_number"])
     sequences = [sequence for _, _, sequence in lacking]
-    for row in with_one_of(tables, "histories", "sequence", sequences, _CAME):
+    for row in _with_one_of(connection, "histories", "sequence", sequences, _CAME):
         series, source, sequence, number, arrived_ns = (row[name] for name in _CAME)
         if arrived_ns is not None and number in lacking.get((series, source, sequence), ()):
             found.came.setdefault((series, source, sequence), {})[number] = arrived_ns
@@ -141,19 +143,28 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
         yield row["message"], Story(verdict, steps, secured(hops, places))
 
 
-def lossy_series(tables: Tables) -> frozenset[str]:
+def lossy_series(connection: DuckDBPyConnection, known: dict[str, Any]) -> frozenset[str]:
     """The series that lack something: as the run that read them found, or the beginning of a connection."""
-    known = tables.state.get("series", {})
-    lossy = {name for name, each in known.items() if each.get("is_lossy")}
-    for batch in batches(tables, "sessions", ("series", "begun")):
-        lossy.update(batch.column("series").filter(pc.invert(batch.column("begun"))).unique().to_pylist())
-    return frozenset(lossy)
+    headless = connection.execute("select distinct series from sessions where not begun").fetchall()
+    return frozenset(
+        {name for name, each in known.items() if each.get("is_lossy")} | {name for (name,) in headless}
+    )
 
 
-def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
+def _with_one_of(
+    connection: DuckDBPyConnection, table: str, column: str, wanted: Iterable[str], columns: Iterable[str]
+) -> Iterator[Row]:
+    """The rows of a table that have one of these texts in a column, in their order."""
+    sql = f"""
+        select {", ".join(columns)} from {table}
+        where {column} in (select unnest($wanted::varchar[])) order by place"""
+    return rows(connection, sql, wanted=[*wanted])
+
+
+def _ways_of(connection: DuckDBPyConnection, wanted: list[str]) -> dict[str, list[Row]]:
     """By the message, its hops in order."""
     found: dict[str, list[Row]] = {message: [] for message in wanted}
-    for row in with_one_of(tables, "hops", "message", wanted, _HOP):
+    for row in _with_one_of(connection, "hops", "message", wanted, _HOP):
         if len(found[row["message"]]) < HOPS_OF_ONE:
             found[row["message"]].append(row)
     for hops in found.values():
@@ -161,15 +172,18 @@ def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
     return found
 
 
-def _answers(tables: Tables, wanted: dict[tuple[str, int], int | None], places: Places) -> None:
-    row_ids = np.unique(np.array([row_id for _, row_id in wanted], dtype=np.int64))
-    columns = ("series", "row_id", "acknowledged_by")
-    for batch in near(tables, "relations", columns, {"row_id": row_ids}):
-        for row in batch.filter(pc.is_in(batch.column("row_id"), value_set=pa.array(row_ids))).to_pylist():
-            key, number = (row["series"], row["row_id"]), row["acknowledged_by"]
-            if key in wanted and number is not None:
-                wanted[key] = number
-                places.want_packet(row["series"], number)
+def _answers(
+    connection: DuckDBPyConnection, wanted: dict[tuple[str, int], int | None], places: Places
+) -> None:
+    sql = """
+        select series, row_id, acknowledged_by from relations
+        semi join (select unnest($wanted::struct(series varchar, row_id bigint)[], recursive := true))
+            using (series, row_id)
+        where acknowledged_by is not null order by place"""
+    packets = [{"series": series, "row_id": row_id} for series, row_id in wanted]
+    for row in rows(connection, sql, wanted=packets):
+        wanted[row["series"], row["row_id"]] = row["acknowledged_by"]
+        places.want_packet(row["series"], row["acknowledged_by"])
 
 
 def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:

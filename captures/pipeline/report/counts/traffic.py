@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-import numpy as np
+from duckdb import DuckDBPyConnection
 
 from mqproto.captures.decode.sight import MESSAGES, Kind
-from mqproto.captures.pipeline.report.counts.scanning import batches, integers
+from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.facts.facts import Captured, Traffic
 from mqproto.captures.pipeline.report.facts.overtime import steps_of
-from mqproto.captures.pipeline.tables.tables import Tables
 
 SORTS: Final = {
     "messages": MESSAGES | {Kind.REPORT},
@@ -19,33 +18,32 @@ SORTS: Final = {
     "sessions and pings": {Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.PING},
 }
 MALFORMED: Final = "malformed"
-_COLUMNS: Final = ("time_ns", "kind", "size_bytes")
+_PACKETS: Final = """
+select step_of(time_ns, $steps) as step, coalesce(nullif(kind, ''), $malformed) as kind, count(*) as packets,
+    sum(size_bytes) as size_bytes
+from packets group by all
+"""
 
 
-def traffic(tables: Tables, captured: Captured) -> Traffic | None:
+def traffic(connection: DuckDBPyConnection, captured: Captured) -> Traffic | None:
     """Packets over time; None if there are none."""
-    if captured.first_ns is None or captured.last_ns is None or not tables.rows("packets"):
+    if captured.first_ns is None or captured.last_ns is None:
         return None
     steps = steps_of(captured)
-    names = [*SORTS, MALFORMED]
-    sort_of = {str(kind): place for place, kinds in enumerate(SORTS.values()) for kind in kinds}
-    counts = np.zeros((len(names), steps.length), dtype=np.int64)
-    sizes = np.zeros(steps.length, dtype=np.int64)
+    sort_of = {str(kind): name for name, kinds in SORTS.items() for kind in kinds}
+    counts = {name: [0] * steps.length for name in (*SORTS, MALFORMED)}
+    sizes = [0] * steps.length
     kinds: Counter[str] = Counter()
-    for batch in batches(tables, "packets", _COLUMNS):
-        times_ns, _ = integers(batch.column("time_ns"))
-        step = steps.of(times_ns)
-        encoded = batch.column("kind").dictionary_encode(null_encoding="encode")
-        found = [kind or str(Kind.MALFORMED) for kind in encoded.dictionary.to_pylist()]
-        indices = encoded.indices.to_numpy(zero_copy_only=False)
-        kinds.update(dict(zip(found, np.bincount(indices, minlength=len(found)).tolist(), strict=True)))
-        sorts = np.array([sort_of.get(kind, len(SORTS)) for kind in found], dtype=np.int64)[indices]
-        np.add.at(counts, (sorts, step), 1)
-        np.add.at(sizes, step, integers(batch.column("size_bytes"))[0])
+    for row in rows(connection, _PACKETS, steps=steps._asdict(), malformed=str(Kind.MALFORMED)):
+        kinds[row["kind"]] += row["packets"]
+        counts[sort_of.get(row["kind"], MALFORMED)][row["step"]] += row["packets"]
+        sizes[row["step"]] += row["size_bytes"] or 0
+    if not kinds:
+        return None
     return Traffic(
         steps.first_ns,
         steps.step_ns,
-        {name: counts[place].tolist() for place, name in enumerate(names) if counts[place].any()},
-        sizes.tolist(),
+        {name: each for name, each in counts.items() if any(each)},
+        sizes,
         dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
     )

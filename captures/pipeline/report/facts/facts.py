@@ -75,6 +75,12 @@ class Course:
     usual_ns: int = 0
     spells: list[Spell] = field(default_factory=list)
 
+    @staticmethod
+    def of_steps(first_ns: int, step_ns: int, length: int) -> Course:
+        """One of which nothing is known yet."""
+        counts, half_ns, slow_ns, most_ns, waiting = ([0] * length for _ in range(5))
+        return Course(first_ns, step_ns, counts, half_ns, slow_ns, most_ns, waiting)
+
     def begins_ns(self, step: int) -> int:
         """When a step begins."""
         return self.first_ns + step * self.step_ns

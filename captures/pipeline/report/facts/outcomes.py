@@ -6,10 +6,7 @@ cannot tell.
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Final
 
 from mqproto.captures.pipeline.judging.messages.histories import Outcome
 
@@ -21,11 +18,6 @@ STUCK: Final = (str(Outcome.IN_FLIGHT),)
 def style(outcome: str) -> str:
     """How it is shown: `good`, `bad` or `open`."""
     return "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
-
-
-def is_one_of(column: pa.Array, texts: tuple[str, ...]) -> Any:
-    """Which rows of a column have one of these texts."""
-    return pc.is_in(column, value_set=pa.array(texts, pa.string())).to_numpy(zero_copy_only=False)
 
 
 def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course, Spell
-from mqproto.captures.pipeline.report.facts.spread import BUCKETS, bucket, middle
 
 STEPS: Final = 120
 """How many there are at most."""
-MERGED: Final = 1 << 20
-"""How many counts come together before they are merged."""
 SLOW: Final = 10
 """A step is slow if half of what began in it took more than so many times as long as a quarter of all."""
 SLOW_NS: Final = 10**7
@@ -29,10 +24,6 @@ class Steps(NamedTuple):
     first_ns: int
     step_ns: int
     length: int
-
-    def of(self, times_ns: Any) -> Any:
-        """In which steps times are; what is outside is in the nearest."""
-        return np.clip((times_ns - self.first_ns) // self.step_ns, 0, self.length - 1)
 
 
 def steps_of(captured: Captured) -> Steps:
@@ -50,77 +41,6 @@ def nice_step_ns(least_ns: int) -> int:
     below = [each * 10**power for power in range(3, 9) for each in (1, 2, 5)]
     found = next((each for each in [*below, *clocks] if each >= least_ns), None)
     return found or -(-least_ns // clocks[-1]) * clocks[-1]
-
-
-class Courses:
-    """Durations and what waits, of some things, which are numbered from 0.
-
-    Args:
-        things: how many there are.
-    """
-
-    def __init__(self, steps: Steps, things: int) -> None:
-        self._steps = steps
-        self._codes = np.empty(0, dtype=np.int64)
-        self._counts = np.empty(0, dtype=np.int64)
-        self._new: list[tuple[Any, Any]] = []
-        self._most = np.zeros((things, steps.length), dtype=np.int64)
-        self._change = np.zeros((things, steps.length), dtype=np.int64)
-
-    def took(self, things: Any, began_ns: Any, durations_ns: Any) -> None:
-        """Count durations in the steps in which they began."""
-        durations_ns = np.maximum(durations_ns, 0)
-        step = self._steps.of(began_ns)
-        np.maximum.at(self._most, (things, step), durations_ns)
-        codes = (things * self._steps.length + step) * BUCKETS + bucket(durations_ns)
-        self._new.append(np.unique(codes, return_counts=True))
-        if sum(len(codes) for codes, _ in self._new) > MERGED:
-            self._merge()
-
-    def waited(self, things: Any, from_ns: Any, until_ns: Any, ended: Any) -> None:
-        """Count what waited, and until when; what has not ended waits still."""
-        np.add.at(self._change, (things, self._steps.of(from_ns)), 1)
-        until = self._steps.of(np.maximum(from_ns, until_ns)[ended])
-        np.add.at(self._change, (things[ended], until), -1)
-
-    def of(self, thing: int) -> Course:
-        """How it went with one of them."""
-        self._merge()
-        steps = self._steps
-        low = thing * steps.length * BUCKETS
-        first, last = np.searchsorted(self._codes, [low, low + steps.length * BUCKETS])
-        step, place = np.divmod(self._codes[first:last] - low, BUCKETS)
-        counts = self._counts[first:last]
-        edges = np.searchsorted(step, np.arange(steps.length + 1)).tolist()
-        found = Course(steps.first_ns, steps.step_ns)
-        for number in range(steps.length):
-            here = slice(edges[number], edges[number + 1])
-            found.counts.append(int(counts[here].sum()))
-            found.half_ns.append(_quantile(place[here], counts[here], 0.5))
-            found.slow_ns.append(_quantile(place[here], counts[here], 0.95))
-        found.most_ns = self._most[thing].tolist()
-        found.waiting = np.cumsum(self._change[thing]).tolist()
-        order = np.argsort(place, kind="stable")
-        found.usual_ns = _quantile(place[order], counts[order], 0.25)
-        found.spells = slow_spells(found)
-        return found
-
-    def _merge(self) -> None:
-        if self._new:
-            codes, inverse = np.unique(
-                np.concatenate([self._codes, *(each for each, _ in self._new)]), return_inverse=True
-            )
-            counts = np.zeros(len(codes), dtype=np.int64)
-            np.add.at(counts, inverse, np.concatenate([self._counts, *(each for _, each in self._new)]))
-            self._codes, self._counts = codes, counts
-            self._new.clear()
-
-
-def _quantile(places: Any, counts: Any, share: float) -> int:
-    """What this share is below; 0 of nothing."""
-    if not len(counts):
-        return 0
-    return middle(int(places[np.searchsorted(np.cumsum(counts), share * counts.sum())]))
 
 
 def slow_spells(course: Course) -> list[Spell]:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import numpy as np
+from bisect import bisect_left
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Final
 
 STEPS: Final = 8
 """Buckets for each doubling: what is read off is right within 1/16."""
-BUCKETS: Final = 62 * STEPS
 
 
 class Spread:
-    """Durations in ns.
+    """Durations in ns; those below 0, which only clocks that disagree make, count as 0.
+
+    0 to 15 are buckets of their own; above, each doubling has STEPS.
 
     Attributes:
         count: how many.
         least, most: exact, 0 if there are none.
+
+    Args:
+        counts: how many are in each bucket, ascending.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.least = 0
-        self.most = 0
-        self._buckets = np.zeros(BUCKETS, dtype=np.int64)
-
-    def add(self, durations_ns: Any) -> None:
-        """Count some; those below 0, which only clocks that disagree make, as 0."""
-        values = np.maximum(np.asarray(durations_ns, dtype=np.int64), 0)
-        if not len(values):
-            return
-        least, most = int(values.min()), int(values.max())
-        self.least = min(self.least, least) if self.count else least
-        self.most = max(self.most, most)
-        self.count += len(values)
-        self._buckets += np.bincount(bucket(values), minlength=BUCKETS)
+    def __init__(self, counts: Mapping[int, int] | None = None, least: int = 0, most: int = 0) -> None:
+        self._counts = dict(counts or {})
+        self.count = sum(self._counts.values())
+        self.least = least
+        self.most = most
 
     def quantile(self, share: float) -> int:
         """What this share of all is below, from 0 to 1; the middle of a bucket, within `least` and `most`."""
@@ -42,17 +36,20 @@ class Spread:
             return self.least
         if share >= 1:
             return self.most
-        place = int(np.searchsorted(np.cumsum(self._buckets), share * self.count))
-        return min(max(middle(place), self.least), self.most)
+        return min(max(self.middle(share), self.least), self.most)
+
+    def middle(self, share: float) -> int:
+        """The middle of the bucket up to which this share of all is; 0 if there are none."""
+        place = bisect_left([*accumulate(self._counts.values())], share * self.count)
+        return middle([*self._counts][place]) if self.count else 0
 
     def bars(self) -> list[tuple[int, int, int]]:
         """Buckets from the first that is not empty to the last: from and to in ns, and how many."""
-        used = np.flatnonzero(self._buckets)
-        if not len(used):
+        if not self.count:
             return []
+        first, last = min(self._counts), max(self._counts)
         return [
-            (edge(place), edge(place + 1), int(self._buckets[place]))
-            for place in range(int(used[0]), int(used[-1]) + 1)
+            (edge(place), edge(place + 1), self._counts.get(place, 0)) for place in range(first, last + 1)
         ]
 
     def as_json(self) -> dict[str, int]:
@@ -64,16 +61,6 @@ class Spread:
             **{name: self.quantile(share) for name, share in shares.items()},
             "most_ns": self.most,
         }
-
-
-def bucket(values: Any) -> Any:
-    """In which buckets durations are, none of which may be below 0.
-
-    0 to 15 are buckets of their own; above, each doubling has STEPS.
-    """
-    doublings = np.maximum(np.frexp(values.astype(np.float64))[1] - 4, 0)
-    # A float may be rounded up to a power of two: then one more is shifted out, and it is the last bucket below.
-    return doublings * STEPS + (values >> doublings)
 
 
 def edge(place: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,17 @@ def test_of_more_hops_than_anybody_has_the_slowest_and_those_with_most_messages_
     for text in (page(facts), "\n".join(lines(facts))):
         assert "l" in text
         assert "16.7 min" in text
+
+
+def test_the_hop_with_most_messages_has_a_row_however_many_hops_come_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqproto.captures.pipeline.report.counts.routes.HOPS_LIMIT", 1)
+    seldom = list(map("".join, combinations("abcdefghij", 2)))
+    ends = [each for low in range(0, len(seldom), 5) for each in (*seldom[low : low + 5], "zy")]
+    hops = [hop(f"m{number}", 1, each, BEGIN_NS) for number, each in enumerate(ends)]
+    [found] = gather(made_up(tmp_path / "out", {"hops": hops}, part_rows=6)).routes.hops
+    assert (found.from_label, found.messages) == ("z", 9)
 
 
 def test_queue_managers_are_ranked_from_where_most_messages_come(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from mqproto.captures.framing import StreamCount
 from mqproto.captures.packets import PacketReader, Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.reading.streams import closed_rows
-from mqproto.captures.pipeline.report.counts.quality import quality
+from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.run.work import SeriesResult
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
@@ -332,7 +332,7 @@ def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: in
     [back_ns] = tables.read("captures").column("back_ns").to_pylist()
     [point] = reader.points.points.found.values()
     assert back_ns == point.back_ns > 10**9
-    assert [each.back_ns for each in quality(tables).found.values()] == [back_ns]
+    assert [each.back_ns for each in gather(tables).points] == [back_ns]
 
 
 def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:

@@ -10,7 +10,6 @@ import pytest
 from mqproto.captures.decode.views.quality import lacks
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import PacketReader
-from mqproto.captures.pipeline.report.counts.quality import quality
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.summary import as_json, lines
@@ -25,7 +24,7 @@ def test_the_tables_have_what_the_reader_of_the_capture_counts(name: str, tmp_pa
     for _ in reader:
         pass
     [seen] = reader.points.points.found.values()
-    [found] = quality(sample(name, tmp_path)).found.values()
+    [found] = gather(sample(name, tmp_path)).points
     assert replace(found, name="", by_file=False, snaplen=0) == replace(seen, name="", snaplen=0)
 
 
@@ -52,7 +51,7 @@ def two_points() -> dict[str, Rows]:
 
 
 def test_each_point_has_its_own_and_the_frames_of_its_files(tmp_path: Path) -> None:
-    lossy, one_sided = quality(made_up(tmp_path / "out", two_points())).found.values()
+    lossy, one_sided = gather(made_up(tmp_path / "out", two_points())).points
     assert (lossy.name, lossy.missing_bytes, lossy.gaps, lossy.connections) == ("a, interface 1", 9, 2, 1)
     assert (one_sided.name, one_sided.one_sided, one_sided.connections) == ("a, interface 0", 1, 1)
     assert (one_sided.frames, one_sided.cut_frames, one_sided.by_file) == (9, 1, True)
@@ -82,6 +81,4 @@ def test_other_traffic_has_no_quality(tmp_path: Path) -> None:
         "captures": [capture(frames=1)],
         "streams": [stream(0, source_port=5, destination_port=6, missing_bytes=99)],
     }
-    assert [*quality(made_up(tmp_path / "out", rows)).found.values()] == [
-        Point("day.pcapng", frames=1, by_file=True)
-    ]
+    assert gather(made_up(tmp_path / "out", rows)).points == [Point("day.pcapng", frames=1, by_file=True)]

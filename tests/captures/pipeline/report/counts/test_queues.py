@@ -70,3 +70,11 @@ def test_of_more_queues_than_anybody_has_the_slowest_has_a_row(
     assert slowest(queues.queues)[0].name[-3:] == "023"
     assert worth_a_look(queues.queues, 1)[0].name[-3:] == "023"
     assert worth_a_look(queues.queues, 2)[1].name[-3:] == "000"
+
+
+def test_the_hosts_of_a_queue_are_those_of_all_its_messages(tmp_path: Path) -> None:
+    rows = [history(number, route=["a", "b", "c"] if number < 40 else ["z", "c"]) for number in range(50)]
+    rows[7] |= {"route": None}
+    rows[8] |= {"route": []}
+    [queue] = gather(made_up(tmp_path / "out", {"histories": rows}, part_rows=20)).queues.queues
+    assert [*queue.hosts] == ["a", "c", "z"]

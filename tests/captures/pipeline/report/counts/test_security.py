@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mqproto.captures.pipeline.report.counts import security as counting
-from mqproto.captures.pipeline.report.counts.security import security
+from mqproto.captures.pipeline.report.counts.messages import Sought
 from mqproto.captures.pipeline.report.facts.facts import Facts
-from mqproto.captures.pipeline.report.gather import gather, told
+from mqproto.captures.pipeline.report.gather import find, gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.sections import security as sections
 from mqproto.captures.pipeline.report.summary import as_json, lines, story
@@ -80,7 +80,7 @@ def section(facts: Facts) -> str:
 
 def test_each_message_counts_once_however_often_it_was_seen(tmp_path: Path) -> None:
     sorts = many()
-    found = security(made_up(tmp_path / "out", secured_rows(sorts), part_rows=31))
+    found = gather(made_up(tmp_path / "out", secured_rows(sorts), part_rows=31)).security
 
     def count(**wanted: Any) -> int:
         return sum(all(sort.get(name) == value for name, value in wanted.items()) for sort in sorts)
@@ -129,7 +129,8 @@ def test_the_page_says_what_is_signed_encrypted_weak_and_does_not_hold(tmp_path:
     assert "  signed SHA-1, weak by SID S-1-5-7, 7: does not hold, by its certificate of CN=c" in said
     assert as_json(facts)["security"]["weak"] == {"SHA-1": 7, "MD5": 6, "RC2-40": 9}
     failed = next(row for row, sort in zip(facts.messages.embedded, sorts, strict=True) if sort is SORTS[6])
-    text = "\n".join(story(failed, told(tables, [failed])[failed["message"]]))
+    [told] = find(tables, Sought(failed["message"]), 2)
+    text = "\n".join(story(*told))
     assert "  Signature: SHA-1, weak; does not hold, by its certificate of CN=c" in text
     assert "went from a to b, with a signature that does not hold" in text
 

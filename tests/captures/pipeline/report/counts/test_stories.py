@@ -9,6 +9,7 @@ import pytest
 
 from mqproto.captures.decode.sight import Kind
 from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
+from mqproto.captures.pipeline.report.counts.asking import asked
 from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.counts.stories import COPIES_TOLD, Evidence, lossy_series, stories
 from mqproto.captures.pipeline.report.facts.facts import Place, Story
@@ -339,7 +340,9 @@ def test_what_came_before_its_number_was_known_held_nobody_up(
 
 def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp_path: Path) -> None:
     sessions = [{"series": "early.pcapng", "begun": True}, {"series": "late.pcapng", "begun": False}]
-    assert lossy_series(made_up(tmp_path / "out", {"sessions": sessions})) == {"late.pcapng"}
+    with asked(made_up(tmp_path / "out", {"sessions": sessions})) as connection:
+        found = lossy_series(connection, {"early.pcapng": {}, "holes.pcapng": {"is_lossy": True}})
+    assert found == {"late.pcapng", "holes.pcapng"}
 
 
 def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
+import duckdb
 import pytest
 from hypothesis import example, given, strategies as st
 
+from mqproto.captures.pipeline.report.counts.asking import MACROS, courses
 from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts, sparkline, waiting_text
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course
 from mqproto.captures.pipeline.report.facts.overtime import (
-    Courses,
     Steps,
     slow_spells,
     steps_of,
@@ -27,24 +27,29 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.integers(1, 7))
-@example([(0, 101, -2, True), (1, 103, SECOND, False)], 1)
+CONNECTION = duckdb.connect()
+CONNECTION.execute(MACROS)
+WENT = f"""
+select thing, began_s * {SECOND} as began_ns, took_ns, true as waits, if(ended, began_ns + took_ns, null) as until_ns
+from (select unnest($events::struct(thing int, began_s bigint, took_ns bigint, ended boolean)[], recursive := true))
+"""
+
+
+@given(EVENTS)
+@example([(0, 101, -2, True), (1, 103, SECOND, False)])
 def test_each_step_has_what_began_in_it_and_what_waits_at_its_end(
-    events: list[tuple[int, int, int, bool]], size: int
+    events: list[tuple[int, int, int, bool]],
 ) -> None:
-    courses = Courses(STEPS, 3)
-    for low in range(0, len(events), size):
-        some = events[low : low + size]
-        things, began, took, ended = (np.array([row[column] for row in some]) for column in range(4))
-        courses.took(things, began * SECOND, took)
-        courses.waited(things, began * SECOND, began * SECOND + took, ended.astype(bool))
+    rows = [dict(zip(("thing", "began_s", "took_ns", "ended"), row, strict=True)) for row in events]
+    found_each = courses(CONNECTION, STEPS, 3, WENT, events=rows)
 
     def step(time_ns: int) -> int:
         return max(0, min(5, time_ns // SECOND - 100))
 
     for thing in range(3):
-        course = courses.of(thing)
+        spread, course = found_each[thing]
         mine = [row for row in events if row[0] == thing]
+        assert spread.count == len(mine)
         for number in range(6):
             took_ns = sorted(max(took, 0) for _, began, took, _ in mine if step(began * SECOND) == number)
             assert course.counts[number] == len(took_ns)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import duckdb
 from hypothesis import given, strategies as st
 
+from mqproto.captures.pipeline.report.counts.asking import MACROS, spreads
 from mqproto.captures.pipeline.report.facts.spread import Spread
 
 # Powers of two and what is next to them, as buckets begin there.
@@ -15,12 +17,19 @@ EDGES = st.builds(
 DURATIONS = st.one_of(EDGES, st.integers(0, 2**63 - 1), st.integers(0, 10**10))
 
 
-@given(st.lists(st.lists(DURATIONS, max_size=20), max_size=4))
-def test_every_duration_lies_in_the_bar_that_counts_it(batches: list[list[int]]) -> None:
-    spread = Spread()
-    for batch in batches:
-        spread.add(batch)
-    values = [value for batch in batches for value in batch]
+CONNECTION = duckdb.connect()
+CONNECTION.execute(MACROS)
+
+
+def spread_of(values: list[int]) -> Spread:
+    """As DuckDB counts them."""
+    took = "select 7 as thing, unnest($values::bigint[]) as took_ns"
+    return spreads(CONNECTION, took, values=values).get(7, Spread())
+
+
+@given(st.lists(DURATIONS, max_size=80))
+def test_every_duration_lies_in_the_bar_that_counts_it(values: list[int]) -> None:
+    spread = spread_of(values)
     bars = spread.bars()
     assert spread.count == len(values) == sum(count for _, _, count in bars)
     for low, high, count in bars:
@@ -30,8 +39,7 @@ def test_every_duration_lies_in_the_bar_that_counts_it(batches: list[list[int]])
 
 @given(st.lists(DURATIONS, min_size=1, max_size=50), st.floats(0, 1))
 def test_a_quantile_is_that_of_the_sorted_durations_within_a_bucket(values: list[int], share: float) -> None:
-    spread = Spread()
-    spread.add(values)
+    spread = spread_of(values)
     exact = sorted(values)[max(0, min(len(values), math.ceil(share * len(values))) - 1)]
     found = spread.quantile(share)
     assert abs(found - exact) <= exact / 8
@@ -42,8 +50,7 @@ def test_a_quantile_is_that_of_the_sorted_durations_within_a_bucket(values: list
 
 
 def test_nothing_has_no_bars_and_is_0_everywhere() -> None:
-    spread = Spread()
-    spread.add([])
+    spread = spread_of([])
     assert spread.bars() == []
     assert spread.as_json() == {
         "count": 0,
@@ -56,6 +63,5 @@ def test_nothing_has_no_bars_and_is_0_everywhere() -> None:
 
 
 def test_what_disagreeing_clocks_make_negative_counts_as_0() -> None:
-    spread = Spread()
-    spread.add([-5, 3])
+    spread = spread_of([-5, 3])
     assert (spread.count, spread.least, spread.most) == (2, 0, 3)
