@@ -13,6 +13,8 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import PcapWriter
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
+from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.report.summary import as_json
 from mqproto.captures.pipeline.run.job import analyse, nothing_new
 from mqproto.captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
 from mqproto.captures.pipeline.source.scan import Reading, frames, read_plan
@@ -201,6 +203,7 @@ def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: P
     assert is_there(remote.folder)
     sql = "SELECT count(*), sum(body_bytes) FROM histories JOIN hops USING (message)"
     assert answer(remote, sql).rows == answer(local, sql).rows
+    assert as_json(gather(remote)) == as_json(gather(local))
     files = {file.name for file in remote.store.files()}
     assert not any(name.startswith("_work") for name in files)
     assert Tables(remote.folder, run=1).read("captures")["file"].to_pylist() == paths[:1]
