@@ -507,6 +507,7 @@ class Machine(WatchedNode):
         copy, disk, left = (None, Disk(), {}) if is_lost or self._copy is None else self._copy
         self.files.put_back(copy)
         self.was_put_back, self.has_met = True, False
+        self.called.clear()
         self.disk, self.queues_left = deepcopy(disk), dict(left)
         return True
 

@@ -17,6 +17,7 @@ from mqproto.simulator.world.oracle.ledger import Ledger
 from mqproto.simulator.world.oracle.watched import WatchedNode
 from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.simulator.world.scenarios.traffic import LATE, Message, Promise
+from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, guid_text
 
@@ -127,11 +128,13 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
         if count and not (
             is_list_of_doubts(queue)
             or is_for_a_stranger(queue.name)
+            or waits_for_a_call(ledger, node, queue.name)
             or (queue.kind is QueueKind.LOCAL and is_systems(queue.name))
         ):
             return f"{node.name} keeps {count} messages in {queue.kind} queue {queue.name}"
     for outgoing in core.inspect().outbound:
-        if outgoing.count and not is_for_a_stranger(outgoing.name):
+        is_owed = not (is_for_a_stranger(outgoing.name) or waits_for_a_call(ledger, node, outgoing.name))
+        if outgoing.count and is_owed:
             return f"{node.name} has {outgoing.count} messages for {outgoing.name} waiting"
     for local in core.inspect().queues:
         if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
@@ -146,6 +149,20 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 def is_for_a_stranger(name: str) -> bool:
     """Whether an outgoing queue has what a stranger gets when he calls again: answers, and few of them."""
     return name.startswith(guid_text(guid_of(STRANGER)))
+
+
+def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
+    """Whether an outgoing queue has acknowledgments for a stranger whom its node has never called, and who has hung up.
+
+    By the letter a session is opened for them; by our reading of [MS-MQQB] 3.1.7.17 a stranger has nobody call whom he
+    likes, and they leave over the next session that he opens. One who waits for an acknowledgment has the message that
+    it is of: he is asked what he retains, sends again what had no OrderAck (3.1.6.5), and calls for that.
+    """
+    source = name.removesuffix(ORDER_SUFFIX)
+    if not ledger.unmet or source == name:
+        return False
+    at_hand = {end.peer.host.name for end in node.ends.values() if end.open} | node.called
+    return source not in {guid_text(guid_of(host)) for host in at_hand}
 
 
 def letters_are_true(ledger: Ledger) -> str | None:

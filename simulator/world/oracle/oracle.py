@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mqproto.captures.net.conversation import Side
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.simulator.world.network.glimpse import (
     Glimpse,
@@ -361,6 +362,8 @@ class Oracle:
             self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(node, foreign))
         if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
             self.check("windows_are_respected", invariants.windows_are_respected(node, end))
+            if end.side is Side.CLIENT:
+                node.called.add(end.peer.host.name)
 
     def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
         """An OrderAck of a node's own leaves it."""

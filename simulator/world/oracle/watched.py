@@ -122,6 +122,8 @@ class WatchedNode:
         """Whether it may announce a window of one, having paused something, at least until its next turn is over."""
         self.may_wait_in_vain = False
         """Whether what it has to hear of may be lost, with a store that was put back as it was earlier."""
+        self.called: set[str] = set()
+        """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
         self.has_met = False
         """Whether its store has had a message for it, and with that who sent it."""
         self.was_put_back = False

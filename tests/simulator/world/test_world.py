@@ -10,9 +10,13 @@ import pytest
 
 from mqproto.simulator.world import Burst, Consumer, Fault, Link, Scenario, simulate
 from mqproto.simulator.world.faults.table import FAULTS
+from mqproto.simulator.world.oracle.atrest import waits_for_a_call
 from mqproto.simulator.world.run import run
+from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.simulator.world.scenarios.traffic import KINDS, to_a_stranger
 from mqproto.simulator.world.world import World
+from mqproto.transfer.outgoing import ORDER_SUFFIX
+from mqproto.wire import guid_text
 from tests.conformance import ROOT
 from tests.simulator.world.worlds import a_burst, a_chain
 
@@ -126,6 +130,33 @@ def test_what_is_for_a_direct_name_of_one_that_nobody_can_call_would_wait_for_ev
     result = simulate(two_strangers(to_b(), from_b(to_a_stranger("recoverable")), uncalled="a"))
     assert result.breach is not None
     assert result.breach.invariant == "nothing_is_retained"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.17")
+def test_an_acknowledgment_that_its_source_has_waits_for_a_call_and_no_longer_than_that() -> None:
+    """b dies before it hears that a has it; by the clock of b the message came too late."""
+    faults = (
+        Fault(at_ms=1, kind="jump clock", where="b", value=86_400),
+        Fault(at_ms=1_030, kind="kill", where="b", for_ms=100),
+    )
+    late = to_b("to reach, no letter", at_ms=1_000)
+    queue = guid_text(guid_of("a")) + ORDER_SUFFIX
+
+    def owed(world: World) -> int:
+        disk = world.machines["b"].disk
+        return sum(disk.count(row.queue) for row in disk.queues.values() if row.name == queue)
+
+    world = World(two_strangers(late, faults=faults))
+    assert run(world).breach is None
+    assert owed(world) == 1
+    b = world.machines["b"]
+    assert waits_for_a_call(world.ledger, b, queue)
+    b.called.add("a")
+    assert not waits_for_a_call(world.ledger, b, queue), "it may call"
+    for other in (to_b("recoverable", at_ms=3_000), from_b(to_a_stranger("journaled"), at_ms=500)):
+        world = World(two_strangers(late, other, faults=faults))
+        assert run(world).breach is None
+        assert not owed(world)
 
 
 def test_nothing_is_kept_for_a_stranger_and_everything_for_a_neighbour() -> None:
