@@ -321,7 +321,7 @@ class QueueManager:
         """A message is not taken, and the session ends."""
         [packet] = run.packets
         self._waypoints.turned_away(packet, str(reason))
-        session.close(section, str(reason))
+        session.refuse(section, str(reason))
 
     # Time and the store
 

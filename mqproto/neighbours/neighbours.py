@@ -303,7 +303,7 @@ class Neighbours:
         neighbour = self._by_session.pop(session.key, None)
         lost = session.lost()
         if neighbour is not None and session is neighbour.session:
-            lost = self._refusals.ended(neighbour, lost, session.unacknowledged())
+            lost = self._refusals.ended(neighbour, session)
             if not self.may_call(neighbour.hop):
                 lost = self._without_order_acks(lost)
         self._return(lost)

@@ -8,7 +8,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.trial import Suspect, Trial, queue_of
-from mqproto.session import InFlight
+from mqproto.session import InFlight, Session
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, Waiting
@@ -26,13 +26,12 @@ class Refusals:
         self._notes = desk.notes
         self._endings = desk.endings
 
-    def ended(
-        self, neighbour: Neighbour, lost: list[InFlight], unacknowledged: list[InFlight]
-    ) -> list[InFlight]:
-        """A neighbour's session ended with these unanswered; back come those that are next again.
+    def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
+        """A neighbour's session ended; back come those of its messages that are next again.
 
-        unacknowledged: those of them that it had not acknowledged. What it had, and had not saved, it did not refuse.
+        What the neighbour had acknowledged, and had not saved, it did not refuse.
         """
+        lost, unacknowledged = session.lost(), session.unacknowledged()
         taken = lost[: len(lost) - len(unacknowledged)]
         if neighbour.trial is not None:
             neighbour.trial.were_taken(taken)
@@ -40,9 +39,11 @@ class Refusals:
             return lost
         if neighbour.trial is None:
             neighbour.trial = Trial()
-        back, held = neighbour.trial.ended(neighbour.index, unacknowledged)
+        back, held = neighbour.trial.ended(neighbour.index, unacknowledged, by_us=session.has_refused)
         for suspect in held:
             self._hold_back(neighbour, suspect)
+            if suspect.is_found:
+                self._set_aside(neighbour, suspect)
         if back is not unacknowledged:
             back = [entry for entry in back if entry in lost or queue_of(entry).awaits(entry.position)]
             for entry in back:
@@ -54,9 +55,7 @@ class Refusals:
         trial = neighbour.trial
         if trial is None or not completed:
             return
-        for suspect in trial.answered(neighbour.index, completed):
-            if queue_of(suspect.entry).awaits(suspect.entry.position):
-                self._set_aside(neighbour, suspect)
+        trial.answered(neighbour.index, completed)
         if not trial.one_at_a_time and not neighbour.has_messages:
             neighbour.trial = None
 

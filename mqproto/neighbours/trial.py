@@ -14,7 +14,7 @@ the message is found by trial, and what stands behind it goes on.
         ▼
     it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that asks no
     less of it, kept on disk if the suspect is, as large, and of the same sequence, the suspect goes again, alone
-        │ refused once more, and another taken once more
+        │ refused once more, another taken once more, and refused again
         ▼
     it is the one, and is set aside
 
@@ -47,7 +47,7 @@ CLOSINGS_OF: Final = 1_024
 REFUSALS: Final = 3
 """How often a suspect is refused alone before others pass it, at first."""
 PROOFS: Final = 2
-"""How often another message is taken after a suspect was refused, before it is the one."""
+"""How often another message is taken after a suspect was refused; when it is refused again, it is the one."""
 ROUNDS: Final = 12
 """After how many failures more nothing changes: by then a suspect goes alone 12,288 times before others pass it."""
 
@@ -92,6 +92,8 @@ class Suspect:
         self.entry = entry
         self.refused: Counter[int] = Counter()
         """By the index of a next hop, how often."""
+        self._surely: Counter[int] = Counter()
+        """The same since the last proof, without those that we may have caused: by a refusal of our own."""
         self.proofs: Counter[int] = Counter()
         """How often the next hop has taken another since."""
         self.proven: set[int] = set()
@@ -100,20 +102,25 @@ class Suspect:
         """The same, whatever the other asks."""
         self.proven_by: set[tuple[Guid, int]] = set()
         """Which others: one that comes once more is a duplicate, for which a full neighbour needs no room."""
+        self.is_found = False
+        """Whether it is the one."""
 
-    def refuse(self, hop: int) -> None:
+    def refuse(self, hop: int, *, by_us: bool) -> None:
         """A session with a next hop ended."""
+        self.is_found = self.proofs[hop] >= PROOFS and not by_us
         self.refused[hop] += 1
+        self._surely[hop] += not by_us
         self.proven.discard(hop)
         self.overtaken.discard(hop)
 
-    def prove(self, hop: int, other: tuple[Guid, int]) -> bool:
-        """A next hop has taken another that asks no less; whether that is enough to say that this is the one."""
+    def prove(self, hop: int, other: tuple[Guid, int]) -> None:
+        """A next hop has taken another that asks no less."""
         if self.refused[hop] >= REFUSALS and hop not in self.proven and other not in self.proven_by:
             self.proven.add(hop)
-            self.proven_by.add(other)
-            self.proofs[hop] += 1
-        return self.proofs[hop] == PROOFS
+            if self._surely[hop] >= (1 if self.proofs[hop] else REFUSALS):
+                self._surely[hop] = 0
+                self.proven_by.add(other)
+                self.proofs[hop] += 1
 
 
 class Trial:
@@ -144,8 +151,14 @@ class Trial:
         """Whether the next message is passed over as well. They stay in memory, ROUNDS + 1 of them at most."""
         return len(self.suspects) <= self._round
 
-    def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], list[Suspect]]:
+    def ended(
+        self, hop: int, lost: list[InFlight], *, by_us: bool = False
+    ) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.
+
+        by_us: whether we ended it, as we refuse a message of the neighbour's. The neighbour may have refused one of
+            ours as well, which nobody can tell. So it counts for what is tried, as both could else wait for the other
+            for ever, and not for what is set aside.
 
         Returns:
             Those that go back to their queues, and those that are held back from now on.
@@ -160,14 +173,19 @@ class Trial:
             return lost, []  # They were sent before the trial began.
         [entry] = lost
         suspect = self._held(entry)
+        if suspect is None and by_us and self.suspects:
+            return lost, []
         if suspect is not None:
             self.drop(suspect)
         if self.suspects and (suspect is None or not suspect.refused.total()):
             self._round = min(self._round + 1, ROUNDS)
             return [*lost, *self.give_up()], []
         suspect = suspect or Suspect(entry)
-        suspect.refuse(hop)
-        self.suspects.append(suspect)
+        suspect.refuse(hop, by_us=by_us)
+        if suspect.is_found:
+            self._round = 0
+        else:
+            self.suspects.append(suspect)
         return [], [suspect]
 
     def were_taken(self, entries: Iterable[InFlight]) -> None:
@@ -193,24 +211,21 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Those of which one goes alone now, in their order: where others are to pass, only what is untried."""
-        return list(self.untried) if self.lets_pass(hop) else [*self.suspects, *self.untried]
+        """Those of which one goes alone now, the likeliest first: where others are to pass, only what is untried."""
+        if self.lets_pass(hop):
+            return list(self.untried)
+        return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]
 
-    def answered(self, hop: int, completed: Iterable[InFlight]) -> list[Suspect]:
-        """The neighbour has taken these. Back come those that it refuses."""
-        guilty = []
+    def answered(self, hop: int, completed: Iterable[InFlight]) -> None:
+        """The neighbour has taken these."""
         for entry in completed:
             self._closings.pop(_place(entry), None)
             self.were_taken([entry])
             demand, name = Demand.of(entry), identifier_of(entry.packet)
-            for suspect in list(self.suspects):
+            for suspect in self.suspects:
                 suspect.overtaken.add(hop)
-                if demand.covers(Demand.of(suspect.entry)) and suspect.prove(hop, name):
-                    self.suspects.remove(suspect)
-                    guilty.append(suspect)
-        if guilty:
-            self._round = 0
-        return guilty
+                if demand.covers(Demand.of(suspect.entry)):
+                    suspect.prove(hop, name)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:
         """These are held back with the suspects."""

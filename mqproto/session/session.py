@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mqproto.base.configuration import Settings
@@ -141,6 +141,8 @@ class Session:
         self._buffer = DroppingBuffer()
         self._shapes = Shapes()
         self._order = 0
+        self.has_refused = False
+        """Whether it ended as a UserMessage of the neighbour's could not be taken."""
 
     @property
     def key(self) -> int:
@@ -329,7 +331,7 @@ class Session:
         """Take UserMessages, and session acknowledgments between them, while the session is open."""
         data = self.data
         data.unacked_received_bytes += len(chunk)
-        for found in self._shapes.runs(self._buffer.feed(chunk, WELCOME_WHEN_OPEN)):
+        for found in self._judged(self._buffer.feed(chunk, WELCOME_WHEN_OPEN)):
             if isinstance(found, bytes):
                 packet = decode_packet(found)
                 RECEIVE[SessionState.OPEN, type(packet)].act(data, packet, now)
@@ -343,6 +345,12 @@ class Session:
                 return
         if self._buffer.fault is not None:
             raise self._buffer.fault
+
+    def _judged(self, packets: list[bytes]) -> Iterator[Run | bytes]:
+        try:
+            yield from self._shapes.runs(packets)
+        except WireFormatError as error:
+            self.refuse("3.1.5.1.3", str(error))
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
         """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""
@@ -395,6 +403,11 @@ class Session:
 
     def close(self, section: str, reason: str) -> None:
         """Close it for a reason of our own."""
+        self.data.close(section, reason)
+
+    def refuse(self, section: str, reason: str) -> None:
+        """Close it as a UserMessage of the neighbour's cannot be taken, which says nothing of ours that are out."""
+        self.has_refused = True
         self.data.close(section, reason)
 
     def expired(self, timer: Timer, now: Moment) -> None:

@@ -83,7 +83,7 @@ def test_a_message_that_the_neighbour_refuses_is_set_aside_and_those_behind_it_a
     assert sorted(net.receive("c", "notes")) == [b"one", b"six", b"two"]
     assert letters(net, "a", DEADLETTER) == [(b"bad", MessageClass.NACK_DELETED)]
     assert noted(net, "a", "message-suspected") == noted(net, "a", "message-set-aside") == [ids[1]]
-    assert len(closings) == 7, "three at first, three alone, and one that proves it"
+    assert len(closings) == 8, "three at first, three alone, and two that prove it"
     assert not net.nodes["a"].store.waiting(QueueKind.OUTGOING)
 
 
@@ -164,19 +164,59 @@ def test_once_a_neighbour_that_was_full_for_long_takes_others_the_next_bad_one_i
         found_after += [len(closings)] * (len(letters(net, "a", DEADLETTER)) - len(found_after))
         assert len(closings) < 200
     assert found_after[0] > 50, "it was full for long"
-    assert found_after[1] - found_after[0] <= 7, "three at first, three alone, and one that proves it"
+    assert found_after[1] - found_after[0] <= 8, "three at first, three alone, and two that prove it"
+
+
+def entries(*message_ids: int) -> list[InFlight]:
+    """Messages in one queue."""
+    queue = OutgoingQueue(1, "queue", SETTINGS)
+    packets = [encode_packet(a_user_message(message_id=number)) for number in message_ids]
+    return [InFlight(queue, place, packet, True) for place, packet in enumerate(packets)]
+
+
+def is_found(trial: Trial, bad: InFlight, *, behind: InFlight, by_us: bool = False) -> bool:
+    """The neighbour takes another, and the session ends with the bad one; whether that one is set aside."""
+    trial.answered(0, [behind])
+    _, [suspect] = trial.ended(0, [bad], by_us=by_us)
+    return suspect.is_found
 
 
 def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_no_room() -> None:
-    queue, trial = OutgoingQueue(1, "queue", SETTINGS), Trial()
-    packets = [encode_packet(a_user_message(message_id=number)) for number in (1, 2, 2, 3)]
-    bad, good, copy, other = (InFlight(queue, place, packet, True) for place, packet in enumerate(packets))
+    trial, [bad, good, copy, other] = Trial(), entries(1, 2, 2, 3)
     for _ in range(CLOSINGS + REFUSALS):
         trial.ended(0, [bad])
-    assert trial.answered(0, [good]) == []
-    trial.ended(0, [bad])
-    assert trial.answered(0, [copy]) == []
-    assert [suspect.entry for suspect in trial.answered(0, [other])] == [bad]
+    assert [is_found(trial, bad, behind=entry) for entry in (good, copy, other)] == [False, False, True]
+
+
+def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
+    """It has room for all by the time at which it has taken the second that proves something."""
+    net = a_net("a", "c")
+    closings = refuse(net, "c", lambda chunk: b"one" in chunk and len(closings) < 7)
+    for body in ("one", "two", "six", "ten"):
+        net.send("a", at("c", 17), body, recoverable=True)
+    net.pass_ms(60_000)
+    assert sorted(net.receive("c", "notes")) == [b"one", b"six", b"ten", b"two"]
+    assert letters(net, "a", DEADLETTER) == []
+
+
+def test_a_session_that_ends_by_a_refusal_of_ours_is_no_proof_that_the_neighbour_refuses_what_was_out_on_it() -> (
+    None
+):
+    """Both may have refused something. It lets others pass, or the two would wait for each other for ever."""
+    trial, [bad, *others] = Trial(), entries(*range(1, 20))
+    for _ in range(CLOSINGS + REFUSALS):
+        trial.ended(0, [bad], by_us=True)
+    assert trial.lets_pass(0)
+    assert trial.ended(0, others[:1], by_us=True) == (others[:1], []), "nor that it refuses all"
+    assert not any(is_found(trial, bad, behind=other, by_us=True) for other in others)
+    trial, [bad, *others] = Trial(), entries(*range(1, 20))
+    for _ in range(CLOSINGS + REFUSALS):
+        trial.ended(0, [bad])
+    by_us = [True, True, False, True, True, False]
+    found = [
+        is_found(trial, bad, behind=other, by_us=ours) for other, ours in zip(others, by_us, strict=False)
+    ]
+    assert found == [False] * 5 + [True], "one proof before the first that is sure, one before the second"
 
 
 def test_what_a_neighbour_had_acknowledged_and_not_saved_when_it_died_it_did_not_refuse(
@@ -265,7 +305,7 @@ def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_a
     net.pass_ms(60_000)
     assert net.receive("c", "orders") == [b"one", b"two"]
     assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
-    assert len(closings) == 7, "three at first, three alone, and one that proves it"
+    assert len(closings) == 8, "three at first, three alone, and two that prove it"
 
 
 @pytest.mark.parametrize("count", [2, 3])

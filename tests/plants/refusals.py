@@ -13,7 +13,13 @@ from tests.plants.planting import plant
 @plant(Trial, "ended", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_look_for_what_is_refused(sound: Any) -> Any:
     """A message with which each session ends is sent first on the next one, for ever."""
-    return lambda self, hop, lost: (lost, [])
+    return lambda self, hop, lost, by_us: (lost, [])
+
+
+@plant(Trial, "ended", "endings_have_reasons")
+def blame_a_neighbour_for_what_was_refused_here(sound: Any) -> Any:
+    """What was out when a message of the neighbour's closed the session counts as refused by it."""
+    return lambda self, hop, lost, by_us: sound(self, hop, lost)
 
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -22,10 +23,12 @@ from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.world import Fault, Link
 from mqproto.simulator.world.draw import draw
 from mqproto.simulator.world.run import simulate
+from mqproto.simulator.world.scenarios.scenario import from_file
 from mqproto.simulator.world.world import Breach
 from tests.plants import PLANTS, planted
 from tests.simulator.world.worlds import a_burst, a_chain
 
+WORLDS: Final = Path(__file__).parents[1] / "worlds"
 SEEDS: Final = 5_000
 """Each fault has to be found within this number of worlds."""
 
@@ -44,7 +47,11 @@ BY_HAND: Final = {
         ),
         seed=1,
         storm_ms=8_000,
-    )
+    ),
+    # What closes each session is a message of the other's, and theirs is out on it.
+    "blame-a-neighbour-for-what-was-refused-here": from_file(
+        WORLDS / "out-when-its-node-refused-the-neighbour-s.json"
+    ),
 }
 """Worlds for faults that drawn ones find once in 100,000."""
 

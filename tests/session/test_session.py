@@ -256,6 +256,16 @@ def test_a_whole_packet_whose_inside_is_wrong_closes_the_session_too() -> None:
     assert session.receive(bytes(bad), NOW) == []
     assert session.closed is not None
     assert "hop_count" in session.closed.reason
+    assert session.has_refused, "it was a UserMessage"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5")
+def test_a_fault_in_an_internal_packet_is_no_refusal_of_a_message_as_it_may_answer_one_of_ours() -> None:
+    for bad in (encode_packet(an_ack(7)), REQUEST, INTERNAL_OF_4_MIB):
+        session = a_session()
+        session.receive(RECOVERABLE + bad, NOW)
+        assert session.closed is not None
+        assert not session.has_refused
 
 
 @given(session_header=st.booleans(), recoverable=st.booleans())

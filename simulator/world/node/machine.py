@@ -39,7 +39,7 @@ from mqproto.simulator.world.node.files import FULL, POWER_LOST, Death, DiedErro
 from mqproto.simulator.world.oracle import answers, invariants
 from mqproto.simulator.world.oracle.oracle import Oracle
 from mqproto.simulator.world.oracle.recounts import sums_are_true
-from mqproto.simulator.world.oracle.watched import ROOMY, WatchedNode
+from mqproto.simulator.world.oracle.watched import REFUSED, ROOMY, WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Burst, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS, Message, body_of, destination, wishes_of
 from mqproto.transfer.outgoing import ORDER_SUFFIX
@@ -246,18 +246,16 @@ class Machine(WatchedNode):
 
     def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open and self.core is not None:
-            if self.refuses and (refused := [one for one in glimpses if self._refuses(one)]):
-                self.ledger.refuses(end, refused)
-                session = end.session
-                end.line.kill(end)
-                self.lost_session(session, "a message that this node refuses")
+            if self.refuses and (refused := self.ledger.those_with(self.refuses, glimpses)):
+                neighbours = self.core.inspect().neighbours
+                session = neighbours.sessions[end.session]
+                if session.closed is None:
+                    self.ledger.refuses(end, refused)
+                    session.refuse("3.1.5.8", REFUSED)
+                    neighbours.touched(session)
                 return
             self.ledger.arrives(self, end, glimpses)
             self.core.receive(end.session, data, self.moment())
-
-    def _refuses(self, glimpse: Glimpse) -> bool:
-        message = self.ledger.messages.get(glimpse.identity)
-        return message is not None and message.body in self.refuses
 
     def accepted(self, end: End) -> None:
         """Somebody has connected to it."""

@@ -21,7 +21,7 @@ from mqproto.simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from mqproto.simulator.world.network.links import STRANGER, End
 from mqproto.simulator.world.oracle.doubts import is_in_doubt
 from mqproto.simulator.world.oracle.ledger import SET_ASIDE, Ledger
-from mqproto.simulator.world.oracle.watched import WatchedNode
+from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
 from mqproto.simulator.world.scenarios.scenario import Consumer, guid_of
 from mqproto.simulator.world.scenarios.traffic import (
     CHOSEN,
@@ -644,6 +644,7 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
         if (
             section.startswith(BROKEN_RULES)
             and section != NO_ROOM
+            and reason != REFUSED
             and note.facts["peer"] in node.lines
             and not is_strange
         ):

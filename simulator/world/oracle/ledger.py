@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypeAlias
@@ -305,6 +305,11 @@ class Ledger:
                     for suspicion in node.suspected.values():
                         suspicion.overtaken = True
                 end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
+
+    def those_with(self, bodies: Collection[bytes], glimpses: list[Glimpse]) -> list[Glimpse]:
+        """Those of applications that have one of these bodies."""
+        found = [(one, self.messages.get(one.identity)) for one in glimpses]
+        return [one for one, message in found if message is not None and message.body in bodies]
 
     def refuses(self, end: End, glimpses: list[Glimpse]) -> None:
         """A node refuses these, which have come to its end of a connection."""

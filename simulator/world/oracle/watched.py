@@ -21,6 +21,8 @@ BOOTED_MS: Final = 30_000
 BEGUN_MS: Final = 1_000_000
 """The uptime of all machines when a world begins."""
 ROOMY: Final = Settings()
+REFUSED: Final = "a message that this node refuses"
+"""Why a node closes a session that a scenario has refuse something."""
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
