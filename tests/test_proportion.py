@@ -69,7 +69,7 @@ LINES: Final = {
     "tests/manager": 7_000,
     "tests/messages": 750,
     "tests/neighbours": 2_350,
-    "tests/plants": 1_450,
+    "tests/plants": 1_500,
     "tests/queues": 1_450,
     "tests/routing": 400,
     "tests/security": 2_000,

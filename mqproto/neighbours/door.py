@@ -91,7 +91,7 @@ class Door:
         before_bytes, was_hollow = session.kept_bytes, session.is_hollow
         runs = receive()
         if was_hollow and runs and not refuses(runs[0].packets[0], session.remote):
-            session.close(
+            session.refuse(
                 "3.1.5.8", "a queue was opened for a message whose beginning was dropped: let it come again"
             )
             return [], []

@@ -61,7 +61,9 @@ class Demand(NamedTuple):
 
     is_message: an acknowledgment asks least. A neighbour that is full takes it, as it makes room.
     recoverable, size_bytes: room on its disk.
-    sequence: by source and identifier; a neighbour may know as many sequences as it can, and refuse all of one more.
+    sequence: by source and identifier; a neighbour may know as many sequences as it can, and refuse all of one more. Of
+        one that it knows a full one takes what comes early, to drop it, and what held messages give way to: that
+        proves nothing of a message in no sequence.
     """
 
     is_message: bool
@@ -81,7 +83,7 @@ class Demand(NamedTuple):
             self.is_message >= other.is_message
             and self.recoverable >= other.recoverable
             and self.size_bytes >= other.size_bytes
-            and other.sequence in (None, self.sequence)
+            and (other.sequence == self.sequence or not other.is_message)
         )
 
 

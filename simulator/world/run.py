@@ -23,10 +23,11 @@ from mqproto.simulator.world.oracle import atrest, intime
 from mqproto.simulator.world.oracle.ledger import Ledger
 from mqproto.simulator.world.oracle.recounts import sums_are_true
 from mqproto.simulator.world.oracle.watched import WatchedNode
-from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Scenario
+from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Scenario, guid_of
 from mqproto.simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
 from mqproto.simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
 from mqproto.turn.effects import QueueKind
+from mqproto.wire import guid_text
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
 """Faults after which messages whose time is over may leave late."""
@@ -48,6 +49,8 @@ FOLLOWING_IN_VAIN: Final = 20
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that follows on what is held in vain."""
+FIRST_CALLING: Final = 8_000
+"""The number of the first burst of a node that calls again."""
 FOLLOWING_OF_ONE: Final = 1_000
 """Those of one node have numbers up to that; of the next, others."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
@@ -236,6 +239,21 @@ def _send_behind_what_is_refused(world: World) -> None:
         if fault.kind == "picky":
             # By then what its application could not send in the storm has been accepted, too.
             world.events.at(world.events.now_ms + ROOMY_AFTER_MS, _follow, world, fault, FOLLOWING)
+            if world.scenario.uncalled:
+                world.events.at(world.events.now_ms + ROOMY_AFTER_MS, _call_again, world, FOLLOWING)
+
+
+def _call_again(world: World, left: int) -> None:
+    """One that nobody can call sends on while others have something for it: sessions end with what is refused."""
+    name, now_ms = world.scenario.uncalled, world.events.now_ms
+    for other in world.machines.values():
+        outbound = other.core.inspect().outbound if other.core is not None and other.name != name else ()
+        if any(queue.count and queue.name.startswith(guid_text(guid_of(name))) for queue in outbound):
+            kind = to_a_stranger("recoverable")
+            burst = Burst(at_ms=now_ms, source=name, target=other.name, kind=kind)
+            world.machines[name].submit(burst, FIRST_CALLING + left)
+    if left:
+        world.events.at(now_ms + FOLLOWING_EVERY_MS, _call_again, world, left - 1)
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:

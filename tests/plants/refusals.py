@@ -6,7 +6,7 @@ from typing import Any
 
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.refusals import Refusals
-from mqproto.neighbours.trial import Trial
+from mqproto.neighbours.trial import Demand, Trial
 from tests.plants.planting import plant
 
 
@@ -20,6 +20,12 @@ def never_look_for_what_is_refused(sound: Any) -> Any:
 def blame_a_neighbour_for_what_was_refused_here(sound: Any) -> Any:
     """What was out when a message of the neighbour's closed the session counts as refused by it."""
     return lambda self, hop, lost, by_us: sound(self, hop, lost)
+
+
+@plant(Demand, "covers", "endings_have_reasons")
+def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
+    """Messages of a sequence that a full neighbour takes early, and drops, say that it has room for others."""
+    return lambda self, other: sound(self if other.sequence else self._replace(sequence=None), other)
 
 
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")

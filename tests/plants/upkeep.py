@@ -22,6 +22,7 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
+from mqproto.transfer.incoming import IncomingSequence
 from mqproto.turn.effects import HurtPacket
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass
@@ -192,6 +193,12 @@ def count_a_repeat_as_one_more(sound: Any) -> Any:
         sound(self, sender, ordinal, utc_s)
 
     return arrived
+
+
+@plant(IncomingSequence, "let_go", "nothing_is_retained")
+def leave_on_disk_what_gives_way(sound: Any) -> Any:
+    """What was held and has given way to the message that is awaited is not held any more, and its row is."""
+    return lambda self: replace(sound(self), position=0)
 
 
 # One message is not what was written
