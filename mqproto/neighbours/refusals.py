@@ -32,13 +32,15 @@ class Refusals:
         What the neighbour had acknowledged, and had not saved, it did not refuse.
         """
         lost, unacknowledged = session.lost(), session.unacknowledged()
-        taken = lost[: len(lost) - len(unacknowledged)]
-        if neighbour.trial is not None:
-            neighbour.trial.were_taken(taken)
-        if not unacknowledged:
+        if not lost:
             return lost
+        taken = lost[: len(lost) - len(unacknowledged)]
         if neighbour.trial is None:
             neighbour.trial = Trial()
+        neighbour.trial.were_out(lost)
+        neighbour.trial.were_taken(taken)
+        if not unacknowledged:
+            return lost
         back, held = neighbour.trial.ended(neighbour.index, unacknowledged, by_us=session.has_refused)
         for suspect in held:
             self._hold_back(neighbour, suspect)

@@ -13,7 +13,8 @@ the message is found by trial, and what stands behind it goes on.
         │ refused three times
         ▼
     it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that asks no
-    less of it, kept on disk if the suspect is, as large, and of the same sequence, the suspect goes again, alone
+    less of it, kept on disk if the suspect is, as large, of the same sequence, and new to it, the suspect goes again,
+    alone
         │ refused once more, another taken once more, and refused again
         ▼
     it is the one, and is set aside
@@ -135,6 +136,8 @@ class Trial:
         """Those that were out when the trial began, and have not gone alone yet."""
         self._closings: dict[Place, int] = {}
         """Of messages that were out when a session ended, with how many; those that were out last come last."""
+        self._ends: list[dict[Place, int]] = []
+        """What was out on sessions that ended, in order, and is not answered; the last of them come last."""
         self._round = 0
         """How often the neighbour has refused all that was tried, since one was found to be the one."""
 
@@ -152,6 +155,29 @@ class Trial:
     def passes_over(self) -> bool:
         """Whether the next message is passed over as well. They stay in memory, ROUNDS + 1 of them at most."""
         return len(self.suspects) <= self._round
+
+    def were_out(self, entries: list[InFlight]) -> None:
+        """A session ended with these unanswered, acknowledged or not: the neighbour may have them."""
+        self._ends.append({_place(entry): order for order, entry in enumerate(entries)})
+        while len(self._ends) > 1 and sum(map(len, self._ends)) > CLOSINGS_OF:
+            del self._ends[0]
+
+    def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
+        """Whether the neighbour may have had what it has taken now, for which it needs no room then: it was out before.
+
+        Not if it stood behind the suspect, beyond which the neighbour has looked at nothing.
+        """
+        place, first = _place(entry), _place(suspect.entry)
+        queue, position = place
+        if position <= queue.restored_through and (queue is not first[0] or position < first[1]):
+            return True
+        return any(place in end and (first not in end or end[first] > end[place]) for end in self._ends)
+
+    def _forget(self, entry: InFlight) -> None:
+        self._closings.pop(_place(entry), None)
+        for end in self._ends:
+            end.pop(_place(entry), None)
+        self._ends = list(filter(None, self._ends))
 
     def ended(
         self, hop: int, lost: list[InFlight], *, by_us: bool = False
@@ -186,6 +212,7 @@ class Trial:
         suspect.refuse(hop, by_us=by_us)
         if suspect.is_found:
             self._round = 0
+            self._forget(entry)
         else:
             self.suspects.append(suspect)
         return [], [suspect]
@@ -221,13 +248,13 @@ class Trial:
     def answered(self, hop: int, completed: Iterable[InFlight]) -> None:
         """The neighbour has taken these."""
         for entry in completed:
-            self._closings.pop(_place(entry), None)
             self.were_taken([entry])
             demand, name = Demand.of(entry), identifier_of(entry.packet)
             for suspect in self.suspects:
                 suspect.overtaken.add(hop)
-                if demand.covers(Demand.of(suspect.entry)):
+                if demand.covers(Demand.of(suspect.entry)) and not self._may_have_had(entry, suspect):
                     suspect.prove(hop, name)
+            self._forget(entry)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:
         """These are held back with the suspects."""

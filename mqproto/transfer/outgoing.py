@@ -50,6 +50,8 @@ class OutgoingQueue(Lane):
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
         self.expires_sent = settings.follows_figures
         """Whether what was sent ends as well when its time is over."""
+        self.restored_through = self.window.last
+        """The last message of an earlier run, which may have sent any of them."""
         self.withheld: set[int] = set()
         """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
         self.copies = Copies(self.window)

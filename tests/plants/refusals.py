@@ -28,6 +28,12 @@ def take_what_is_dropped_for_a_proof(sound: Any) -> Any:
     return lambda self, other: sound(self if other.sequence else self._replace(sequence=None), other)
 
 
+@plant(Trial, "_may_have_had", "endings_have_reasons")
+def take_what_came_before_for_a_proof(sound: Any) -> Any:
+    """A full neighbour that takes what it has had already has room for others."""
+    return lambda self, entry, suspect: False
+
+
 @plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
     """What was refused alone goes again with each session, though others wait for their resend."""
