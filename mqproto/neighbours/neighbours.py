@@ -556,11 +556,12 @@ class Neighbours:
             self._use(neighbour, session, index, str(hop), now)
 
     def _free_session(self, hop: NextHop) -> Session | None:
-        """An open session with a next hop that serves no queues."""
+        """A session with a next hop that serves no queues: open, or one that we had begun to open."""
         for session in self.sessions.values():
-            is_believed = session.is_met if hop.learnt else session.is_proven
-            is_free = session.is_open and is_believed and session.key not in self._by_session
-            if is_free and session.remote_qm == hop.manager:
+            is_theirs = session.is_met if hop.learnt else session.is_proven
+            is_called = not session.is_accepted and session.remote_address == hop.host
+            is_free = not (session.closed or session.key in self._by_session or session.key in self._asking)
+            if is_free and session.remote_qm == hop.manager and (is_theirs if session.is_open else is_called):
                 return session
         return None
 

@@ -542,6 +542,27 @@ def test_who_calls_while_a_preferred_next_hop_is_tried_serves_if_that_fails() ->
     assert way_of(net) == ("d:1801", "connected")
 
 
+def test_a_next_hop_that_does_not_answer_is_called_once_however_often_another_comes_and_goes() -> None:
+    net = two_ways()
+    net.kill("b")
+    net.send("a", at("c", 17), "x")
+    core = net.nodes["a"].up
+    [to_b] = core.take(net.now).connects
+    core.lost(to_b.session, "connection refused", net.now)
+    [to_d] = core.take(net.now).connects
+    assert to_d.host == "d"
+    for _ in range(3):
+        net.start("b")
+        net.send("b", at("a", 99), "hello")
+        net.run()
+        assert way_of(net) == ("b:1801", "connected")
+        net.kill("b")
+        net.send("a", at("c", 17), "y")
+        net.run()
+        sessions = core.inspect().neighbours.sessions.values()
+        assert [session.key for session in sessions if session.remote_address == "d"] == [to_d.session]
+
+
 def test_when_all_next_hops_die_at_once_all_begins_anew() -> None:
     net = two_ways()
     net.kill("b")
