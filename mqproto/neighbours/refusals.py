@@ -85,7 +85,7 @@ class Refusals:
         return None
 
     def _is_waited_for(self, neighbour: Neighbour, trial: Trial, suspect: Suspect) -> bool:
-        return neighbour.index not in suspect.overtaken and neighbour.count > len(trial.suspects)
+        return not suspect.overtaken[neighbour.index] and neighbour.count > len(trial.suspects)
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
         """These are held back with the suspects, unsent."""

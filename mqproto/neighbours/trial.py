@@ -101,8 +101,8 @@ class Suspect:
         """How often the next hop has taken another since."""
         self.proven: set[int] = set()
         """The next hops that have taken another since they refused this one last."""
-        self.overtaken: set[int] = set()
-        """The same, whatever the other asks."""
+        self.overtaken: Counter[int] = Counter()
+        """How many others the next hop has taken since then, whatever they ask."""
         self.proven_by: set[tuple[Guid, int]] = set()
         """Which others: one that comes once more is a duplicate, for which a full neighbour needs no room."""
         self.is_found = False
@@ -114,7 +114,15 @@ class Suspect:
         self.refused[hop] += 1
         self._surely[hop] += not by_us
         self.proven.discard(hop)
-        self.overtaken.discard(hop)
+        del self.overtaken[hop]
+
+    def lets_pass(self, hop: int, often: int) -> bool:
+        """Whether others go before it, as it was refused so often: until one proves something, or many have passed.
+
+        Twice as many pass each time that it is refused, and a million at most.
+        """
+        most = 1 << min(self.refused[hop], 20)
+        return self.refused[hop] >= often and hop not in self.proven and self.overtaken[hop] < most
 
     def prove(self, hop: int, other: tuple[Guid, int]) -> None:
         """A next hop has taken another that asks no less."""
@@ -148,8 +156,7 @@ class Trial:
 
     def lets_pass(self, hop: int) -> bool:
         """Whether a suspect was refused so often that others are tried before it goes again."""
-        often = REFUSALS << self._round
-        return any(each.refused[hop] >= often and hop not in each.proven for each in self.suspects)
+        return any(each.lets_pass(hop, REFUSALS << self._round) for each in self.suspects)
 
     @property
     def passes_over(self) -> bool:
@@ -168,8 +175,7 @@ class Trial:
         Not if it stood behind the suspect, beyond which the neighbour has looked at nothing.
         """
         place, first = _place(entry), _place(suspect.entry)
-        queue, position = place
-        if position <= queue.restored_through and (queue is not first[0] or position < first[1]):
+        if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):
             return True
         return any(place in end and (first not in end or end[first] > end[place]) for end in self._ends)
 
@@ -197,12 +203,10 @@ class Trial:
             self._closings.clear()
             self.untried = list(map(Suspect, lost))
             return [], self.untried
-        if len(lost) > 1:
-            return lost, []  # They were sent before the trial began.
-        [entry] = lost
+        entry, *more = lost
         suspect = self._held(entry)
-        if suspect is None and by_us and self.suspects:
-            return lost, []
+        if more or (suspect is None and by_us and self.suspects):
+            return lost, []  # If there are more, they were sent before the trial began.
         if suspect is not None:
             self.drop(suspect)
         if self.suspects and (suspect is None or not suspect.refused.total()):
@@ -251,7 +255,7 @@ class Trial:
             self.were_taken([entry])
             demand, name = Demand.of(entry), identifier_of(entry.packet)
             for suspect in self.suspects:
-                suspect.overtaken.add(hop)
+                suspect.overtaken[hop] += 1
                 if demand.covers(Demand.of(suspect.entry)) and not self._may_have_had(entry, suspect):
                     suspect.prove(hop, name)
             self._forget(entry)

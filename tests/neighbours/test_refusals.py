@@ -18,7 +18,7 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.effects import QueueKind, Writes
 from mqproto.wire import MessageClass, SessionHeader, decode_message, encode_packet
 from mqproto.wire.glance import identifier_of
-from tests.examples import a_user_message
+from tests.examples import a_transactional_message, a_user_message
 from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -186,6 +186,20 @@ def test_a_copy_of_what_a_neighbour_has_taken_before_proves_nothing_as_it_needs_
     for _ in range(CLOSINGS + REFUSALS):
         trial.ended(0, [bad])
     assert [is_found(trial, bad, behind=entry) for entry in (good, copy, other)] == [False, False, True]
+
+
+def test_what_others_prove_nothing_of_goes_again_when_many_have_passed_and_then_twice_as_many() -> None:
+    """As a message in no sequence, where all else is of one."""
+    trial, [bad, other] = Trial(), entries(1, 2)
+    other.packet = encode_packet(a_transactional_message())
+    for _ in range(CLOSINGS + REFUSALS):
+        trial.ended(0, [bad])
+    for count in (8, 16, 32):
+        for _ in range(count):
+            assert trial.lets_pass(0)
+            trial.answered(0, [other])
+        assert not trial.lets_pass(0)
+        trial.ended(0, [bad])
 
 
 def test_a_neighbour_that_was_full_and_has_taken_another_now_and_then_is_asked_once_more() -> None:
