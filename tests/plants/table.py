@@ -20,7 +20,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.captures import pools
 from mqproto.simulator.base.program.collector import seldom_collected
-from mqproto.simulator.world import Consumer, Fault, Link
+from mqproto.simulator.world import Fault, Link
 from mqproto.simulator.world.draw import draw
 from mqproto.simulator.world.run import simulate
 from mqproto.simulator.world.scenarios.scenario import from_file
@@ -49,18 +49,7 @@ BY_HAND: Final = {
         storm_ms=8_000,
     ),
     # The second message is lost on its way, and those behind it are held; others fill the store, and it comes again.
-    "leave-on-disk-what-gives-way": a_chain(
-        a_burst(),
-        a_burst(at_ms=1_000, size_bytes=3_000),
-        a_burst(at_ms=1_200, count=3, size_bytes=1_000),
-        a_burst(at_ms=1_400, source="b", kind="recoverable", count=4, size_bytes=1_000),
-        faults=(Fault(at_ms=900, kind="lossy", where="b", for_ms=200),),
-        consumers=tuple(Consumer(node="c", queue=name, begins_ms=9_000) for name in ("orders", "notes")),
-        settings={"resend_timeouts_short_s": 3, "try_connect_interval_ms": 200},
-        rooms={"c": 9_000},
-        seed=2,
-        storm_ms=12_000,
-    ),
+    "leave-on-disk-what-gives-way": from_file(WORLDS / "held-ones-that-give-way-to-the-awaited.json"),
     # What closes each session is a message of the other's, and theirs is out on it.
     "blame-a-neighbour-for-what-was-refused-here": from_file(
         WORLDS / "out-when-its-node-refused-the-neighbour-s.json"
