@@ -407,7 +407,7 @@ class Session:
 
     def refuse(self, section: str, reason: str) -> None:
         """Close it as a UserMessage of the neighbour's cannot be taken, which says nothing of ours that are out."""
-        self.has_refused = True
+        self.has_refused |= self.data.closed is None
         self.data.close(section, reason)
 
     def expired(self, timer: Timer, now: Moment) -> None:

@@ -264,7 +264,7 @@ def test_a_fault_in_an_internal_packet_is_no_refusal_of_a_message_as_it_may_answ
     for bad in (encode_packet(an_ack(7)), REQUEST, INTERNAL_OF_4_MIB):
         session = a_session()
         session.receive(RECOVERABLE + bad, NOW)
-        assert session.closed is not None
+        session.refuse("3.1.5.8", "the message before it is not welcome either")
         assert not session.has_refused
 
 
