@@ -57,7 +57,7 @@ LINES: Final = {
     "simulator/storage": 4_450,
     "simulator/testing": 300,
     "simulator/topology": 1_750,
-    "simulator/world": 6_350,
+    "simulator/world": 6_400,
     "tests/.": 4_850,
     "tests/base": 350,
     "tests/bench": 3_800,
@@ -84,7 +84,7 @@ LINES: Final = {
 TOTALS: Final = {
     "product": 99_500,
     "tests": 105_000,
-    "both": 203_000,
+    "both": 203_500,
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 737,
