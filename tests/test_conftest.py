@@ -77,6 +77,7 @@ def test_a_skipped_test_has_failed_in_ci_and_only_there_unless_the_machine_does_
     )
 
 
+@pytest.mark.long
 def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_of_files_whole(
     pytester: pytest.Pytester, run_tests: Callable[..., pytest.RunResult]
 ) -> None:

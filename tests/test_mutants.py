@@ -27,6 +27,7 @@ from tests.mutants import (
 from tests.reach import Reach
 
 
+@pytest.mark.long
 def test_each_fault_changes_one_line_and_is_python() -> None:
     for fault in random.Random(7).sample([*chain(*all_faults().values())], 200):
         lines = (ROOT / fault.path).read_text("utf-8").splitlines()
@@ -79,6 +80,7 @@ def known(*, worlds: int, tests: int) -> Reach:
     )
 
 
+@pytest.mark.long
 def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     before = (ROOT / CONSEQUENCES).read_text("utf-8")

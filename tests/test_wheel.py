@@ -28,6 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return environment
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS[""], ids=lambda check: str(check.command))
 def test_without_an_extra_there_is_the_protocol_and_a_command_that_says_what_to_install(
     installed: Installed, check: Check
@@ -87,6 +88,7 @@ def test_the_plugin_that_each_pytest_loads_imports_nothing_but_itself() -> None:
     assert said.split() == [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
+@pytest.mark.long
 def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed, tmp_path: Path) -> None:
     """An import hook, as setuptools makes them for editable installs unless it is told otherwise, they do not see."""
     use = tmp_path / "use.py"

@@ -39,6 +39,7 @@ def test_what_our_node_gave_up_and_the_peer_had_is_no_dead_letter_in_the_end(tmp
     assert it.faults == []
 
 
+@pytest.mark.long
 def test_a_stranger_hears_of_what_is_refused_and_is_known_when_it_comes_back(tmp_path: Path) -> None:
     it = cell(Case(NONE, "endings", declared=False), tmp_path, messages=0, cuts=0, seed=0)
     assert isinstance(it, Endings)

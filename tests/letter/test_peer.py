@@ -51,6 +51,7 @@ async def test_what_is_cut_again_and_again_arrives_once(autojump_clock: trio.tes
     assert len(b.closings) > 2
 
 
+@pytest.mark.long
 async def test_peers_that_are_killed_go_on_where_they_were(
     autojump_clock: trio.testing.MockClock, tmp_path: Path
 ) -> None:

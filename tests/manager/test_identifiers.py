@@ -145,6 +145,7 @@ def test_whatever_may_come_twice_is_known_when_it_does(events: list[tuple[object
     assert len(table.disk.load().identifiers) <= size
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
 @pytest.mark.parametrize(
     "others", [{"recoverable": False}, {"source": B}], ids=["express", "of another sender"]

@@ -174,6 +174,7 @@ ACTIONS: Final[list[Callable[[Story, int], None]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.7")
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 7)), min_size=20, max_size=80))

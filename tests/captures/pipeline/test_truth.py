@@ -95,6 +95,7 @@ def forgeries(tables: Tables) -> set[str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_what_tables_say_of_worlds_is_what_these_know_of_themselves(tmp_path: Path) -> None:
     run_seeds(FIRST, WORLDS, captures=tmp_path, processes=1)

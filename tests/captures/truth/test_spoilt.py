@@ -106,6 +106,7 @@ async def test_real_traffic_that_was_spoilt_is_told_as_it_is(tmp_path: Path) -> 
     assert complain(scores) == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_breaches_are_found_though_frames_are_lost(worlds: Callable[[int], World]) -> None:
     found: dict[str, Hunt] = {}

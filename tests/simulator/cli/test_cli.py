@@ -92,6 +92,7 @@ def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_disk_without_room_is_said_to_the_sender_and_the_node_lives_on(tmp_path: Path) -> None:
     file = topology_file(tmp_path, "pair")
     # A limit on the size of files is what a disk looks like that has no room for a reserve, and needs no root.

@@ -26,6 +26,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(sample("gap-held", tmp_path_factory.mktemp("reporting")).folder)
 
 
+@pytest.mark.long
 def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

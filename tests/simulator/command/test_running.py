@@ -565,6 +565,7 @@ def test_what_cannot_be_done_is_one_line_and_misuse(
     assert words in done.complaint
 
 
+@pytest.mark.long
 def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_path: Path) -> None:
     file, stores = topology_file(tmp_path), tmp_path / "stores"
     (stores / "sender.sqlite").mkdir(parents=True)
@@ -601,6 +602,7 @@ def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> N
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_said_with_the_way_out(running: Running, tmp_path: Path) -> None:
     done = mqproto("run", "-t", running.file, "-d", tmp_path / "other")
     assert done.status == FINDING

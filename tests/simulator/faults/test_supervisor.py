@@ -225,6 +225,7 @@ def open_to_all(folder: Path) -> None:
         path.chmod(0o666)
 
 
+@pytest.mark.long
 async def test_files_of_nodes_are_for_their_owner_alone_and_an_open_folder_is_said_once(
     tmp_path: Path,
 ) -> None:

@@ -57,6 +57,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.long
 def test_a_node_on_a_full_disk_refuses_in_words_and_lives_on(found: dict[str, Any]) -> None:
     for when in ("refusal", "refused again", "refused after a kill"):
         assert found[when].startswith("the disk is full: make room there, or receive or purge something"), (

@@ -87,6 +87,7 @@ def files_but_keys(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.parent.suffix != ".keys"]
 
 
+@pytest.mark.long
 async def test_no_secret_is_in_any_output_log_capture_or_store(
     pair: Topology, tmp_path: Path, planted: set[bytes], made: list[int]
 ) -> None:

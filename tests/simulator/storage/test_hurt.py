@@ -172,6 +172,7 @@ def altered(found: Content, left: Content) -> str:
     return "" if state == was else "a state"
 
 
+@pytest.mark.long
 def test_a_store_that_was_hurt_has_what_was_committed_or_says_that_it_is_damaged(
     all_left: list[Left],
 ) -> None:

@@ -105,6 +105,7 @@ def cut(rows: list[tuple[int, MessageRow]], page: ReadPage | ReadExpired) -> lis
     return [(name, row.packet, row.final_ack) for name, row in rows[: max(1, *fitting)]]
 
 
+@pytest.mark.long
 @settings(max_examples=EXAMPLES)
 @given(
     limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),

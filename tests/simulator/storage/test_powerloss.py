@@ -145,6 +145,7 @@ def counted(found: Iterator[Trial], repeat: str) -> Counter[str]:
     return counts
 
 
+@pytest.mark.long
 @needs_strace
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(1, 6) if EVERY else [1])
@@ -156,6 +157,7 @@ def test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half(
     assert counts[KEPT_AND_NEXT] > 2
 
 
+@pytest.mark.long
 @needs_strace
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(20 if EVERY else 1))

@@ -101,6 +101,7 @@ def test_what_came_after_a_removal_stays_though_the_tables_had_it_when_the_proce
         assert [row[0] for row in found[0]] == [4, 5, 6]
 
 
+@pytest.mark.long
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_restarts(

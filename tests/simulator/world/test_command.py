@@ -31,6 +31,7 @@ def simulate(*arguments: object) -> int:
     return run_command(["simulate", *map(str, arguments)])
 
 
+@pytest.mark.long
 def test_many_worlds_end_with_a_table_of_what_was_exercised(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
     assert (out, process.returncode) == (b"", -signal.SIGTERM)
 
 
+@pytest.mark.long
 def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -152,6 +154,7 @@ def test_summaries_add_up_and_keep_the_largest() -> None:
     assert (one.run_count, one.tally["received"], one.maxima) == (3, 7, {"x": 3, "y": 5})
 
 
+@pytest.mark.long
 def test_one_world_is_written_as_a_capture_the_same_each_time(tmp_path: Path) -> None:
     one, two, cut = (tmp_path / f"{name}.pcapng" for name in ("one", "two", "cut"))
     assert simulate("--seed", 4, "--capture", one) == simulate("--seed", 4, "--capture", two) == DONE

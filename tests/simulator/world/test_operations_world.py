@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from mqproto.base.errors import UsageError
@@ -428,6 +429,7 @@ class World:
                     assert application.path is None or is_open, f"{name!r} is forgotten"
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=settings().max_examples // 5)
 def test_whatever_breaks_or_dies_each_operation_is_carried_out_once_if_its_invoker_was_told_so(

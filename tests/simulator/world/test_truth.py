@@ -26,6 +26,7 @@ def test_what_became_of_each_message_is_told() -> None:
     assert first["id"].endswith("\\1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_the_messages_of_the_truth_are_those_of_the_capture(seed: int, tmp_path: Path) -> None:
     """Each that crossed a link was accepted by its source, and each that was received elsewhere has crossed one."""
@@ -46,6 +47,7 @@ def test_the_messages_of_the_truth_are_those_of_the_capture(seed: int, tmp_path:
     assert received <= crossed <= {message["id"] for message in truth["messages"]}
 
 
+@pytest.mark.long
 def test_many_worlds_are_written_by_many_processes(tmp_path: Path) -> None:
     summary = run_seeds(40, 4, captures=tmp_path, processes=1)
     assert summary.run_count == 4

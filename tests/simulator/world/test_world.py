@@ -183,6 +183,7 @@ def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_w
     assert result.tally["dead letter"] == 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_traces_are_the_same_on_every_machine_and_python_whatever_its_hashes(hash_seed: str) -> None:
     """Pinned. Any change of what nodes decide changes them: see that two versions of Python agree on the new ones."""

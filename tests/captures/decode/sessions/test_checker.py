@@ -120,6 +120,7 @@ def test_a_session_by_the_book_has_no_findings_whatever_the_capture_lacks_of_it(
     assert [each for each in found(lacks) if each.code not in ("missing-bytes", "caller-by-port")] == []
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data(), sessions())
 def test_so_it_is_whatever_frames_are_lost_late_or_doubled(data: st.DataObject, scene: Scene) -> None:

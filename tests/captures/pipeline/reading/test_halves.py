@@ -96,6 +96,7 @@ def test_each_row_leads_to_its_frame_in_its_own_file(tmp_path: Path) -> None:
         assert abs(last.time_ns - ahead_ns - row["time_ns"]) < NANOSECONDS // 100
 
 
+@pytest.mark.long
 def test_halves_that_come_run_by_run_make_the_tables_of_one_run(tmp_path: Path) -> None:
     (east, more_east), (west, more_west) = in_files(tmp_path / "two", halves_of("three-hop", -3), parts=2)
     at_once = rows_of(analysed(tmp_path / "at once", [west, more_west, east, more_east]))

@@ -80,6 +80,7 @@ def pictures(reader: Reader) -> list[tuple[str, ElementTree.Element]]:
     return found
 
 
+@pytest.mark.long
 def test_the_same_tables_give_the_same_page(gap_held: Tables, gap_held_page: str) -> None:
     assert gap_held_page == page(gather(Tables(gap_held.folder)))
 

@@ -340,6 +340,7 @@ def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
     assert_read_as_one(frames, [len(frames) - 5], 6_000, run_by_run=True)
 
 
+@pytest.mark.long
 def test_so_is_one_in_tunnels() -> None:
     sent = FRAMES["express-pair"]
     frames = [frame._replace(data=wrap(frame.data)) for frame in sent for wrap in TUNNELS.values()]
@@ -357,6 +358,7 @@ def test_so_is_one_in_tunnels_that_came_in_fragments_or_carry_them(name: str) ->
         assert_read_as_one(frames, [len(frames) // 2], 300, run_by_run=True)
 
 
+@pytest.mark.long
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
     [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
     runner = CountingEngine()
@@ -383,6 +385,7 @@ class FailingEngine(LocalEngine):
         return results
 
 
+@pytest.mark.long
 def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
     first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("resent", tmp_path))
     watched = FailingEngine("")

@@ -83,6 +83,7 @@ def started(manager: Manager, *arguments: str | Path) -> Iterator[subprocess.Pop
             process.kill()
 
 
+@pytest.mark.long
 def test_a_node_tells_how_it_is_and_begins_again_with_other_settings(
     manager: Manager, tmp_path: Path
 ) -> None:

@@ -151,6 +151,7 @@ def an_order(number: int) -> Draft:
     )
 
 
+@pytest.mark.long
 async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_order_or_resolved(
     desk: Client, history: DocumentHistory, topology: Topology, tmp_path: Path
 ) -> None:

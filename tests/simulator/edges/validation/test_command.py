@@ -31,6 +31,7 @@ def gateway(file: Path) -> list[str]:
     return [*COMMAND, "gateway", "sender", *place, "--free-port"]
 
 
+@pytest.mark.long
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     [[start], requests, [question], _] = console_blocks("How do I hand in messages over HTTP?")

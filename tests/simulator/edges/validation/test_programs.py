@@ -17,6 +17,7 @@ from tests.simulator.running import running
 from tests.simulator.typed import topology_file
 
 
+@pytest.mark.long
 async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_again(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     arguments = ("gateway", "sender", "--topology", str(file), "--free-port")

@@ -217,6 +217,7 @@ async def test_time_ends_it_and_cases_go_on_until_then(tmp_path: Path) -> None:
     assert report.seconds >= 0.4
 
 
+@pytest.mark.long
 async def test_crashes_by_other_fields_are_other_findings_and_each_is_one_that_repeats(
     tmp_path: Path, idle_clock: MockClock
 ) -> None:
@@ -233,6 +234,7 @@ async def test_crashes_by_other_fields_are_other_findings_and_each_is_one_that_r
             assert await repeat(finding, address, QUICK) is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turn", range(3))
 async def test_what_a_finding_holds_is_what_was_seen_to_do_it_under_the_name_that_did(
     turn: int, tmp_path: Path, idle_clock: MockClock

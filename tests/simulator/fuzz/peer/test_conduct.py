@@ -197,6 +197,7 @@ def test_garbage_is_no_packet_and_a_packet_that_breaks_off_is_none_either() -> N
     assert "breaks off" in rule(judge)
 
 
+@pytest.mark.long
 def test_our_own_sessions_conduct_themselves_well_in_every_case() -> None:
     """The judge and mqproto.session are written apart; here the one hears the other, without a socket."""
     target = Target((r"TCP:127.0.0.1\private$\notes",), DESTINATION, None, 1_700_000_000)

@@ -23,6 +23,7 @@ def test_a_case_is_made_from_its_seed_and_number_alone() -> None:
     assert [draw_case(TARGET, 2, number) for number in range(1, 300)] != first[1:]
 
 
+@pytest.mark.long
 def test_every_kind_comes_and_the_first_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "STRANGERS_SHARE", 0.5)
     kinds = Counter(draw_case(TARGET, 1, number).kind for number in range(3_000))

@@ -22,6 +22,7 @@ def test_a_hostile_packet_is_refused_by_name_and_offset(name: str) -> None:
     assert not inspect_packet(PACKETS[name]).is_valid
 
 
+@pytest.mark.long
 def test_no_hostile_packet_and_no_hostile_ping_harms_a_node() -> None:
     faults = [
         Fault(at_ms=100 + 20 * value, kind="hostile", where="b", value=value) for value in range(len(PACKETS))

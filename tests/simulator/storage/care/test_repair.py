@@ -73,6 +73,7 @@ def test_a_hurt_message_is_named_and_the_others_stay(tmp_path: Path, place: int)
     assert repair(SYSTEM_FILES, path, "tomorrow").quarantine is None
 
 
+@pytest.mark.long
 def test_of_any_store_that_was_hurt_repair_makes_one_that_opens_and_has_nothing_altered(
     all_left: list[Left],
 ) -> None:

@@ -62,6 +62,7 @@ def test_tables_and_log_of_a_node_that_runs_are_one_moment() -> None:
             assert found_in(store.path) == (record, content, counts, [])
 
 
+@pytest.mark.long
 def test_whoever_writes_stops_dies_and_starts_meanwhile_each_look_sees_one_moment() -> None:
     expected = list(content_after(SEED, LENGTH))
     moments = set()

@@ -78,6 +78,7 @@ def traffic(draw: st.DrawFn) -> Scene:
     return scene
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(traffic(), st.integers(1, 3), st.integers(1, 100))
 def test_whatever_crosses_in_order_or_not_the_verdict_is_that_of_one_by_one(

@@ -115,6 +115,7 @@ def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> Non
     assert by_file == at_once
 
 
+@pytest.mark.long
 def test_small_parts_are_made_one(rotated: Rotated) -> None:
     """And what they remember of messages that came long ago is found there."""
     tables = rotated.tables
