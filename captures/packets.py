@@ -7,6 +7,7 @@ Everything is read in one pass and in bounded memory. What is no packet is count
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
@@ -44,6 +45,9 @@ END_LIMIT: Final = 2 * CONNECTION_LIMIT
 
 CONFLICT_LIMIT: Final = 1_024
 """Of so many contradictions it is told which frames they are in."""
+NUMBER_DIGITS: Final = 20
+"""More than a frame's number has."""
+_NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
 UDP: Final = "UDP to other ports" + NOT_READ
@@ -277,14 +281,24 @@ class Totals:
         self.resumed_count += seen.resumed_count
         for name in STREAM_COUNTS:
             setattr(self, name, getattr(self, name) + getattr(seen.stream, name))
-        if seen.is_msmq and len(self.conflicts) < CONFLICT_LIMIT:
-            self.conflicts += seen.stream.said_of_conflicts()
+        if seen.is_msmq and seen.stream.conflicts:
+            self._contradict(seen.stream.said_of_conflicts())
+
+    def _contradict(self, said: Iterable[tuple[str, str]]) -> None:
+        """In one order, whichever stream has ended first: by their ends and frames."""
+        every = sorted(
+            (*self.conflicts, *said),
+            key=lambda each: _NUMBER.sub(lambda found: found[0].zfill(NUMBER_DIGITS), each[1]),
+        )
+        self.conflicts = every[:CONFLICT_LIMIT]
 
     def add(self, other: Totals) -> None:
         """Count what was found elsewhere in the same capture as well."""
         for name in (each.name for each in fields(self)):
             ours, theirs = getattr(self, name), getattr(other, name)
-            if name not in ("first_ns", "last_ns"):
+            if name == "conflicts":
+                self._contradict(theirs)
+            elif name not in ("first_ns", "last_ns"):
                 setattr(self, name, ours + theirs)
             elif theirs is not None:
                 choose = min if name == "first_ns" else max

@@ -18,7 +18,7 @@ from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.ip import DONT_FRAGMENT
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from mqproto.captures.packets import UDP, PacketReader, SeenPacket, read_packets
+from mqproto.captures.packets import UDP, PacketReader, SeenPacket, Totals, read_packets
 from mqproto.captures.spoil import shortened, shuffled
 from mqproto.testing import packets as packets_of_any_kind
 from mqproto.wire import Ping, UserMessage, encode_packet, ping_packet
@@ -435,3 +435,13 @@ def test_what_was_sent_before_a_capture_began_and_again_in_it_is_no_loss() -> No
     first, _, third, fourth = said(*[user_message(200)] * 4, begun=False)
     reader = PacketReader([frame._replace(number=n) for n, frame in enumerate((third, first, fourth), 1)])
     assert (len(list(reader)), reader.totals.missing_bytes) == (2, 0)
+
+
+@pytest.mark.parametrize("ended", [(10, 6), (6, 10)])
+def test_contradictions_are_told_in_the_order_of_frames_whichever_stream_has_ended_first(
+    ended: tuple[int, int],
+) -> None:
+    totals = Totals()
+    for frame in ended:
+        totals.add(Totals(conflicts=[("contradiction", f"a > b: frames {frame} and 12 have other bytes")]))
+    assert [int(text.split()[4]) for _, text in totals.conflicts] == [6, 10]
