@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mqproto.base.configuration import Settings
@@ -331,26 +332,26 @@ class Session:
         """Take UserMessages, and session acknowledgments between them, while the session is open."""
         data = self.data
         data.unacked_received_bytes += len(chunk)
-        for found in self._judged(self._buffer.feed(chunk, WELCOME_WHEN_OPEN)):
-            if isinstance(found, bytes):
-                packet = decode_packet(found)
-                RECEIVE[SessionState.OPEN, type(packet)].act(data, packet, now)
-            else:
-                packets = found.packets
-                count_received(data, len(packets), recoverable=is_recoverable(packets[0]))
-                runs.append(found)
-                if not found.shape.may_have_others and (header := session_header_of(packets[0])) is not None:
-                    take_session_header(data, header, now)  # 3.1.5.8.4
-            if data.state is SessionState.CLOSED:
-                return
+        every = self._shapes.runs(self._buffer.feed(chunk, WELCOME_WHEN_OPEN))
+        try:
+            for found in every:
+                if isinstance(found, bytes):
+                    packet = decode_packet(found)
+                    RECEIVE[SessionState.OPEN, type(packet)].act(data, packet, now)
+                else:
+                    first = found.packets[0]
+                    count_received(data, len(found.packets), recoverable=is_recoverable(first))
+                    runs.append(found)
+                    if not found.shape.may_have_others and (header := session_header_of(first)) is not None:
+                        take_session_header(data, header, now)  # 3.1.5.8.4
+                if data.state is SessionState.CLOSED:
+                    return
+        except WireFormatError as error:
+            if getgeneratorstate(every) != GEN_CLOSED:  # It was no UserMessage.
+                raise
+            self.refuse("3.1.5.1.3", str(error))
         if self._buffer.fault is not None:
             raise self._buffer.fault
-
-    def _judged(self, packets: list[bytes]) -> Iterator[Run | bytes]:
-        try:
-            yield from self._shapes.runs(packets)
-        except WireFormatError as error:
-            self.refuse("3.1.5.1.3", str(error))
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
         """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from codecs import utf_16_le_decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import FINAL_ACK, asks_final_ack
@@ -257,7 +257,7 @@ class Shapes:
     def __len__(self) -> int:
         return len(self._known)
 
-    def runs(self, packets: Iterable[bytes]) -> Iterator[Run | bytes]:
+    def runs(self, packets: Iterable[bytes]) -> Generator[Run | bytes, None, None]:
         """UserMessages that came one after the other and are alike, together; each other packet by itself, unjudged.
 
         Raises:
