@@ -143,7 +143,7 @@ class EarlierSegment(FoundSegment):
 
     def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
-        self.torn = ""
+        self.torn = self.flipped = ""
         self._data = data
         fields = HEADER.unpack(data[: HEADER.size].ljust(HEADER.size, b"\0"))
         magic, version, owner, number, self.first_record, self._salt, checksum = fields
