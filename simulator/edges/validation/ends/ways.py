@@ -13,8 +13,9 @@ from mqproto.edge.custody import End
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import Client, Reject
 from mqproto.simulator.edges.validation.ends.lists import Holder
-from mqproto.simulator.edges.validation.ends.system import LETTERS, LIMIT, System
+from mqproto.simulator.edges.validation.ends.system import DESTINATION, LETTERS, LIMIT, System
 from mqproto.simulator.edges.validation.validator import Cue
+from mqproto.simulator.topology.directory import known_as
 
 ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD = "orders", "errors", "doubts", "shop", "till", "told"
 PLAIN_LETTERS: Final = "deadletter"
@@ -96,18 +97,16 @@ async def on_its_way(system: System, way: str) -> None:
 async def _paused(system: System, way: str) -> None:
     """Nothing more leaves for it; there is a way to it only when something was sent. That is acknowledged by then."""
 
-    async def waiting() -> int:
-        return sum(queue.waiting for queue in (await system.sender.queues()).outgoing)
-
-    before = await waiting()
+    queue = f"{DESTINATION}\\{way}"
     await system.post(f"before {way}", way, f"before-{way}")
     await system.receive(way)
 
     async def is_acknowledged() -> bool:
-        return await waiting() <= before
+        outgoing = (await system.sender.queues()).outgoing
+        return not any(one.waiting for one in outgoing if known_as(system.place.topology, one.name) == queue)
 
     await system.until(f"what came before {way} is acknowledged", is_acknowledged)
-    await system.sender.pause(f"destination\\{way}")
+    await system.sender.pause(queue)
 
 
 # It is deleted, or late, or there is no room: a dead letter
