@@ -54,7 +54,7 @@ def lacks(command: str, modules: str, extra: str) -> Check:
     return Check(command, 2, f"mqproto: ({modules}) is not installed: pip install 'mqproto\\[{extra}\\]'\n")
 
 
-COLUMNS: Final = "numpy|pyarrow"
+COLUMNS: Final = "numpy|pyarrow|duckdb"
 """What all that has to do with tables needs; which of the two comes first is nobody's business."""
 SAMPLE: Final = str(ROOT / "captures" / "samples" / "three-hop.pcapng")
 OUTSIDE: Final = str(ROOT / "tests" / "simulator" / "testing" / "test_outside.py")
