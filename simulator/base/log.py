@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol, TextIO, cast
 
@@ -25,6 +26,7 @@ class _Forgiving:
 
     def __init__(self, file: Lines) -> None:
         self._file = file
+        self._write = _unbuffered(file)
         self._lost = 0
 
     def write(self, text: str, /) -> int:
@@ -33,7 +35,7 @@ class _Forgiving:
             "" if not lost else json.dumps({"event": "lines-lost", "level": "warning", "count": lost}) + "\n"
         )
         try:
-            self._file.write(told + text)
+            self._write(told + text)
         except OSError:
             self._lost += 1
         else:
@@ -43,6 +45,17 @@ class _Forgiving:
     def flush(self) -> None:
         with suppress(OSError):
             self._file.flush()
+
+
+def _unbuffered(file: Lines) -> Callable[[str], object]:
+    """Writes a line at once, or never.
+
+    What a buffer still has, Python tries to write as the program ends, and where it cannot, the status is 120.
+    """
+    raw = getattr(getattr(file, "buffer", None), "raw", None)
+    if raw is None:
+        return file.write
+    return lambda text: raw.write(text.encode("utf-8", "backslashreplace"))
 
 
 COMPLAINT: Final = "ended"

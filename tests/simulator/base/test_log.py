@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import json
+import subprocess
+import sys
 
 from mqproto.simulator.base.log import node_log
 
@@ -39,3 +41,10 @@ def test_lines_that_find_no_room_end_nobody_and_are_counted() -> None:
         ("written", None),
         ("again", None),
     ]
+
+
+def test_a_program_whose_last_lines_found_no_room_ends_with_its_own_status() -> None:
+    lost = "import sys; from mqproto.simulator.base.log import node_log; node_log(sys.stderr, 'sender').info('lost')"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", lost], env={}, stderr=full, check=False)
+    assert done.returncode == 0
