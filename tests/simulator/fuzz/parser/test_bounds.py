@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import signal
 from contextlib import suppress
@@ -37,6 +38,14 @@ def test_afterwards_nothing_is_watched_any_more() -> None:
         pass
     assert signal.getsignal(signal.SIGPROF) == before
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_garbage_is_not_looked_for_among_what_was_there_before() -> None:
+    there = gc.get_freeze_count()
+    before: list[list[int]] = [[] for _ in range(1_000)]
+    with Watch(0.1).watching():
+        assert gc.get_freeze_count() > there + len(before)
+    assert gc.get_freeze_count() == 0
 
 
 def test_memory_beyond_the_limit_is_refused_and_then_given_again() -> None:
