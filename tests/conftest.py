@@ -64,6 +64,9 @@ if place := memory():
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Some tests are terminals, and who types `make test` may have one that cannot go back in a line, or none.
+os.environ["TERM"] = "xterm"
+
 # What collecting makes, a quarter of a million objects, stays to the end. To look through it again and again took a
 # tenth of the processor's time: with the usual thresholds after every 700 objects, some of them, or all.
 gc.set_threshold(100_000, *gc.get_threshold()[1:])
