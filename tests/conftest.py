@@ -41,7 +41,7 @@ IN_CI = bool(os.environ.get("CI"))
 STEADY = settings(
     deadline=None, print_blob=True, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("fast", STEADY, max_examples=50)
+settings.register_profile("fast", STEADY, max_examples=30)
 settings.register_profile("ci", STEADY, max_examples=100, derandomize=True)
 settings.register_profile("core", STEADY, max_examples=25, derandomize=True)
 settings.register_profile("deep", STEADY, max_examples=5_000)

@@ -19,6 +19,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(HOSTILE, st.sampled_from([VALUE_LIMIT, TEXT_LIMIT]))
 def test_any_text_is_one_line_within_its_limit(text: str, limit: int) -> None:
     told = shown(text, limit)

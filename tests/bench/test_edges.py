@@ -14,6 +14,7 @@ from tests.bench.programs.accepting import Accepting
 from tests.memory import memory
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_lives")
 async def test_edges_are_measured_beside_programs_without_messaging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "places", lambda: {"memory": memory()})

@@ -242,6 +242,7 @@ def test_by_the_figures_an_intermediate_ends_a_transactional_message_and_its_sen
     assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 @given(late=st.sets(st.integers(0, 11)), sent_before=st.integers(0, 3), restart=st.booleans())
 def test_what_expires_unsent_leaves_a_gap_that_the_next_message_bridges(
@@ -482,6 +483,7 @@ def test_times_beyond_the_end_of_a_32_bit_clock_do_not_wrap(net: Net, seconds: i
 # What it costs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["a", "b", "c"])
 def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
     """A transactional message that was sent or is passed on, a dead letter, and a message that is handed out."""

@@ -210,6 +210,7 @@ def an_order(number: int, source: str = "a", size_bytes: int = 2_500) -> UserMes
     )
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
 @given(
     orders=st.lists(

@@ -168,6 +168,7 @@ def outcome(stream: bytes, *, singly: bool, room_bytes: int | None) -> Outcome:
     return Outcome([replace(first, notes=[])], dict(by_message), counts, bodies)
 
 
+@pytest.mark.long
 @given(
     messages(),
     st.none() | st.integers(0, 50),

@@ -231,6 +231,7 @@ def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
         assert module not in watching
 
 
+@pytest.mark.long
 def test_a_table_tells_the_first_seed_that_finds_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["forget-to-count-the-hop", "commit-last"]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -370,5 +370,6 @@ def _rest(queue: QueueDeclaration) -> dict[str, Any]:
     return {"quota_bytes": queue.quota_bytes, "journal": queue.journal, "strangers": queue.strangers}
 
 
+@pytest.mark.long
 def test_any_series_of_orders_and_kills_has_the_queues_that_a_model_has() -> None:
     run_state_machine_as_test(Operated)

@@ -414,6 +414,7 @@ def test_a_message_that_is_not_as_it_was_signed_is_refused(change: Callable[[Use
     assert refusal(net)[0] == "NACK_BAD_SIGNATURE"
 
 
+@pytest.mark.long
 def test_a_message_that_is_refused_is_not_kept_by_its_refusal() -> None:
     """A stranger's may be large, and many come before the garbage is looked for."""
     message = sent_by_a(**by("alice"))

@@ -95,6 +95,7 @@ def test_what_stands_behind_a_message_that_is_kept_is_there_when_it_is_signed(bi
     assert as_sent(packet) == encode_packet(signed(replace(kept, trailing=b""), own_key(bits), certificate))
 
 
+@pytest.mark.long
 @given(user_messages(), st.sampled_from(SignatureKind))
 def test_what_is_hashed_lies_like_this_in_the_packet(message: UserMessage, kind: SignatureKind) -> None:
     assert hashed(message, kind) == as_it_lies_in_the_packet(message, kind)

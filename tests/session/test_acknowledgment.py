@@ -414,6 +414,7 @@ class Neighbour:
         return [ack.session for ack in found or [an_ack(self.received)]]
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.1.4")
 @pytest.mark.parametrize(
     ("manner", "total"),

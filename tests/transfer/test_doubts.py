@@ -476,6 +476,7 @@ def test_once_the_gap_is_bridged_only_the_exact_number_proves(net: Net, restart:
     assert in_doubt(net) == 1
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
 @given(
     late=st.sets(st.integers(0, 5)),

@@ -119,6 +119,7 @@ def test_a_file_that_is_something_else_is_left_alone(content: bytes, tmp_path: P
     assert path.read_bytes() == content
 
 
+@pytest.mark.long
 def test_of_a_file_that_cannot_be_had_nothing_is_closed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_copies_that_contradict_each_other_are_told_with_both_frames(place: int,
     assert contents(told) == contents(WHOLE), "the first is shown"
 
 
+@pytest.mark.long
 def test_nobody_is_judged_by_a_frame_that_came_damaged_only(tmp_path: Path) -> None:
     accused = 0
     for number, place in enumerate(FILLED):
@@ -155,6 +156,7 @@ def faults_in(file: bytes) -> list[Finding]:
     return [each for each in found if each.severity is Severity.FAULT]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["pcap", "pcapng"])
 def test_damage_inside_a_file_accuses_nobody(kind: str) -> None:
     chance = random.Random(7)

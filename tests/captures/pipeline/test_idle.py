@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from mqproto.captures.decode.names import Names
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse, nothing_new
@@ -64,6 +66,7 @@ def test_one_capture_that_is_not_in_the_tables_is_something_to_do(tmp_path: Path
     assert nothing_new(inventory([str(known), str(tmp_path / "new.pcapng")]), tables) is None
 
 
+@pytest.mark.long
 def test_nothing_starts_for_it(tmp_path: Path) -> None:
     capture, out = str(SAMPLES / "window.pcapng"), str(tmp_path / "out")
     analyse([capture], Tables(out), LocalEngine())

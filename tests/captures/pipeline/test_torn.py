@@ -25,6 +25,7 @@ STEPS = (
 """Everything that a commit does to a file or a table."""
 
 
+@pytest.mark.long
 def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each step of a commit a reader opens the tables, the readers in turn; it reads them at its next turn.
 

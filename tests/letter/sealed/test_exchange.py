@@ -135,6 +135,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trio.run(all_cases)
 
 
+@pytest.mark.long
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.4")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.3")

@@ -62,6 +62,7 @@ def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
     assert re.search(f"mqproto (run|node [a-z]+) --directory {tmp_path}", done.complaint)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -81,6 +82,7 @@ def test_a_topology_that_cannot_be_names_the_file_and_the_place(
     assert words in done.complaint
 
 
+@pytest.mark.long
 def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     path = store_path(tmp_path, "sender")
@@ -112,6 +114,7 @@ def send_to(file: Path, directory: Path, body: bytes) -> Done:
     return in_process("send", r"destination\orders", "-", "-t", file, "-d", directory, stdin=body)
 
 
+@pytest.mark.long
 def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +135,7 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
             assert printed == f"{command.output}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "heading", ["What can a message say beside its body?", "How do I send what .NET and COM read?"]
 )
@@ -221,6 +225,7 @@ def without_times(text: str) -> str:
     return re.sub(r"(try|again) now", r"\1 in # s", spans)
 
 
+@pytest.mark.long
 def test_decode_shows_a_packet_given_as_hex_as_a_file_or_on_stdin(tmp_path: Path) -> None:
     packet = encode_packet(example(100))
     (tmp_path / "packet").write_bytes(packet)
@@ -440,6 +445,7 @@ for typed in wrong:
 """
 
 
+@pytest.mark.long
 def test_a_wrong_argument_is_answered_before_anything_is_imported_that_takes_long(tmp_path: Path) -> None:
     """Which modules are there is the same on every machine; how long they take is not."""
     capture = ROOT / "captures/samples/window.pcapng"

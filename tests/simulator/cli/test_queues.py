@@ -99,6 +99,7 @@ def test_what_was_answered_is_there_after_a_kill_whatever_was_done(tmp_path: Pat
         assert shop("receive", "bills;journal").out == "hello\n"
 
 
+@pytest.mark.long
 def test_two_nodes_alone_exchange_an_order_and_an_answer_by_what_is_typed(tmp_path: Path) -> None:
     with (
         a_shop(tmp_path, "shop", "--queue", "replies:transactional:strangers", "--queue", "notices") as shop,
@@ -125,6 +126,7 @@ def test_a_client_of_a_node_alone_that_is_down_proposes_what_starts_it(tmp_path:
     assert f"`mqproto node --name shop --directory {tmp_path}`" in refused.err
 
 
+@pytest.mark.long
 def test_a_file_that_has_changed_since_wins_and_the_log_says_so(tmp_path: Path) -> None:
     with a_shop(tmp_path) as shop:
         shop("queue", "create", "orders", "--transactional")
@@ -148,6 +150,7 @@ def test_a_file_that_has_changed_since_wins_and_the_log_says_so(tmp_path: Path) 
         assert shop.log.count("declared-otherwise") == 1
 
 
+@pytest.mark.long
 def test_two_nodes_alone_know_nothing_of_each_other(tmp_path: Path) -> None:
     with a_shop(tmp_path / "a", "shop", "--queue", "orders") as shop, a_shop(tmp_path / "b", "bank") as bank:
         assert (shop.queues(), bank.queues()) == ({"orders": (False, None)}, {})
@@ -159,6 +162,7 @@ def test_two_nodes_alone_know_nothing_of_each_other(tmp_path: Path) -> None:
         assert "not-1801" in shop.log
 
 
+@pytest.mark.long
 def test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +189,7 @@ def number_of_a_message(text: str) -> str:
     return re.sub(r"(?m)^([0-9A-F-]{36}\\)[0-9]+$", r"\1N", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["thename/ofmyservice", "a=b", "a@b", "a:b", "two words", "shop/orders", "x;journal"]
 )
@@ -217,6 +222,7 @@ DIRECT=OS:fe80::1\orders DIRECT=TCP:bank\orders ordrs .\ordrs shpo\orders
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REFUSED.split())
 def test_what_a_refusal_advises_is_not_refused(tmp_path: Path, name: str) -> None:
     with a_shop(tmp_path, "shop", "--queue", "orders") as shop:
@@ -244,6 +250,7 @@ def test_what_an_acknowledgment_or_a_dead_letter_is_about_comes_before_what_it_c
         assert shop("peek", "deadxact").out == said
 
 
+@pytest.mark.long
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     with a_shop(tmp_path, "shop", "--queue", "orders:transactional") as shop:
         for typed, reason in (

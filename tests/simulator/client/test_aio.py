@@ -88,6 +88,7 @@ def test_what_was_wrong_is_raised_as_itself(carried_out: Callable[[Program], Non
     carried_out(program)
 
 
+@pytest.mark.long
 def test_tasks_share_a_client(carried_out: Callable[[Program], None]) -> None:
     async def program(client: AsyncioClient) -> None:
         async def five() -> list[bytes]:

@@ -22,6 +22,7 @@ ORDERS: Final = 20 * (KILLS + 1)
 PROGRAMS: Final = {"trio": "import trio", "asyncio": "import asyncio", "threads": "import ThreadPoolExecutor"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize("flavour", PROGRAMS)
 def test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_once(

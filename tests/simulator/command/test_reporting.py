@@ -43,6 +43,7 @@ def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
     assert not list(tables.glob(".*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("holds", "status"), [(True, DONE), (False, FINDING)])
 def test_a_signature_that_does_not_hold_is_a_finding(tmp_path: Path, holds: bool, status: int) -> None:
     signed = {"security_header": True, "signed": "SHA-512", "verified": holds}
@@ -50,6 +51,7 @@ def test_a_signature_that_does_not_hold_is_a_finding(tmp_path: Path, holds: bool
     assert run_command(["report", folder]) == status
 
 
+@pytest.mark.long
 def test_programs_get_json_and_the_page_goes_where_it_is_told(
     tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_message_that_nobody_sent_is_said_to_be_none(
     assert capsys.readouterr().out.rstrip("\n").isprintable()
 
 
+@pytest.mark.long
 def test_a_breach_of_the_protocol_is_told_by_the_status(tmp_path: Path) -> None:
     assert run_command(["report", str(sample("hostile", tmp_path).folder)]) == FINDING
 
@@ -191,6 +194,7 @@ def test_what_is_asked_wrongly_of_tables_is_said_in_one_line(
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 def test_files_that_nobody_needs_are_deleted_when_somebody_wishes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

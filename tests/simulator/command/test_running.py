@@ -77,6 +77,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     assert rest.endswith("all nodes have stopped\n")
 
 
+@pytest.mark.long
 def test_what_is_sent_at_one_end_is_received_at_the_other(running: Running) -> None:
     place = ("-t", running.file, "-d", running.directory)
     sent = mqproto("send", r"destination\orders", "--body", "hello", "--label", "greeting", *place)
@@ -169,6 +170,7 @@ def test_headers_for_a_service_travel_in_the_extension(running: Running) -> None
     assert Envelope.of(message["extension"].encode()).content_type == "application/json"
 
 
+@pytest.mark.long
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
     running("send", r"destination\orders", "--count", "300", "--body", "x" * 999)
     command = " ".join(
@@ -595,6 +597,7 @@ def lines_until(lines: Iterator[str], start: str) -> list[str]:
     return list(takewhile(lambda line: not line.startswith(start), lines))
 
 
+@pytest.mark.long
 def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> None:
     done = mqproto("node", "sender", "-t", running.file, "-d", running.directory)
     assert done.status == FINDING

@@ -25,6 +25,7 @@ PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +42,7 @@ async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(
     assert stores_in(tmp_path) == []
 
 
+@pytest.mark.long
 async def test_nothing_is_lost_over_tls_either_and_of_what_is_encrypted_and_signed_while_keys_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

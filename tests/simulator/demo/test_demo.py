@@ -47,6 +47,7 @@ async def test_a_topology_whose_links_nobody_can_read_is_refused(tmp_path: Path)
         await run_demo(workload.orders(1, 0), topology=over_tls(short(), tmp_path))
 
 
+@pytest.mark.long
 async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_links_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ async def test_a_node_that_does_not_start_says_why_and_the_others_are_stopped(tm
     assert supervisor.running == {}
 
 
+@pytest.mark.long
 async def test_a_node_is_started_again_however_often_it_dies_also_while_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

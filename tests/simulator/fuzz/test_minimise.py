@@ -23,6 +23,7 @@ async def test_the_parts_that_matter_are_left_and_no_others(parts: list[int], ma
     assert sorted(least) == sorted(needed)
 
 
+@pytest.mark.long
 @given(nearly_valid_packets())
 def test_a_minimised_packet_is_refused_in_the_same_field(data: bytes) -> None:
     def refused(packet: bytes) -> str:

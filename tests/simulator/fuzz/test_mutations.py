@@ -149,6 +149,7 @@ def test_a_ping_has_no_packet_size_to_repair() -> None:
     assert not any("repaired" in name for name in names)
 
 
+@pytest.mark.long
 def test_drawn_mutations_are_of_every_kind_and_some_of_them_are_still_packets() -> None:
     dice = random.Random(4)
     drawn = [mutate(FULL, dice) for _ in range(2_000)]
@@ -188,6 +189,7 @@ def rules() -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.long
 def test_every_rule_of_every_layout_is_broken_by_some_single_mutation() -> None:
     """So whatever a parser forgets to check is tried."""
     unbroken = rules()

@@ -71,6 +71,7 @@ async def receive_all(node: NodeProcess, kills: random.Random | None) -> list[by
         await node.start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("where", "kills"), KINDS)
 @pytest.mark.parametrize("seed", range(max(1, SEEDS)))
 async def test_a_backlog_of_mixed_sizes_is_delivered_whole_and_in_order_to_a_consumer_that_comes_late(

@@ -217,6 +217,7 @@ async def test_garbage_closes_its_connection_with_a_reason_and_nothing_else(
         await client.send(r".\private$\notes", b"still here")
 
 
+@pytest.mark.long
 async def test_a_thousand_hostile_packets_close_a_thousand_sessions_each_with_a_reason(
     chain: Topology, tmp_path: Path
 ) -> None:

@@ -155,6 +155,7 @@ async def test_what_is_accepted_after_a_copy_was_put_back_arrives_and_what_it_ha
         assert len(said(sender, "in-doubt")) == 1, "the life goes on"
 
 
+@pytest.mark.long
 async def test_a_client_hears_that_it_is_in_doubt_what_it_asked_of_a_life_that_is_lost(
     pair: Topology, tmp_path: Path
 ) -> None:
@@ -324,6 +325,7 @@ def delays(count: int) -> Iterable[float]:
     return [dice.choice((0.05, 0.4, 1.2)) * dice.random() if each % 10 else 0 for each in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120 + 2 * KILLS)
 def test_a_node_that_is_only_killed_never_begins_another_life(pair: Topology, tmp_path: Path) -> None:
     """`make lives` kills it a thousand times."""

@@ -860,6 +860,7 @@ async def test_the_topology_and_the_certificates_of_the_readme_serve(tmp_path: P
         assert await delivered(mine, "sender", DESTINATION, tmp_path) == b"a message"
 
 
+@pytest.mark.long
 async def test_a_link_over_tls_is_cut_and_stalled_like_any_other(tmp_path: Path) -> None:
     topology = over_tls(load("pair"), tmp_path).with_free_ports()
     links = Links(topology)

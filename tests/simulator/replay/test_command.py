@@ -312,6 +312,7 @@ async def record(capture: Path, folder: Path) -> None:
         recorder.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_programs")
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
     """Recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
@@ -342,6 +343,7 @@ def run_and_read(arguments: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.long
 async def test_a_difference_is_status_1_and_a_line_with_messages_and_frames(tmp_path: Path) -> None:
     capture = write(tmp_path / "c", answered([1, 2]))
     async with listening(Peer(acknowledge)) as (host, port):

@@ -269,6 +269,7 @@ def test_after_a_clean_stop_a_cut_a_missing_and_a_stale_file_are_told_of(stopped
     assert stopped.files["a.sqlite-witness"] != stopped.earlier["a.sqlite-witness"]
 
 
+@pytest.mark.long
 def test_after_a_clean_stop_no_bit_of_the_witness_changes_what_is_found(stopped: Left) -> None:
     witness = stopped.files["a.sqlite-witness"]
     for at in (*range(40), *range(500, 560), 1_023):

@@ -85,6 +85,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_exactly_the_batches_that_were_committed(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with Store(path, NODE) as store:

@@ -139,6 +139,7 @@ def test_a_bit_that_flipped_where_nothing_was_written_is_called_that_and_nothing
         assert store.unfinished == ""
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_a_record_of_which_no_sector_is_missing_was_damaged_whatever_the_witness_says(
     left: Left, data: st.DataObject

@@ -125,6 +125,7 @@ def test_the_first_salt_grows_for_as_long_as_there_is_the_store(tmp_path: Path) 
 # What starts
 
 
+@pytest.mark.long
 def test_a_store_that_is_killed_at_any_moment_starts_without_a_word(tmp_path: Path) -> None:
     moments, done = [], []
     for life in range(3):
@@ -251,6 +252,7 @@ def test_a_header_that_is_hurt_is_refused_and_a_repair_does_without_the_log(tmp_
     Store(path, NODE, limits=LIMITS).close()
 
 
+@pytest.mark.long
 def test_of_a_log_whose_end_is_gone_nothing_gets_to_the_tables_which_have_it_all(tmp_path: Path) -> None:
     """What is left of it is older than what is in the tables already."""
     with begun(tmp_path / "home") as store:

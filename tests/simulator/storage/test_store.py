@@ -242,6 +242,7 @@ def test_joined_ranges_are_the_same_keys_and_stay_within_their_queues(
     assert all(last + 1 < first or last >> 40 != first >> 40 for (_, last), (first, _) in pairwise(result))
 
 
+@pytest.mark.long
 @given(
     sizes=st.lists(st.integers(0, 50), max_size=12),
     after=st.integers(0, 13),
@@ -272,6 +273,7 @@ def test_pages_hold_the_whole_queue_in_order_and_keep_both_limits_but_for_one_la
         assert len(page) == limit_messages or full
 
 
+@pytest.mark.long
 @given(times=st.lists(deadlines, max_size=12), limit=st.integers(1, 13), lasting=st.sets(st.integers(1, 12)))
 def test_of_what_expires_the_earliest_come_first_and_as_many_as_were_asked_for(
     times: list[int | None], limit: int, lasting: set[int]

@@ -11,6 +11,7 @@ from mqproto.simulator.topology.file import parse
 from mqproto.simulator.topology.views import as_toml
 
 
+@pytest.mark.long
 @given(topologies())
 def test_every_node_of_a_topology_finds_a_way_to_every_other(topology: Topology) -> None:
     for one in topology.nodes:
@@ -19,11 +20,13 @@ def test_every_node_of_a_topology_finds_a_way_to_every_other(topology: Topology)
                 assert topology.next_hop(one, other) in topology.nodes
 
 
+@pytest.mark.long
 @given(topologies())
 def test_a_topology_is_read_as_it_was_written(topology: Topology) -> None:
     assert parse(as_toml(topology), "any.toml") == topology
 
 
+@pytest.mark.long
 @given(nearly_valid_topologies())
 def test_a_nearly_valid_topology_is_one_or_is_refused_in_one_line(text: str) -> None:
     try:

@@ -113,6 +113,7 @@ def test_one_world_is_shown_with_its_trace_and_can_be_kept(
     assert copy.read_text("utf-8").strip() == as_json(a_chain())
 
 
+@pytest.mark.long
 def test_json_is_one_object_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("--seeds", 3, "--processes", 1, "--json") == DONE
     found = json.loads(capsys.readouterr().out)
@@ -171,6 +172,7 @@ def test_a_scenario_with_a_seed_has_other_dice(tmp_path: Path) -> None:
     assert from_file(saved) == a_chain(seed=9)
 
 
+@pytest.mark.long
 def test_many_worlds_are_no_capture_and_a_file_that_cannot_be_written_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -437,6 +437,7 @@ def test_a_store_has_what_was_committed_in_whatever_step_its_process_ends(how: s
     assert len(ended) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("what", ["put back", "moved away"])
 def test_a_life_that_is_to_begin_does_so_in_whatever_step_its_process_ends(what: str, how: str) -> None:

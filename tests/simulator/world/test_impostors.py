@@ -96,6 +96,7 @@ def test_a_value_tells_a_plot_and_the_node_that_it_is_about() -> None:
             assert plot_of(value_of(plot, name, NODES), NODES) == (PLOTS[plot], name)
 
 
+@pytest.mark.long
 def test_one_world_of_four_has_attacks_with_every_plot_and_half_of_these_are_open_to_strangers() -> None:
     attacked = [
         scenario

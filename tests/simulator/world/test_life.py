@@ -173,6 +173,7 @@ def test_a_sequence_comes_to_the_end_of_its_numbers_and_begins_anew_when_all_are
     assert [simulate(draw(seed)).breach for seed in drawn[:2]] == [None, None]
 
 
+@pytest.mark.long
 def test_an_operator_asks_in_mid_storm_and_is_told_what_is_so() -> None:
     asked = Fault(at_ms=15, kind="ask", where="a", for_ms=100)
     blocked = Fault(at_ms=1, kind="refuse", where="b-c", for_ms=2_000)

@@ -50,6 +50,7 @@ def test_what_is_drawn_can_be_run() -> None:
     assert {len(scenario.nodes) for scenario in scenarios} == {2, 3, 4, 5, 6, 7}
 
 
+@pytest.mark.long
 def test_nodes_that_were_not_told_of_each_other_send_by_direct_names_and_by_the_guid_of_one_that_nobody_can_call() -> (
     None
 ):

@@ -40,6 +40,7 @@ def packets_in(capture: bytes) -> list[SeenPacket]:
     return list(PacketReader(read_frames(io.BytesIO(capture))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_world_goes_the_same_way_whether_it_is_watched_or_not(seed: int) -> None:
     watched = simulate(draw(seed), traced=True, capture=io.BytesIO())

@@ -52,6 +52,7 @@ def drawn(seed: int) -> Scenario:
     return replace(scenario, faults=tuple(fault for fault in scenario.faults if fault.kind != "lossy"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(16))
 def test_each_message_takes_a_legal_path_and_the_waypoints_are_the_truth(seed: int) -> None:
     """Keep the Logs Clean: "search the logs by the message ID and restore the whole history of the message"."""

@@ -110,6 +110,7 @@ def test_an_acknowledgment_that_is_wrong_is_a_fault_at_once(changes: dict[str, A
     assert [each.code for each in sights[-2].findings] == [code]
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data(), sessions())
 def test_a_session_by_the_book_has_no_findings_whatever_the_capture_lacks_of_it(

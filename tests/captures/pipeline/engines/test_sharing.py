@@ -56,6 +56,7 @@ def ended(sharing: Sharing) -> None:
     subprocess.run(sharing.command(["touch", str(sharing.fresh)]), check=True)
 
 
+@pytest.mark.long
 def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
     java: Java, spark_home: Path, cache: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
     start(java, replace(second, options=("-Xshare:on", *strictly)))
 
 
+@pytest.mark.long
 def test_java_starts_with_an_archive_that_is_damaged(java: Java, spark_home: Path, cache: Path) -> None:
     first = share_classes(java, spark_home, cache)
     ended(first)

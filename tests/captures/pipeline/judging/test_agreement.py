@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.captures.decode import Names
@@ -77,6 +78,7 @@ def test_an_answer_without_its_request_tells_both_who_is_there() -> None:
     agree(lacking(scene.packets, []), None, Cluster(parts=2, batch_rows=3), lossless=False)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     conversations(),

@@ -51,6 +51,7 @@ def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
     return tables
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "offset_s"), [("three-hop", 0), ("loss-and-reordering", -3)])
 def test_two_files_say_what_decode_says_of_them(name: str, offset_s: int, tmp_path: Path) -> None:
     halves = halves_of(name, offset_s)
@@ -117,6 +118,7 @@ def test_halves_may_be_objects(objects: ObjectStore, tmp_path: Path) -> None:
     assert outcomes(tables) == outcomes(analysed(tmp_path / "of files", paths))
 
 
+@pytest.mark.long
 def test_two_captures_of_one_traffic_are_no_halves(tmp_path: Path) -> None:
     east, _ = halves_of("three-hop", 0)
     tables = analysed(

@@ -186,6 +186,7 @@ def hostile_rows() -> dict[str, Rows]:
     }
 
 
+@pytest.mark.long
 def test_what_strangers_wrote_is_text_and_nothing_else(tmp_path: Path) -> None:
     facts = gather(made_up(tmp_path / "out", hostile_rows()))
     text = page(facts)
@@ -311,12 +312,14 @@ def test_where_there_is_little_to_say_the_page_says_so(
     json.dumps(as_json(facts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["pings", "multiple-destinations"])
 def test_samples_of_all_sorts_give_a_page(name: str, tmp_path: Path) -> None:
     facts = gather(sample(name, tmp_path))
     assert len(embedded_messages(read(page(facts)))) == facts.messages.count
 
 
+@pytest.mark.long
 def test_a_map_of_many_queue_managers_keeps_within_its_picture(tmp_path: Path) -> None:
     chain = "abcdefghijklmnopqrst"
     ends = [*map("".join, pairwise(chain)), "ba", "aa", "uz", "vz", "wz", "yz"]

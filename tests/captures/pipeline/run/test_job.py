@@ -250,6 +250,7 @@ def parts(draw: st.DrawFn) -> list[Frame]:
     return frames[start : start + PART_FRAMES]
 
 
+@pytest.mark.long
 @given(worlds(), cuts, sizes)
 @settings(max_examples=settings().max_examples // 16)
 def test_a_capture_in_several_files_is_read_as_one(
@@ -276,6 +277,7 @@ def test_so_is_one_with_late_repeated_and_lost_frames(
     assert_read_as_one(frames, cuts, range_bytes)
 
 
+@pytest.mark.long
 @given(parts(), st.integers(0, 1_000), st.sampled_from([0, 5]), cuts, sizes)
 @settings(max_examples=max(1, settings().max_examples // 40))
 def test_so_is_one_whose_packets_came_in_fragments(
@@ -335,6 +337,7 @@ def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: in
     assert [each.back_ns for each in gather(tables).points] == [back_ns]
 
 
+@pytest.mark.long
 def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
     frames = list(spoil.translated(FRAMES["intermediate-killed"], 20_000))
     assert_read_as_one(frames, [len(frames) - 5], 6_000, run_by_run=True)
@@ -349,6 +352,7 @@ def test_so_is_one_in_tunnels() -> None:
     assert_read_as_one(apart, [len(apart) // 2], 6_000, run_by_run=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vxlan", "gre with a key", "ipv6 in ip"])
 def test_so_is_one_in_tunnels_that_came_in_fragments_or_carry_them(name: str) -> None:
     sent, wrap = FRAMES["express-pair"], TUNNELS[name]
@@ -426,6 +430,7 @@ def test_what_no_later_stage_takes_is_gone_when_the_next_one_begins(tmp_path: Pa
     assert there["placing findings"] == set()
 
 
+@pytest.mark.long
 def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     whole = (SAMPLES / "window.pcapng").read_bytes()
     elsewhere("resent", tmp_path).rename(tmp_path / "whole.pcapng")
@@ -475,6 +480,7 @@ def test_all_samples_are_read_into_one_folder(tmp_path: Path) -> None:
     assert messages - hostile < tables.rows("histories") <= messages
 
 
+@pytest.mark.long
 def test_captures_of_two_systems_are_not_mixed(tmp_path: Path) -> None:
     window, both = (str(SAMPLES / f"{name}.pcapng") for name in ("window", "loss-and-reordering"))
     other = str(another_run("three-hop", tmp_path))

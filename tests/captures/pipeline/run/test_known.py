@@ -49,6 +49,7 @@ def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Pat
     assert rows_of(tables) == before
 
 
+@pytest.mark.long
 def test_of_connections_that_have_long_been_silent_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
     assert rows_of(tables) == rows_of(at_once)
 
 
+@pytest.mark.long
 def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those_without_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those_
     assert rows_of(tables) == rows_of(at_once)
 
 
+@pytest.mark.long
 def test_a_file_that_comes_before_those_that_were_read_has_all_read_again(tmp_path: Path) -> None:
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
     folder = tmp_path / "captures"
@@ -188,6 +191,7 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
     assert tables.rows("captures") == 2
 
 
+@pytest.mark.long
 def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def large_capture(frame_count: int, frame_bytes: int) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.long
 def test_of_a_large_object_ranges_are_fetched_and_no_whole_one(objects: ObjectStore) -> None:
     data = large_capture(300, 40_000)
     file = look_at(objects.put("large.pcap", data))

@@ -158,6 +158,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
     return lambda: steps > step
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool

@@ -143,6 +143,7 @@ class Storm:
                 nursery.start_soon(self.node.start)
 
 
+@pytest.mark.long
 async def test_whoever_is_killed_each_message_arrives_once(
     topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
@@ -195,6 +196,7 @@ async def test_while_a_history_moves_each_message_arrives_once(
 MEMORY_LIMIT_BYTES = 600 * 2**20
 
 
+@pytest.mark.long
 async def test_under_overload_refusals_are_clear_memory_is_bounded_and_nothing_accepted_is_lost(
     topology: Topology,
 ) -> None:

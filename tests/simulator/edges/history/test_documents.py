@@ -419,6 +419,7 @@ def test_a_connection_that_was_lost_before_the_answer_came_does_not_begin_a_seco
     assert documents.carry_out([begin, a_begin("2")]) == [UNKNOWN, Record(Entry.STARTED, "a", 1, b"")]
 
 
+@pytest.mark.long
 async def test_while_a_server_is_killed_and_started_again_each_document_is_begun_and_finished_once(
     postgresql: Server,
 ) -> None:

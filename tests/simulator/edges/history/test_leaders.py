@@ -23,6 +23,7 @@ opened = partial(open_history, clock=lambda: 0.0)
 numbers = itertools.count(1)
 
 
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
 @given(data=st.data())
 async def test_over_any_calls_of_two_the_last_epoch_alone_writes_and_none_comes_twice(

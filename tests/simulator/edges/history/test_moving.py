@@ -220,6 +220,7 @@ def test_wherever_a_copy_is_killed_it_goes_on_and_no_id_is_taken_in_both_places(
     assert moment > 15
 
 
+@pytest.mark.long
 def test_of_what_is_begun_while_a_history_moves_nothing_is_lost_or_begun_again(
     route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import msgspec
+import pytest
 
 from mqproto.edge.custody import End
 from mqproto.edge.exactlyonce import Entry
@@ -58,6 +59,7 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
     )
 
 
+@pytest.mark.long
 def test_what_reads_stores_and_logs_needs_nothing_of_those_who_send_or_decode_captures() -> None:
     """Their imports were half of the time that `failed list` took."""
     slow = ("structlog", "h11", "mqproto.captures.decode", "mqproto.simulator.edges.trigger.callee")

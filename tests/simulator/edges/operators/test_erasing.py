@@ -112,6 +112,7 @@ async def all_ends(two: System) -> None:
     await two.post("waits")
 
 
+@pytest.mark.long
 async def test_bodies_are_gone_from_all_files_and_the_trail_stays(
     tmp_path: Path, new_history_url: Callable[[], str], request: pytest.FixtureRequest
 ) -> None:

@@ -382,6 +382,7 @@ async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path
     assert shows(log, "\n".join(by_message)), printed
 
 
+@pytest.mark.long
 def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path) -> None:
     command = [
         sys.executable,

@@ -57,6 +57,7 @@ def without_ordinals(answer: str | None) -> str:
     return re.sub(r"(?<=\\\\)\d+", "N", answer or "")
 
 
+@pytest.mark.long
 def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     with subprocess.Popen(gateway(file), stderr=subprocess.PIPE) as process:

@@ -26,6 +26,7 @@ def short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SHORTEST_S", 0.3)
 
 
+@pytest.mark.long
 async def test_honest_messages_come_through_attacks(tmp_path: Path) -> None:
     plan = Plan(seed=7, seconds=1, rounds=2, timed=False, patience_s=PATIENCE_S, directory=tmp_path)
     report = await run_strangers(plan)

@@ -64,6 +64,7 @@ def found_and_repeated(name: str, memory_mb: int) -> tuple[Finding, object]:
     return finding, repeat(finding)
 
 
+@pytest.mark.long
 def test_our_own_codec_does_nothing_wrong() -> None:
     report = run(fuzzing.OURS, packets=25_000)
     assert report.findings.lines() == []
@@ -91,6 +92,7 @@ def test_each_class_of_bug_that_broke_parsers_is_found_minimised_and_repeated(
     assert report.findings.first
 
 
+@pytest.mark.long
 def test_memory_that_a_packet_announces_is_a_finding() -> None:
     """In a process of its own: a limit is little beside what other tests in this one have had, and may give back.
 
@@ -104,6 +106,7 @@ def test_memory_that_a_packet_announces_is_a_finding() -> None:
     assert repeated == (finding.group, finding.detail)
 
 
+@pytest.mark.long
 def test_a_parser_that_comes_to_no_end_is_stopped_and_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "MINIMISE_S", 1.0)
     report = run(f"{planted.__name__}:endless", limit_s=0.2, seconds=0.1)

@@ -78,6 +78,7 @@ def test_a_crash_is_found_minimised_and_repeated(tmp_path: Path) -> None:
     assert repeat(finding) == (finding.group, finding.detail)
 
 
+@pytest.mark.long
 def test_the_command_takes_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = program(tmp_path, "os.abort()")
     arguments = [

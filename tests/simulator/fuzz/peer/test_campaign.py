@@ -40,6 +40,7 @@ async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes
         return await fuzz_peer(address, options, Plan(**plan | changes))
 
 
+@pytest.mark.long
 async def test_a_sound_peer_has_no_finding(tmp_path: Path, idle_clock: MockClock) -> None:
     report = await fuzzed(Peer(), tmp_path, limit=250)
     assert report.findings.lines() == []

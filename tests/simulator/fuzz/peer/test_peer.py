@@ -33,6 +33,7 @@ def file_names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
+@pytest.mark.long
 async def test_a_node_of_ours_stands_it(tmp_path: Path) -> None:
     chain = load("three-node").with_free_ports()
     node = chain.nodes["destination"]
@@ -52,6 +53,7 @@ async def test_a_node_of_ours_stands_it(tmp_path: Path) -> None:
     assert not (tmp_path / "found").exists()
 
 
+@pytest.mark.long
 async def test_a_node_that_answers_pings_stands_malformed_ones(tmp_path: Path) -> None:
     chain = load("three-node").with_free_ports()
     node = chain.nodes["destination"]
@@ -77,6 +79,7 @@ async def test_the_end_is_told_to_people_and_to_programs(
     assert not file_names(tmp_path)
 
 
+@pytest.mark.long
 async def test_the_command_that_is_printed_repeats_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

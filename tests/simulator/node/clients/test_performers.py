@@ -391,6 +391,7 @@ def test_a_new_operation_is_never_answered_with_an_old_outcome(
             asked = None
 
 
+@pytest.mark.long
 @dataclass
 class Life:
     """An invoker as the property below keeps it: one operation may be without an outcome."""

@@ -105,6 +105,7 @@ async def traffic(sender: Client, receiver: Client) -> None:
     await until_sent(receiver)
 
 
+@pytest.mark.long
 async def test_what_prometheus_reads_is_what_queues_says(tmp_path: Path) -> None:
     nodes = topology()
     async with (

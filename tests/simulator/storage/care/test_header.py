@@ -53,6 +53,7 @@ def test_a_first_page_that_is_gone_costs_no_message_and_brings_none_back(path: P
         assert numbers(store) == WAITING
 
 
+@pytest.mark.long
 def test_of_tables_that_were_cut_what_was_before_the_cut_is_there(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

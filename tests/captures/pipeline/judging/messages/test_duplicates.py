@@ -102,6 +102,7 @@ def test_a_capture_that_lacks_something_knows_no_delivery_count() -> None:
     assert row["delivery_count"] is None
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(conversations(), st.integers(8, 40))
 def test_the_history_of_several_runs_is_that_of_one(scene: Scene, cut: int) -> None:

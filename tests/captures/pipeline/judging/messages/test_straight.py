@@ -47,6 +47,7 @@ def test_messages_of_every_sample_are_told_both_ways_alike(name: str) -> None:
     assert told(seen, cluster, lossless=lossless) == told_one_by_one(seen, cluster, lossless=lossless)
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(conversations(), st.sets(st.integers(0, 60), max_size=3), st.booleans(), st.integers(1, 200))
 def test_so_are_those_of_conversations_in_which_anything_happens(

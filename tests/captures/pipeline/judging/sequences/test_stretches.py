@@ -88,6 +88,7 @@ def test_whatever_crosses_in_order_or_not_the_verdict_is_that_of_one_by_one(
     assert judged(scene.packets, cluster, least) == judged(scene.packets, cluster, ENDLESS)
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(conversations(), st.sets(st.integers(0, 60), max_size=3))
 def test_so_it_is_where_the_capture_lacks_something(scene: Scene, lost: set[int]) -> None:

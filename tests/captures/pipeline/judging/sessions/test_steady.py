@@ -117,6 +117,7 @@ def watched(patch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(traffic(), st.integers(1, 3), st.integers(1, 60))
 def test_whatever_two_ends_send_each_other_the_verdict_is_that_of_one_by_one(

@@ -51,6 +51,7 @@ from tests.memory import memory_folder
 HOUR_NS = 3_600 * NANOSECONDS
 
 
+@pytest.mark.long
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
 @settings(max_examples=settings().max_examples // 24)
 def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: list[int], share: int) -> None:
@@ -295,6 +296,7 @@ def test_if_a_series_proves_to_lack_something_all_is_judged_anew(tmp_path: Path)
     assert {row["delivery_count"] for row in tables.read("duplicates").to_pylist()} == {None}
 
 
+@pytest.mark.long
 def test_so_it_is_if_another_capture_is_from_before_what_is_over(tmp_path: Path) -> None:
     """A message that was seen at two places is one, in whatever order their captures are added."""
     _, later = two_hours(tmp_path / "captures")
@@ -322,6 +324,7 @@ def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
     assert rows_of(tables) == hours.rows
 
 
+@pytest.mark.long
 def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
     """Who is where, by handshakes and by messages; what was lost; the clocks of two places; what was found."""
     scene = Scene()
@@ -369,6 +372,7 @@ def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -
     assert sum(part.rows for part in opened) == 3
 
 
+@pytest.mark.long
 def test_what_a_session_lacked_is_known_to_later_runs_when_others_have_had_it_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +399,7 @@ def test_what_a_session_lacked_is_known_to_later_runs_when_others_have_had_it_fo
     assert rows_of(tables)["findings"] == rows_of(at_once)["findings"]
 
 
+@pytest.mark.long
 def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> None:
     scene = Scene()
     for _ in range(3):
@@ -423,6 +428,7 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
     assert rows_of(tables) == rows_of(at_once)
 
 
+@pytest.mark.long
 def test_behind_the_end_of_a_connection_nothing_came(tmp_path: Path) -> None:
     """A SessionAck is lost elsewhere; the ends are in the last of three files, each of one connection."""
     scene = Scene()

@@ -41,6 +41,7 @@ def one_by_one(part: RangeSegments, pair: int) -> list[tuple[str, list[Piece]]]:
         return pieces_of(part, pair)
 
 
+@pytest.mark.long
 @given(some_worlds(), st.integers(1, 4))
 def test_runs_are_what_they_are_one_by_one(frames: list[Frame], run_count: int) -> None:
     [part] = ranges(frames)
@@ -56,6 +57,7 @@ def test_what_came_in_order_is_smooth(talk: list[bytes]) -> None:
     assert Smooth(Pairs(part.segments)).is_smooth.tolist() == [True]
 
 
+@pytest.mark.long
 @given(some_worlds())
 def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
     [part] = ranges(frames)

@@ -76,6 +76,7 @@ def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
     return st.one_of(st.sets(st.integers(0, len(frames)), max_size=5), st.just(set(range(len(frames)))))
 
 
+@pytest.mark.long
 @given(worlds(), st.data())
 def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st.DataObject) -> None:
     odd = data.draw(st.sets(st.integers(0, len(frames)), max_size=5))
@@ -131,6 +132,7 @@ def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
     )
 
 
+@pytest.mark.long
 @given(worlds(), st.data())
 def test_so_it_does_where_limits_are_exceeded(frames: list[Frame], data: st.DataObject) -> None:
     with small_limits():
@@ -145,6 +147,7 @@ def test_samples_say_the_same_and_so_they_do_when_they_are_spoilt(path: Path) ->
     assert_same(numbered(spoilt), range(0, len(whole), 40))
 
 
+@pytest.mark.long
 @given(conversations(CLIENT, SERVER, begun=True, said=PACKETS), st.data())
 def test_what_came_in_order_is_never_read_again(talk: list[bytes], data: st.DataObject) -> None:
     frames = numbered(Frame(0, frame) for frame in talk)
@@ -182,6 +185,7 @@ def test_a_range_may_begin_with_half_a_head() -> None:
     assert proved(assert_same(frames, [3]))
 
 
+@pytest.mark.long
 def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() -> None:
     for seed in range(40):
         dice = random.Random(seed)
@@ -202,6 +206,7 @@ def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() 
             assert_same(frames, range(0, len(frames), dice.choice((1, 2, 3))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_side_that_begins_where_a_range_ends_may_have_overtaken_what_the_next_has(path: Path) -> None:
     frames = list(read_capture(path))

@@ -158,6 +158,7 @@ def test_without_keys_the_page_says_how_to_have_signatures_checked(tmp_path: Pat
     assert "does not hold" not in text
 
 
+@pytest.mark.long
 def test_where_nothing_is_protected_nothing_is_said_of_it(gap_held: Tables, gap_held_page: str) -> None:
     assert 'id="security"' not in gap_held_page
     assert "#security" not in gap_held_page

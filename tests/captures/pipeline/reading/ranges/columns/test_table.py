@@ -57,6 +57,7 @@ def assert_as_decoded(data: list[bytes], gap: bytes = b"") -> None:
         assert row == decoded(packet), packet.hex()
 
 
+@pytest.mark.long
 @given(
     st.lists(packets().map(encode_packet) | nearly_valid_packets() | st.binary(max_size=200), max_size=6),
     st.binary(max_size=3),
