@@ -406,6 +406,7 @@ class Machine(WatchedNode):
         for application in self.applications.values():
             application.restarted(is_there=application.consumer.queue not in self.deleted)
         if self.is_calm:
+            self.hold(False)
             self.make_again()
         waiting, self._waiting = self._waiting, []
         for burst, number in waiting:

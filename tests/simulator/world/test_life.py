@@ -223,6 +223,23 @@ def test_a_queue_is_deleted_with_what_is_in_it_and_declared_anew() -> None:
     assert sum(bool(message.told) for message in result.messages) >= 3
 
 
+def test_a_node_that_is_paused_and_ends_as_the_calm_begins_goes_on_when_it_is_back() -> None:
+    scenario = a_chain(
+        *(a_burst(source="c", target="b", kind="final ack", at_ms=at_ms) for at_ms in (4_400, 4_800)),
+        nodes=("b", "c"),
+        links=(Link(one="c", other="b"),),
+        faults=(
+            Fault(at_ms=1_000, kind="slow disk", where="b", for_ms=5_000, value=2),
+            Fault(at_ms=4_750, kind="stop", where="c", for_ms=250),
+            Fault(at_ms=4_999, kind="hold", where="b", for_ms=1),
+            Fault(at_ms=4_999, kind="stop", where="b"),
+        ),
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["received"] == 2
+
+
 def test_a_message_takes_the_cheapest_way_and_another_when_that_is_gone() -> None:
     links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
     scenario = a_chain(nodes=("a", "b", "c", "d"), links=links, costs={"b-c": 5})
