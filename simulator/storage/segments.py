@@ -231,6 +231,9 @@ class FoundSegment:
         self.torn = self.flipped = ""
         self.used_bytes = HEADER.size
         self._data = data
+        self._read_header(name, node)
+
+    def _read_header(self, name: SegmentName, node: Guid) -> None:
         header = Header.decoded(self._data[: HEADER.size])
         if header is None:
             raise damaged(self.path, "its header does not fit its checksum")

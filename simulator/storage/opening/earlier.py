@@ -141,11 +141,8 @@ def _message_checksum(key: int, packet: bytes, message_id: int, final_ack: int, 
 class EarlierSegment(FoundSegment):
     """A segment of a log that version 0.5 has left: what it says is read by its own rules."""
 
-    def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
-        self.path = name.path
-        self.torn = self.flipped = ""
-        self._data = data
-        fields = HEADER.unpack(data[: HEADER.size].ljust(HEADER.size, b"\0"))
+    def _read_header(self, name: SegmentName, node: Guid) -> None:
+        fields = HEADER.unpack(self._data[: HEADER.size].ljust(HEADER.size, b"\0"))
         magic, version, owner, number, self.first_record, self._salt, checksum = fields
         expected = zlib.crc32(HEADER.pack(*fields[:-1], 0))
         if (magic, version, checksum) != (MAGIC, EARLIER_VERSION, expected):
