@@ -15,12 +15,12 @@ from mqproto.simulator.command.options import (
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
-NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE", help="Which nodes.", show_default=False)]
-OneEnd = Annotated[str, typer.Argument(metavar="NODE", help="One end.", show_default=False)]
+NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE", help="The nodes.", show_default=False)]
+OneEnd = Annotated[str, typer.Argument(metavar="NODE", help="One end of the link.", show_default=False)]
 OtherEnd = Annotated[
     str,
     typer.Argument(
-        metavar="NODE", help="The other end; by default whatever it has a link with.", show_default=False
+        metavar="NODE", help="The other end; by default every node it has a link with.", show_default=False
     ),
 ]
 
@@ -86,7 +86,9 @@ def mend(
     place: Place,
     one: Annotated[
         str,
-        typer.Argument(metavar="NODE", help="One end; by default all links are mended.", show_default=False),
+        typer.Argument(
+            metavar="NODE", help="One end of a link; by default all links are mended.", show_default=False
+        ),
     ] = "",
     other: OtherEnd = "",
 ) -> int:

@@ -113,18 +113,19 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="What the generated orders are made from.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the generated orders.")] = 0,
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to write; by default one in a new temporary folder.")
     ] = None,
     edges: Annotated[
-        bool, typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger die too.")
+        bool,
+        typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger are killed too."),
     ] = False,
     rough: Annotated[
         bool,
         typer.Option(
             "--rough",
-            help="With --edges: the queue is purged and full at times, and the consumer is down for long.",
+            help="With --edges: also fill and purge the queue, and keep the consumer down.",
         ),
     ] = False,
     history: HistoryOption = "",
@@ -170,27 +171,29 @@ def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: 
 
 @app.command()
 def crash(
-    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long nodes are killed.")] = 10,
+    minutes: Annotated[
+        float, typer.Option(min=0.05, max=1_440, help="For how many minutes to kill nodes.")
+    ] = 10,
     seed: Annotated[
         int | None,
-        typer.Option(help="Which nodes and when; a new one if it is left out.", show_default=False),
+        typer.Option(help="Decides which nodes die and when; random by default.", show_default=False),
     ] = None,
     directory: Annotated[
         Path | None,
-        typer.Option("--directory", "-d", help="A folder for the stores, on the disk to be tried."),
+        typer.Option("--directory", "-d", help="A folder for the stores, on the disk to test."),
     ] = None,
     topology: Annotated[
         str,
         typer.Option(
-            "--topology", "-t", help="Whose nodes; it has a sender, and a destination with orders and notes."
+            "--topology",
+            "-t",
+            help="The topology; it needs a sender, and a destination with orders and notes.",
         ),
     ] = "three-node",
-    kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
+    kills: Annotated[bool, typer.Option(help="Whether to kill nodes at all.")] = True,
     keys: Annotated[
         bool,
-        typer.Option(
-            "--keys", help="Encrypt and sign all, and replace the nodes' keys while they are killed."
-        ),
+        typer.Option("--keys", help="Encrypt and sign all messages, and replace the nodes' keys meanwhile."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -223,31 +226,26 @@ def crash(
 @app.command()
 def run(
     place: Place,
-    free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
-    ] = False,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="Use free ports of 127.0.0.1.")] = False,
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="Have each node answer /metrics, /live and /ready over HTTP: the first at PORT, 9180 by default, each "
-            "other at the next.",
+            help="Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the next.",
             show_default=False,
         ),
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
         Path | None,
-        typer.Option(
-            help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
-        ),
+        typer.Option(help="Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng."),
     ] = None,
     breakable: Annotated[
         bool | None,
         typer.Option(
             "--breakable/--direct",
-            help="Whether links go through proxies, for mqproto cut and stall. They do, but with --capture, as each "
-            "connection is to be the same at both ends.",
+            help="Whether links go through proxies, for mqproto cut and stall; by default yes, but not with "
+            "--capture.",
             show_default=False,
         ),
     ] = None,
@@ -255,7 +253,7 @@ def run(
         bool,
         typer.Option(
             "--console",
-            help="A page in the browser that shows them, live, and breaks them by a click; with --waypoints.",
+            help="Serve a page that shows the nodes live and breaks them; implies --waypoints.",
         ),
     ] = False,
     waypoints: WaypointsOption = False,
@@ -348,7 +346,7 @@ def wireshark() -> int:
 def probe(
     host: Annotated[str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")],
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=600, help="Seconds that it may take in all.")
+        float, typer.Option("--timeout", min=0.1, max=600, help="Seconds to wait in all.")
     ] = 5,
     ping_port: Annotated[int, typer.Option(min=1, max=65_535, help="The UDP port to ping.")] = 3_527,
     as_json: JsonOption = False,
@@ -378,20 +376,19 @@ def probe(
 @app.command()
 def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="How many worlds to run.")] = 100,
-    first: Annotated[int, typer.Option(min=0, help="The seed of the first of them.")] = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Run this one world, and show it.")] = None,
-    scenario: Annotated[
-        Path | None, typer.Option(help="Run the world that is written in this file.", exists=True)
-    ] = None,
-    shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that still breaks.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Print all that happens in it.")] = False,
+    first: Annotated[int, typer.Option(min=0, help="The seed of the first world.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run the world of this seed, and show it.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Run the world in this file.", exists=True)] = None,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that breaks too.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
     save: Annotated[Path | None, typer.Option(help="Write the world to this file.")] = None,
     capture: Annotated[
-        Path | None, typer.Option(help="The pcapng to write: all that crossed the links of this one world.")
+        Path | None,
+        typer.Option(help="Write everything that crossed the links of this one world to this pcapng."),
     ] = None,
     captures: Annotated[
         Path | None,
-        typer.Option(help="A folder for the capture of each of many worlds, and what became of it."),
+        typer.Option(help="A folder for a capture of each world, and its result."),
     ] = None,
     segment_bytes: Annotated[
         int,
@@ -401,7 +398,7 @@ def simulate(
     ] = 65_495,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="How many to use; one for each core by default.", show_default=False),
+        typer.Option(min=1, help="Processes to use; by default one per core.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -429,18 +426,19 @@ def simulate(
 def replay(
     place: Place,
     capture: Annotated[Path, typer.Argument(help="pcap or pcapng, compressed or not.")],
-    to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer.")] = "",
+    to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer to play to.")] = "",
     listen: Annotated[
-        str, typer.Option(metavar="HOST[:PORT]", help="Play the captured server to whoever connects here.")
+        str,
+        typer.Option(metavar="HOST[:PORT]", help="Play the captured server to whoever connects here."),
     ] = "",
     side: Annotated[
         str,
         typer.Option(
-            help="Whose part: client, server or HOST[:PORT]; by default the side that sent most messages."
+            help="The side to play: client, server or HOST[:PORT]; by default the side that sent most messages."
         ),
     ] = "",
     connection: Annotated[
-        int | None, typer.Option(min=0, help="This connection alone, counted as tcp.stream in Wireshark.")
+        int | None, typer.Option(min=0, help="Only this connection, by Wireshark's tcp.stream.")
     ] = None,
     message: Annotated[
         str | None,
@@ -448,7 +446,7 @@ def replay(
             "--message",
             "-m",
             metavar="MESSAGE",
-            help="This message alone: GUID\\NUMBER, NUMBER, or its whole label.",
+            help=r"Only this message: GUID\NUMBER, NUMBER, or its whole label.",
             show_default=False,
         ),
     ] = None,
@@ -457,26 +455,25 @@ def replay(
         typer.Option(
             "--node",
             "-n",
-            help="In place of --to: have this node send the --message as a new one.",
+            help="Instead of --to: let this node send the --message as a new message.",
             show_default=False,
         ),
     ] = None,
     maps: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="FROM=TO", help="What goes to one queue goes to another; repeatable."),
+        typer.Option("--map", metavar="FROM=TO", help="Send messages for one queue to another; repeatable."),
     ] = None,
     identity: Annotated[
-        str, typer.Option(help="Who to be: captured (the default on loopback), new, or a GUID.")
+        str,
+        typer.Option(help="The queue manager to play: captured (the default on loopback), new, or a GUID."),
     ] = "",
     speed: Annotated[
         str,
-        typer.Option(
-            help="captured, max, or how many times as fast; max by default, captured with --as-captured."
-        ),
+        typer.Option(help="captured, max, or a factor; by default max, or captured with --as-captured."),
     ] = "",
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", min=0.1, max=3_600, help="Seconds without progress to give up after."),
+        typer.Option("--timeout", min=0.1, max=3_600, help="Give up after so long without progress."),
     ] = 15,
     as_captured: Annotated[
         bool, typer.Option("--as-captured", help="Rewrite nothing, and send every byte.")

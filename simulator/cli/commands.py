@@ -40,9 +40,7 @@ MANY: Final = 1_000
 LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
 OutgoingArgument = Annotated[
     str,
-    typer.Argument(
-        help=r"Where it leads: 'destination\orders', or destination for what is not transactional."
-    ),
+    typer.Argument(help=r"Its destination: 'destination\orders', or destination if not transactional."),
 ]
 
 
@@ -51,8 +49,8 @@ def send(
     queue: Annotated[
         str | None,
         typer.Argument(
-            help=r"Such as 'destination\orders', or any format name; several, separated by commas. With --import by "
-            "default where each message was to go.",
+            help=r"Such as 'destination\orders', or any format names, separated by commas; needless with "
+            "--import.",
             show_default=False,
         ),
     ] = None,
@@ -68,26 +66,25 @@ def send(
     body_type: Annotated[
         str | None,
         typer.Option(
-            help="What the body is to be: xml for .NET's XmlMessageFormatter, xml:int and so on, xml:json for a value "
-            "in JSON, VT_BSTR and other types of COM; or the number of a body type, for bytes as they are.",
+            help="The type of the body: xml for .NET's XmlMessageFormatter, xml:int and so on, xml:json for a "
+            "JSON value, VT_BSTR and other types of COM; or the number of a body type, for bytes as they "
+            "are.",
             metavar="KIND",
             show_default=False,
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
     application_tag: Annotated[
-        int, typer.Option(min=0, max=0xFFFFFFFF, help="A number that means something to its applications.")
+        int, typer.Option(min=0, max=0xFFFFFFFF, help="A number for the applications.")
     ] = 0,
     correlation_id: Annotated[
         str,
         typer.Option(
-            help=r"The message that it is about, GUID\number; or 20 bytes, in hexadecimal.",
+            help=r"The message this one is about, GUID\number; or 20 bytes in hexadecimal.",
             show_default=False,
         ),
     ] = "",
-    extension: Annotated[
-        str | None, typer.Option(help="What goes beside the body, as text.", show_default=False)
-    ] = None,
+    extension: Annotated[str | None, typer.Option(help="The extension, as text.", show_default=False)] = None,
     extension_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The extension is this file.", show_default=False)
     ] = None,
@@ -95,8 +92,8 @@ def send(
         list[str] | None,
         typer.Option(
             metavar="'NAME: VALUE'",
-            help="What a trigger is to say to its service: traceparent, ce-*, content-type, or what it forwards. It is "
-            "the extension.",
+            help="A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
+            "trigger forwards. Headers become the extension.",
             show_default=False,
         ),
     ] = None,
@@ -110,24 +107,22 @@ def send(
     ] = "",
     encrypt: Annotated[
         bool,
-        typer.Option(
-            "--encrypt", help="Nobody reads the body on its way; its queue's node has to have keys."
-        ),
+        typer.Option("--encrypt", help="Encrypt the body; the node of the queue must have keys."),
     ] = False,
     cipher: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Encrypt with this one: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40, RC4-40 protect little.",
+            help="The cipher: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40 and RC4-40 protect little.",
             show_default=False,
         ),
     ] = "",
-    sign: Annotated[bool, typer.Option("--sign", help="Sign it, with the key of the node.")] = False,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign with the key of the node.")] = False,
     certificate: Annotated[
         str,
         typer.Option(
             metavar="USER",
-            help="Sign it with this user's key, which mqproto keys make --user makes.",
+            help="Sign with this user's key, made by mqproto keys make --user.",
             show_default=False,
         ),
     ] = "",
@@ -135,39 +130,40 @@ def send(
         bool | None,
         typer.Option(
             "--transactional/--no-transactional",
-            help="By default, as the queue is declared.",
+            help="By default as the queue is declared.",
             show_default=False,
         ),
     ] = None,
     transaction: Annotated[
-        bool, typer.Option("--transaction", help="All of them are one transaction: all or none.")
+        bool, typer.Option("--transaction", help="Send all messages in one transaction.")
     ] = False,
-    recoverable: Annotated[bool, typer.Option("--recoverable", help="Kept through restarts.")] = False,
-    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have none.")] = 3,
+    recoverable: Annotated[bool, typer.Option("--recoverable", help="Keep it through restarts.")] = False,
+    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have no priority.")] = 3,
     reach_s: Annotated[
         int | None,
-        typer.Option("--time-to-reach-queue", min=0, help="Seconds until it must be in its queue."),
+        typer.Option("--time-to-reach-queue", min=0, help="Seconds within which it must reach its queue."),
     ] = None,
     receive_s: Annotated[
-        int | None, typer.Option("--time-to-be-received", min=0, help="Seconds until it must be received.")
+        int | None,
+        typer.Option("--time-to-be-received", min=0, help="Seconds within which it must be received."),
     ] = None,
     dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="Keep it in a dead-letter queue if it ends unreceived.")
+        bool, typer.Option("--dead-letter", help="Keep it as a dead letter if it fails.")
     ] = False,
     dead_letter_queue: Annotated[
         str,
         typer.Option(
             "--dead-letter-queue",
-            help="The same, and in which queue of the sender, in place of the system's.",
+            help="Keep it in this queue of the sender if it fails, not in the system's.",
             show_default=False,
         ),
     ] = "",
     journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the sender's journal.")] = False,
     final_ack: Annotated[
-        bool, typer.Option("--final-ack", help="Keep it until its destination says that it was received.")
+        bool, typer.Option("--final-ack", help="Keep it until its destination confirms that it was received.")
     ] = False,
     admin_queue: Annotated[
-        str, typer.Option("--admin-queue", help="The queue that acknowledgments go to.", show_default=False)
+        str, typer.Option("--admin-queue", help="The queue for acknowledgments.", show_default=False)
     ] = "",
     ack: Annotated[
         list[str] | None,
@@ -177,26 +173,25 @@ def send(
     ] = None,
     response_queue: Annotated[
         str,
-        typer.Option("--response-queue", help="The queue that an answer is to go to.", show_default=False),
+        typer.Option("--response-queue", help="The queue for an answer.", show_default=False),
     ] = "",
     trace_queue: Annotated[
-        str, typer.Option("--trace-queue", help="The public queue that reports go to.", show_default=False)
+        str, typer.Option("--trace-queue", help="The public queue for reports.", show_default=False)
     ] = "",
     imported: Annotated[
         Path | None,
         typer.Option(
             "--import",
             metavar="FILE",
-            help="Send anew what `mqproto store export` has written; - for stdin. What cannot be sent as it was is "
-            "named, with status 1.",
+            help="Send what `mqproto store export` has written; - for stdin. Status 1 if some cannot be sent.",
             show_default=False,
         ),
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Keeps here what was sent: killed and run again within 30 days, it goes on and sends nothing twice. "
-            "Later it says what is in doubt.",
+            help="Keep a record of what was sent in this file. Killed and run again within 30 days, the command "
+            "goes on and sends nothing twice; later it says what is in doubt.",
             show_default=False,
         ),
     ] = None,
@@ -310,18 +305,19 @@ def _send_imported(
 def receive(
     place: Place,
     queue: LocalArgument,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="How many messages at most.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most this many messages.")] = 1,
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
     ] = 5,
     reject: Annotated[
-        bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
+        bool,
+        typer.Option("--reject", help="Refuse the messages for good; the sender gets them as dead letters."),
     ] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Keeps here what was taken: killed and run again within 30 days, it prints all of it, and none twice. "
-            "Later it says what is in doubt.",
+            help="Keep a record of what was received in this file. Killed and run again within 30 days, the "
+            "command prints every message, and none twice; later it says what is in doubt.",
             show_default=False,
         ),
     ] = None,
@@ -350,7 +346,7 @@ def peek(
     place: Place,
     queue: LocalArgument,
     count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="How many messages at most.")
+        int, typer.Option("--count", "-c", min=1, max=500, help="At most this many messages.")
     ] = 1,
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -386,9 +382,9 @@ def queues(
 def top(
     place: Place,
     node: NodeOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as in a pipe.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end, as in a pipe.")] = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, max=60, help="From one look to the next.")
+        float, typer.Option("--interval", min=0.1, max=60, help="Seconds between two looks.")
     ] = 1.0,
 ) -> int:
     """Nodes, sessions and queues as they are now, until Ctrl-C: what waits, since when, and how fast it moves.
@@ -419,12 +415,11 @@ def explain(
         str,
         typer.Argument(
             metavar="QUEUE|NODE|MESSAGE|KEY",
-            help="A queue, a node that messages go to, or a message by its identifier or its producer's id; by default "
-            "all that waits.",
+            help="A queue, a destination node, or a message by identifier or producer's id; by default all.",
         ),
     ] = "",
     count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="How many messages of each queue.")
+        int, typer.Option("--count", "-c", min=1, max=500, help="Show this many messages of each queue.")
     ] = 5,
     history: HistoryOption = "",
     node: NodeOption = None,
@@ -516,7 +511,7 @@ def history(
     log: Annotated[
         list[Path] | None,
         typer.Option(
-            help="One more log, beside those in the folder of the stores; repeatable.",
+            help="A log to read in addition to those in the folder of the stores; repeatable.",
             exists=True,
             dir_okay=False,
         ),
@@ -560,10 +555,10 @@ def validate(
         list[str] | None,
         typer.Argument(
             metavar="[SCENARIO]...",
-            help="Shipped ones by their names, `ends`, or .toml files; all but files by default.",
+            help="Shipped scenarios by name, `ends`, or .toml files; by default all shipped ones.",
         ),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Say what there is, and run none.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the scenarios, and run none.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
@@ -598,7 +593,7 @@ def purge(
     place: Place,
     queue: Annotated[
         str,
-        typer.Argument(help="A queue; of a node that does not have it, the outgoing one that leads there."),
+        typer.Argument(help="A queue; at a node that does not have it, its outgoing queue."),
     ],
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -626,7 +621,7 @@ def send_back(
         str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
     ],
     messages: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers; by default all.")
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers of messages; by default all.")
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,

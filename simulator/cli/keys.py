@@ -52,10 +52,10 @@ USUAL: Final = ("aes", "enhanced")
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
-app = Commands(help="The keys of a node: with what others encrypt for it, and with what it signs.")
+app = Commands(help="The keys of a node: those others encrypt with for it, and those it signs with.")
 NodeArgument = Annotated[
     str | None,
-    typer.Argument(metavar="NODE", help="Needed where a topology has several.", show_default=False),
+    typer.Argument(metavar="NODE", help="The node; needed if the topology has several.", show_default=False),
 ]
 UseOption = Annotated[
     str,
@@ -64,7 +64,7 @@ UseOption = Annotated[
     ),
 ]
 ReplaceOption = Annotated[
-    bool, typer.Option("--replace", help="Where there is a key already, set it aside under its date.")
+    bool, typer.Option("--replace", help="Replace a key that exists; the old one is kept under its date.")
 ]
 
 
@@ -77,19 +77,22 @@ def make(
         typer.Option(
             "--provider",
             metavar="NAME",
-            help="For key exchange with this one: aes, enhanced or base; repeatable. Without it, the first two.",
+            help="The provider for key exchange: aes, enhanced or base; repeatable. By default the first two.",
             show_default=False,
         ),
     ] = None,
     bits: Annotated[
         int | None,
-        typer.Option(help="2,048 by default, and 512 for base, which takes no more.", show_default=False),
+        typer.Option(
+            help="By default 2,048, and 512 for base, which supports no more.",
+            show_default=False,
+        ),
     ] = None,
     user: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A key with which this user signs, for mqproto send --certificate NAME.",
+            help="Make a key for this user to sign with, for mqproto send --certificate NAME.",
             show_default=False,
         ),
     ] = None,
@@ -177,14 +180,14 @@ def export(
         typer.Option(
             "--as",
             metavar="FORM",
-            help="blob, pem, certificate, or request, for an authority; by default blob, of what signs certificate.",
+            help="certificate (the default for keys that sign), blob (for others), pem, or request.",
         ),
     ] = "",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A new file; by default text on the standard output.")
+        Path | None, typer.Option(metavar="FILE", help="A new file; by default text goes to stdout.")
     ] = None,
     is_private: Annotated[
-        bool, typer.Option("--private", help="The private key; --out has to name a file for it.")
+        bool, typer.Option("--private", help="Export the private key; needs --out.")
     ] = False,
 ) -> int:
     """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
@@ -214,13 +217,15 @@ def export(
 def take(
     place: Place,
     node: Annotated[str, typer.Argument(metavar="NODE")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="PEM or PRIVATEKEYBLOB, not encrypted.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A PEM file or PRIVATEKEYBLOB, not encrypted.")
+    ],
     use: UseOption = "aes",
     certificate: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --use signing: of the key; if it stands in FILE, or is left out, none has to be named.",
+            help="With --use signing: the key's certificate. Not needed if FILE contains it.",
             show_default=False,
         ),
     ] = None,

@@ -28,7 +28,7 @@ def node(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NODE]", help="Which node of the topology, if it has several.", show_default=False
+            metavar="[NODE]", help="The node of the topology, if that has several.", show_default=False
         ),
     ] = "",
     topology: TopologyOption = DEFAULT_TOPOLOGY,
@@ -37,7 +37,7 @@ def node(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="A node alone, in no topology; its first start makes it.",
+            help="Run a node that belongs to no topology; its first start creates it.",
             show_default=False,
         ),
     ] = "",
@@ -46,8 +46,8 @@ def node(
         typer.Option(
             "--queue",
             metavar="NAME[:transactional][:strangers]",
-            help="Make this queue if it is not there; repeatable. Those who are in no topology may send to one with "
-            ":strangers.",
+            help="Make this queue if it does not exist; repeatable. With :strangers anyone may send to it, also "
+            "from outside the topology.",
             show_default=False,
         ),
     ] = None,
@@ -55,7 +55,7 @@ def node(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="Where a node alone listens, when it is made: 127.0.0.1:1801 by default.",
+            help="Where a new node alone listens; 127.0.0.1:1801 by default.",
             show_default=False,
         ),
     ] = None,
@@ -65,7 +65,7 @@ def node(
         str,
         typer.Option(
             metavar="GROUP",
-            help="Let this group of the system look at it by a socket of its own, and change nothing.",
+            help="Let this group of users look at the node through a socket, and change nothing.",
             show_default=False,
         ),
     ] = "",
@@ -74,7 +74,7 @@ def node(
         typer.Option(
             "--readers-folder",
             metavar="FOLDER",
-            help="Where that socket is, and what readers type as --directory; by default among the temporary files.",
+            help="The folder of that socket, for readers' --directory; by default a temporary one.",
             show_default=False,
         ),
     ] = None,
@@ -82,20 +82,20 @@ def node(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="Answer /metrics for Prometheus, /live and /ready over HTTP there; at port 9180 by default. Beyond "
+            help="Serve /metrics for Prometheus, /live and /ready over HTTP there; port 9180 by default. Beyond "
             "loopback with --allow-remote.",
             show_default=False,
         ),
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
-        Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
+        Path | None, typer.Option(help="Record to this pcapng; an existing file is continued.")
     ] = None,
     waypoints: WaypointsOption = False,
     log: Annotated[
         Path | None,
         typer.Option(
-            help="Write the log here, and not to stderr; it rotates at 16 MiB, and four older ones stay."
+            help="Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files."
         ),
     ] = None,
     _config: ConfigOption = "",

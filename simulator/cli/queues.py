@@ -35,7 +35,7 @@ STRANGERS: Final = "strangers"
 NEW: Final = "new"
 
 app = Commands(
-    help="Make, change, delete, list and export queues of nodes that run; it lasts over their restarts.",
+    help="Make, change, delete, list and export queues of running nodes. Changes outlast restarts.",
     no_args_is_help=True,
 )
 QueueArgument = Annotated[
@@ -52,7 +52,7 @@ class Properties:
         typer.Option(
             "--quota-kb",
             min=0,
-            help="What its messages may take, in KiB; 0 for no limit.",
+            help="The limit for its messages, in KiB; 0 for none.",
             show_default=False,
         ),
     ] = None
@@ -60,21 +60,24 @@ class Properties:
         bool | None,
         typer.Option(
             "--journal/--no-journal",
-            help="Whether what is received from it is copied to its journal.",
+            help="Whether received messages are copied to its journal.",
             show_default=False,
         ),
     ] = None
     journal_quota_kb: Annotated[
         int | None,
         typer.Option(
-            "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
+            "--journal-quota-kb",
+            min=0,
+            help="The limit for its journal, in KiB; 0 for none.",
+            show_default=False,
         ),
     ] = None
     strangers: Annotated[
         bool | None,
         typer.Option(
             "--strangers/--no-strangers",
-            help="Whether those who are in no topology may send to it.",
+            help="Whether anyone from outside the topology may send to it.",
             show_default=False,
         ),
     ] = None
@@ -82,7 +85,7 @@ class Properties:
         bool | None,
         typer.Option(
             "--authenticated/--no-authenticated",
-            help="Whether it takes signed messages alone.",
+            help="Whether it takes only signed messages.",
             show_default=False,
         ),
     ] = None
@@ -90,7 +93,7 @@ class Properties:
         str | None,
         typer.Option(
             metavar="WHICH",
-            help="body for encrypted messages alone, none for no such; optional takes both.",
+            help="body: only encrypted messages; none: no encrypted messages; optional: both.",
             show_default=False,
         ),
     ] = None
@@ -99,7 +102,7 @@ class Properties:
         typer.Option(
             "--weak-cipher",
             metavar="NAME",
-            help="RC2-128, RC4-128, RC2-40 or RC4-40, to be taken as well; repeatable, and `-` for none.",
+            help="A weak cipher to accept too: RC2-128, RC4-128, RC2-40 or RC4-40; repeatable, `-` for none.",
             show_default=False,
         ),
     ] = None
@@ -108,7 +111,7 @@ class Properties:
         typer.Option(
             "--sender",
             metavar="SID|SHA256",
-            help="Who may send to it, by SID or certificate; repeatable, and `-` for everybody.",
+            help="A sender to accept, by SID or certificate; repeatable, `-` for everybody.",
             show_default=False,
         ),
     ] = None
@@ -152,7 +155,7 @@ def create(
         str | None,
         typer.Option(
             metavar="QUEUE",
-            help="With all properties of this queue but number and GUID; what is typed beside it comes first.",
+            help="Copy all properties of this queue but its number and GUID; other options come first.",
             show_default=False,
         ),
     ] = None,
@@ -160,7 +163,7 @@ def create(
         bool | None,
         typer.Option(
             "--transactional/--no-transactional",
-            help="It takes transactional messages, for good, and no others.",
+            help="Take only transactional messages. This cannot be changed later.",
             show_default=False,
         ),
     ] = None,
@@ -168,7 +171,7 @@ def create(
         str,
         typer.Option(
             metavar="GUID",
-            help="It goes by this GUID as well, for good; `new` makes one.",
+            help="Its public GUID, `new` for a random one. This cannot be changed later.",
             show_default=False,
         ),
     ] = "",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 app = Commands(
-    help="Look after the store of a node, or a document history. Nothing is overwritten, and nothing thrown away."
+    help="Look after the store of a node, or a document history. Nothing is overwritten or deleted."
 )
 DAY_S: Final = 86_400
 APPLICATION_ID_AT: Final = 68
@@ -53,7 +53,7 @@ KeptArgument = Annotated[
     ),
 ]
 FromArgument = Annotated[
-    str, typer.Argument(metavar="FROM", help="URL of the history, sqlite:///PATH or postgresql+psycopg://...")
+    str, typer.Argument(metavar="FROM", help="URL of the history: sqlite:///PATH or postgresql+psycopg://...")
 ]
 ToArgument = Annotated[str, typer.Argument(metavar="TO", help="URL of a database that has no history yet.")]
 
@@ -114,9 +114,7 @@ def backup(
     store: KeptArgument,
     target: Annotated[
         Path,
-        typer.Argument(
-            metavar="FOLDER|FILE", help="A folder, which is made if it is not there, or a .sqlite file."
-        ),
+        typer.Argument(metavar="FOLDER|FILE", help="A folder, made if it does not exist, or a .sqlite file."),
     ],
     as_json: JsonOption = False,
 ) -> int:
@@ -280,7 +278,7 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write to this file, which must not be there; by default to stdout.", show_default=False
+            help="Write to this file, which must not exist; by default to stdout.", show_default=False
         ),
     ] = None,
 ) -> int:
@@ -407,11 +405,15 @@ def adopt(
     life: Annotated[
         str,
         typer.Argument(
-            metavar="LIFE", help="Of a history: it goes on after this one, which is lost.", show_default=False
+            metavar="LIFE", help="A history goes on after this life, which is lost.", show_default=False
         ),
     ] = "",
-    moved: Annotated[bool, typer.Option("--moved", help="Nothing goes on where the store was.")] = False,
-    copied: Annotated[bool, typer.Option("--copied", help="The store goes on where it was.")] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="The store was moved: nothing runs at its old place.")
+    ] = False,
+    copied: Annotated[
+        bool, typer.Option("--copied", help="The store was copied: the original goes on.")
+    ] = False,
 ) -> int:
     """Say what a store is that lies in another place than it was in, so that its node starts again.
 

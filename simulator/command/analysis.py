@@ -53,52 +53,54 @@ def analyse(
             "--out",
             "-o",
             metavar="DIR",
-            help="The folder of the tables, or its URI; what is in it already is added to.",
+            help="The folder of the tables, or its URI; tables that exist are added to.",
         ),
     ],
     master: Annotated[
         str | None,
         typer.Option(
-            help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+            help="Spark's master, as for spark-submit; by default this machine.", show_default=False
         ),
     ] = None,
     conf: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="A setting of Spark: spark.ui.enabled=true.", show_default=False
+            metavar="NAME=VALUE",
+            help="A setting of Spark, such as spark.ui.enabled=true.",
+            show_default=False,
         ),
     ] = None,
     packages: Annotated[
         str | None,
         typer.Option(
-            metavar="GROUP:NAME:VERSION,...", help="Java packages that Spark fetches.", show_default=False
+            metavar="GROUP:NAME:VERSION,...", help="Java packages for Spark to fetch.", show_default=False
         ),
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="What nodes and queues are called."),
+        typer.Option(
+            "--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A topology with names for nodes and queues."
+        ),
     ] = None,
     range_mib: Annotated[
-        int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture that one task reads.")
+        int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture for one task to read.")
     ] = 64,
     body_text: Annotated[
         bool,
-        typer.Option(
-            "--body-text", help="Read what bodies say into the column body_text, as far as it is text."
-        ),
+        typer.Option("--body-text", help="Put the text of bodies into the column body_text."),
     ] = False,
     keys: Annotated[
         list[str] | None,
         typer.Option(
             "--keys",
             metavar="FILE|FOLDER",
-            help="Keys that open bodies and prove signatures, at the same place on each machine; repeatable.",
+            help="Keys to decrypt bodies and verify signatures, at the same place on each machine; repeatable.",
             show_default=False,
         ),
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Wait for more captures to come to the folders, until Ctrl-C."),
+        typer.Option("--watch", help="Wait for more captures in the folders, until Ctrl-C."),
     ] = False,
     settle_s: Annotated[
         int,
@@ -106,7 +108,8 @@ def analyse(
             "--settle",
             min=1,
             metavar="SECONDS",
-            help="With --watch: nothing is written to a complete capture for so long, if it is the last of its series.",
+            help="With --watch: take the last capture of a series as complete when nothing was written to it for "
+            "so long.",
         ),
     ] = 60,
     as_json: JsonOption = False,

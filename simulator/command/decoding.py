@@ -25,8 +25,8 @@ def decode(
         list[str],
         typer.Argument(
             metavar="FILE|HEX|-",
-            help="A capture (pcap, pcapng, packed or not), or packets: bytes, hex, a hex dump, Base64; - for stdin. "
-            "Several captures are read as one: both halves of a TAP, or two places.",
+            help="A capture (pcap, pcapng, compressed or not), or packets: bytes, hex, a hex dump, Base64; - for "
+            "stdin. Several captures are read as one: both halves of a TAP, or two capture points.",
         ),
     ],
     options: Options,
@@ -35,11 +35,11 @@ def decode(
         typer.Option(
             "--tables",
             metavar="DIR",
-            help="The tables of mqproto analyse in this folder or at this URI, made here and without Spark.",
+            help="Make the tables of mqproto analyse in this folder or at this URI, without Spark.",
         ),
     ] = None,
     body_text: Annotated[
-        bool, typer.Option("--body-text", help="With --tables: what bodies say, as far as it is text.")
+        bool, typer.Option("--body-text", help="With --tables: also the text of bodies.")
     ] = False,
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.

@@ -49,7 +49,7 @@ DirectoryOption = Annotated[
         "--directory",
         "-d",
         envvar=DIRECTORY_VARIABLE,
-        help="Where the stores are; one per topology by default.",
+        help="The folder of the stores; by default one for each topology.",
     ),
 ]
 NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
@@ -73,7 +73,7 @@ ForwardOption = Annotated[
     typer.Option(
         "--forward-header",
         metavar="NAME",
-        help="A header that travels from producer to consumer; declare it at gateway and trigger. Any number of times.",
+        help="A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
         show_default=False,
     ),
 ]
@@ -118,12 +118,13 @@ ConfigOption = Annotated[
         metavar="FILE[#NAME]",
         callback=_configured,
         is_eager=True,
-        help="A TOML file of settings, by the names they have here; what is typed comes first. SIGHUP reads it again.",
+        help="A TOML file of settings, with the names of these options; options that are typed come first. "
+        "SIGHUP reads it again.",
         show_default=False,
     ),
 ]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
-JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

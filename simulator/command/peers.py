@@ -54,16 +54,18 @@ class _Peers(TyperGroup):
 
 app = Commands(
     cls=_Peers,
-    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for its first command. "
-    "Which applications receive from a queue: mqproto explain QUEUE.",
+    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for the "
+    "first command. For the applications that receive from a queue, see mqproto explain QUEUE.",
 )
 NodeArgument = Annotated[
-    str | None, typer.Argument(metavar="[NODE]", help="By default all nodes that run.", show_default=False)
+    str | None, typer.Argument(metavar="[NODE]", help="A node; by default all that run.", show_default=False)
 ]
 PeerArgument = Annotated[str, typer.Argument(metavar="NAME|GUID")]
 NetworkArgument = Annotated[
     str,
-    typer.Argument(metavar="ADDRESS|NETWORK", help="Such as 10.0.0.7 or 10.0.0.0/8; of IPv6 at least a /64."),
+    typer.Argument(
+        metavar="ADDRESS|NETWORK", help="Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger."
+    ),
 ]
 
 
@@ -88,7 +90,7 @@ def block(
     network: NetworkArgument,
     node: NodeArgument = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where a node of the topology comes from.")
+        bool, typer.Option("--force", help="Even if a node of the topology calls from there.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -116,30 +118,29 @@ def add(
     name: Annotated[
         str,
         typer.Argument(
-            help="What to call it, as in NAME\\private$\\orders; with --also alone, a name or GUID."
+            help=r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID."
         ),
     ],
     node: NodeArgument = None,
-    address: Annotated[
-        str, typer.Option("--address", metavar="HOST", help="Where it is: an address, or a name.")
-    ] = "",
+    address: Annotated[str, typer.Option("--address", metavar="HOST", help="Its address or host name.")] = "",
     also: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Another address that it calls from: one machine with two.",
+            help="Another address of the same machine.",
             show_default=False,
         ),
     ] = None,
     guid: Annotated[
         str | None, typer.Option("--guid", metavar="GUID", help="Its GUID, for private format names.")
     ] = None,
-    probes: Annotated[bool, typer.Option("--probe", help="Ask it now who it is.")] = False,
+    probes: Annotated[bool, typer.Option("--probe", help="Connect to it now, and ask for its GUID.")] = False,
     keys: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Its public keys, so that messages can be encrypted for it: aes.blob, enhanced.blob, signing.cer.",
+            help="The folder of its public keys, to encrypt messages for it: aes.blob, enhanced.blob, "
+            "signing.cer.",
             show_default=False,
         ),
     ] = None,

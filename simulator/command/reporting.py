@@ -51,18 +51,21 @@ def report(
             "--message",
             "-m",
             metavar="TEXT",
-            help="Write no page; say what became of messages, by a part of label or identifier.",
+            help="Write no page; print what became of messages with this text in their label or identifier.",
             show_default=False,
         ),
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option(help="Of those to this queue alone, by a part of its name.", show_default=False),
+        typer.Option(
+            help="With --find: only messages to this queue, by a part of its name.", show_default=False
+        ),
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(
-            help="Of those over this queue manager alone, by a part of its name.", show_default=False
+            help="With --find: only messages through this queue manager, by a part of its name.",
+            show_default=False,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -153,7 +156,7 @@ def tables(
     columns: Annotated[
         str | None,
         typer.Option(
-            "--columns", metavar="TABLE", help="What each column of a table means.", show_default=False
+            "--columns", metavar="TABLE", help="Describe each column of a table.", show_default=False
         ),
     ] = None,
     sql: Annotated[
@@ -161,7 +164,7 @@ def tables(
         typer.Option(
             "--sql",
             metavar="QUERY",
-            help="What a query says, in DuckDB's SQL; tables have the names that are listed.",
+            help="Run a query in DuckDB's SQL; tables have the names that are listed.",
             show_default=False,
         ),
     ] = None,
@@ -174,22 +177,28 @@ def tables(
             show_default=False,
         ),
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="Of --export.")] = Form.PARQUET,
+    form: Annotated[Form, typer.Option("--format", help="The format of --export.")] = Form.PARQUET,
     run: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="The tables as an earlier run left them; the table runs has them all.",
+            help="Show the tables as this earlier run left them; the table runs lists all runs.",
             show_default=False,
         ),
     ] = None,
     vacuum: Annotated[
         bool,
-        typer.Option(
-            "--vacuum", help="Delete the files that no run of the last --keep hours needs any more."
-        ),
+        typer.Option("--vacuum", help="Delete files that no run of the last --keep hours needs."),
     ] = False,
-    keep_hours: Annotated[float, typer.Option("--keep", metavar="HOURS", min=0, help="Of --vacuum.")] = 1,
+    keep_hours: Annotated[
+        float,
+        typer.Option(
+            "--keep",
+            metavar="HOURS",
+            min=0,
+            help="With --vacuum: keep files that runs of the last HOURS need.",
+        ),
+    ] = 1,
     as_json: JsonOption = False,
 ) -> int:
     """What is in the tables of `mqproto analyse`: their columns, queries, and files for other programs.

@@ -18,13 +18,15 @@ class Options:
 
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="What nodes and queues are called."),
+        typer.Option(
+            "--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A topology with names for nodes and queues."
+        ),
     ] = None
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Every field of each packet, with its offset and bytes.")
     ] = False
     as_json: JsonOption = False
-    summary: Annotated[bool, typer.Option("--summary", help="Count what the capture holds.")] = False
+    summary: Annotated[bool, typer.Option("--summary", help="Count the contents of the capture.")] = False
     follow: Annotated[
         str | None,
         typer.Option(
@@ -32,12 +34,15 @@ class Options:
         ),
     ] = None
     diagram: Annotated[bool, typer.Option("--diagram", help="A ladder diagram.")] = False
-    svg: Annotated[Path | None, typer.Option("--svg", help="The diagram as SVG, in this file.")] = None
+    svg: Annotated[Path | None, typer.Option("--svg", help="Write the diagram as SVG to this file.")] = None
     unfold: Annotated[
-        bool, typer.Option("--unfold", help="In a diagram, a row for each of several packets that are alike.")
+        bool, typer.Option("--unfold", help="In a diagram, a row for each packet, even if several are alike.")
     ] = False
     relative: Annotated[
-        bool, typer.Option("--relative", "-r", help="Seconds since the first packet, not the time of day.")
+        bool,
+        typer.Option(
+            "--relative", "-r", help="Show seconds since the first packet instead of the time of day."
+        ),
     ] = False
     kinds: Annotated[
         list[str] | None, typer.Option("--kind", "-k", help="SessionAck, Transactional, ..., or UserMessage.")
@@ -46,18 +51,18 @@ class Options:
     queue: Annotated[str, typer.Option("--queue", "-q", help="A part of the destination's name.")] = ""
     sequence: Annotated[str | None, typer.Option(help="A TxSequenceID: ORDINAL or TIMESTAMP:ORDINAL.")] = None
     connection: Annotated[
-        int | None, typer.Option(min=0, help="Its number; --json and --summary show it.")
+        int | None, typer.Option(min=0, help="The number of a connection, as --json and --summary show it.")
     ] = None
     after: Annotated[
         str | None, typer.Option(help="Seconds after the first packet, a time of day, or date and time; UTC.")
     ] = None
-    before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None
+    before: Annotated[str | None, typer.Option(help="The same for the end.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many packets.")] = None
     keys: Annotated[
         list[str] | None,
         typer.Option(
             "--keys",
             metavar="FILE|FOLDER",
-            help="Private keys that open bodies, and keys or certificates that prove signatures; repeatable.",
+            help="Private keys to decrypt bodies, and keys or certificates to verify signatures; repeatable.",
         ),
     ] = None

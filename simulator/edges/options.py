@@ -48,13 +48,13 @@ class Retries:
         float, typer.Option("--interval", min=0, max=86_400, help="Seconds until the second attempt.")
     ] = 1
     factor: Annotated[
-        float, typer.Option(min=1, max=100, help="How many times the delay before it each delay is.")
+        float, typer.Option(min=1, max=100, help="Multiply the delay by this after each attempt.")
     ] = 2
     limit_s: Annotated[
-        float, typer.Option("--max-delay", min=0, max=86_400, help="Seconds that no delay exceeds.")
+        float, typer.Option("--max-delay", min=0, max=86_400, help="The longest delay, in seconds.")
     ] = 60
     attempts: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How often a message may be delivered.")
+        int, typer.Option(min=1, max=1_000_000, help="Give up after this many deliveries.")
     ] = 20
     jitter: float = 0.0
 
@@ -94,7 +94,8 @@ class Policy:
         str,
         typer.Option(
             "--error-queue",
-            help="A transactional queue for copies of what cannot be processed; by default QUEUE-errors, to be made.",
+            help="A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if "
+            "needed.",
             show_default=False,
         ),
     ] = ""
@@ -102,12 +103,12 @@ class Policy:
         str,
         typer.Option(
             "--in-doubt-queue",
-            help="The same for what may have been processed; by default the error queue.",
+            help="A queue for messages that may already have been processed; by default the error queue.",
             show_default=False,
         ),
     ] = ""
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.01, max=86_400, help="Seconds for an answer.")
+        float, typer.Option("--timeout", min=0.01, max=86_400, help="Seconds to wait for an answer.")
     ] = 30
     stop_s: float = 5.0
     retries: Retries = field(default_factory=Retries)
@@ -115,7 +116,8 @@ class Policy:
         str,
         typer.Option(
             "--group-by",
-            help="correlation: messages with one correlation id are in order, others side by side.",
+            help="correlation: keep messages with the same correlation id in order, and call for others in "
+            "parallel.",
             show_default=False,
         ),
     ] = ""
@@ -125,7 +127,7 @@ class Policy:
         typer.Option(
             min=0,
             max=1_000_000,
-            help="Failures in a row, with one cause, after which the queue is held and probed; 0 for none.",
+            help="Hold the queue and probe after this many failures in a row with one cause; 0 for never.",
         ),
     ] = 5
 
@@ -170,18 +172,18 @@ class TriggerOptions:
         bool,
         typer.Option(
             "--no-error-queue",
-            help="Refuse what cannot be processed: its sender has a dead letter, if he asked for one.",
+            help="Reject messages that cannot be processed; a sender that asked for dead letters gets one.",
         ),
     ] = False
     parallel: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="How many groups at once; 8 with --group-by.", show_default=False),
+        typer.Option(min=1, max=64, help="Groups to process at once; 8 with --group-by.", show_default=False),
     ] = None
     error_field: Annotated[
         str,
         typer.Option(
             "--error-field",
-            help="A field of the answer's JSON: what is in it is a service code, whatever the status.",
+            help="A field of the answer's JSON that holds a service code, whatever the status.",
             show_default=False,
         ),
     ] = ""
@@ -190,7 +192,7 @@ class TriggerOptions:
         Path | None,
         typer.Option(
             "--headers-file",
-            help='A TOML file of headers for the URL, a line each: Authorization = "Bearer ...".',
+            help='A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".',
             show_default=False,
         ),
     ] = None
@@ -198,38 +200,40 @@ class TriggerOptions:
         Path | None,
         typer.Option(
             "--signing-secrets",
-            help="A file of secrets, whsec_... each: requests are signed by the rules of Standard Webhooks.",
+            help="A file of secrets, whsec_... each, to sign requests as Standard Webhooks does.",
             show_default=False,
         ),
     ] = None
     ca: Annotated[
         Path | None,
-        typer.Option(help="A PEM file of authorities to trust, in place of all others.", show_default=False),
+        typer.Option(help="A PEM file of the only authorities to trust.", show_default=False),
     ] = None
     certificate: Annotated[
         Path | None,
         typer.Option(help="A PEM file of the certificate to show to the URL.", show_default=False),
     ] = None
-    key: Annotated[Path | None, typer.Option(help="Its key.", show_default=False)] = None
+    key: Annotated[Path | None, typer.Option(help="The key of the certificate.", show_default=False)] = None
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="Post what `mqproto receive --json` says of the message, and what its body says, instead of the body.",
+            help="Post the message as `mqproto receive --json` shows it, with its decoded body, instead of the "
+            "body alone.",
         ),
     ] = False
     history: HistoryOption = ""
     no_history: Annotated[
-        bool, typer.Option("--no-history", help="Go by the delivery count and the resolver alone.")
+        bool, typer.Option("--no-history", help="Use only the delivery count and the resolver.")
     ] = False
     at_least_once: Annotated[
-        bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
+        bool, typer.Option("--at-least-once", help="Do not look for duplicates: attempt every delivery.")
     ] = False
     hook: Annotated[
         str,
         typer.Option(
             metavar="URL",
-            help="Tell this URL how each message ends: processed, failed or in doubt; JSON, until it is heard.",
+            help="Post the end of each message (processed, failed or in doubt) to this URL as JSON, until it "
+            "answers.",
             show_default=False,
         ),
     ] = ""
@@ -237,7 +241,7 @@ class TriggerOptions:
         Path | None,
         typer.Option(
             "--hook-secrets",
-            help="The same as --signing-secrets for what --hook is told.",
+            help="Like --signing-secrets, for requests to --hook.",
             show_default=False,
         ),
     ] = None
@@ -247,23 +251,25 @@ class TriggerOptions:
             "--lease",
             min=0.1,
             max=3_600,
-            help="Seconds after which a trigger on the same queue and history that says nothing is taken over from.",
+            help="Take over from a trigger on the same queue and history after this many seconds without a sign "
+            "of it.",
         ),
     ] = 10
     resolver: Annotated[
         str,
         typer.Option(
-            help="A URL or MODULE:FUNCTION that says NEW, DUPLICATE or IN_DOUBT of what may have been processed.",
+            help="A URL or MODULE:FUNCTION that answers NEW, DUPLICATE or IN_DOUBT for a message that may have "
+            "been processed.",
             show_default=False,
         ),
     ] = ""
     name: Annotated[
-        str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
+        str, typer.Option(help="A name for its log and the history, different for each trigger of a node.")
     ] = "trigger"
     metrics: MetricsOption = ""
     traces: TracesOption = ""
     allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Answer --metrics beyond loopback as well.")
+        bool, typer.Option("--allow-remote", help="Let --metrics listen beyond loopback.")
     ] = False
     supervised: SupervisedOption = False
 
@@ -308,29 +314,28 @@ class GatewayOptions:
     """
 
     place: Place
-    node: Annotated[str, typer.Argument(help="Which node messages are handed to.")]
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where producers find it.")] = (
+    node: Annotated[str, typer.Argument(help="The node to hand messages to.")]
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on for producers.")] = (
         "127.0.0.1:8080"
     )
-    free_port: Annotated[
-        bool, typer.Option("--free-port", help="Take whatever port is free on that host.")
-    ] = False
-    name: Annotated[str, typer.Option(help="Another for each gateway of the node.")] = "gateway"
+    free_port: Annotated[bool, typer.Option("--free-port", help="Use a free port of that host.")] = False
+    name: Annotated[str, typer.Option(help="A name, different for each gateway of a node.")] = "gateway"
     history: HistoryOption = ""
     key_header: Annotated[
-        str, typer.Option(metavar="NAME", help="The header with the producer's id of a message.")
+        str, typer.Option(metavar="NAME", help="The header that holds the producer's id of a message.")
     ] = "Idempotency-Key"
     key_fields: Annotated[
         list[str] | None,
         typer.Option(
             "--key-field",
             metavar="NAME",
-            help="The field of a JSON body that has it instead; of several, all of them together are the id.",
+            help="The field of a JSON body that holds the id instead; repeatable: several fields together are "
+            "the id.",
             show_default=False,
         ),
     ] = None
     key_length: Annotated[
-        int, typer.Option(min=1, max=255, metavar="CHARACTERS", help="The longest id that is taken.")
+        int, typer.Option(min=1, max=255, metavar="CHARACTERS", help="The longest id to accept.")
     ] = 200
     keep_days: Annotated[
         float | None,
@@ -338,19 +343,17 @@ class GatewayOptions:
             "--keep-ids",
             min=0.001,
             metavar="DAYS",
-            help="How long ids are remembered, by the history and all who use it; by default as it was, 30 at first.",
+            help="Days for which the history remembers ids, for all programs that use it; unchanged by default, "
+            "30 at first.",
             show_default=False,
         ),
     ] = None
     require_key: Annotated[
-        bool, typer.Option("--require-key", help="Refuse a message without an id; it could come twice.")
+        bool, typer.Option("--require-key", help="Refuse messages without an id, which could come twice.")
     ] = False
     tokens: Annotated[
         Path | None,
-        typer.Option(
-            help="Ask each request for a bearer token: a file that mqproto tokens writes, with their hashes and what "
-            "each opens."
-        ),
+        typer.Option(help="Require a bearer token of this file, which mqproto tokens writes."),
     ] = None
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
@@ -358,7 +361,8 @@ class GatewayOptions:
         typer.Option(
             "--webhook-origin",
             metavar="HOST",
-            help="Who may send events here, when it asks by OPTIONS as CloudEvents' webhooks do. Any number of times.",
+            help="An origin that may send events, when it asks by OPTIONS as CloudEvents' webhooks do. "
+            "Repeatable.",
             show_default=False,
         ),
     ] = None
@@ -366,7 +370,7 @@ class GatewayOptions:
         str,
         typer.Option(
             metavar="URL",
-            help="Tell this URL how each message with an id ends, if its producer names nobody.",
+            help="Post the end of each message with an id to this URL, unless its producer names another.",
             show_default=False,
         ),
     ] = ""
@@ -375,7 +379,8 @@ class GatewayOptions:
         typer.Option(
             "--callback-host",
             metavar="HOST[:PORT]",
-            help="Producers may name URLs there that are told, in the header MQ-Callback. Any number of times.",
+            help="Let producers name URLs below this one in the header MQ-Callback, to be told of the end. "
+            "Repeatable.",
             show_default=False,
         ),
     ] = None
@@ -383,31 +388,33 @@ class GatewayOptions:
         Path | None,
         typer.Option(
             "--callback-secrets",
-            help="A file of secrets, whsec_... each: what is told is signed by the rules of Standard Webhooks.",
+            help="A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does.",
             show_default=False,
         ),
     ] = None
     metrics: MetricsOption = ""
     traces: TracesOption = ""
     rate: Annotated[
-        float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
+        float, typer.Option(min=0, help="Messages per second to accept for each queue; 0 for no limit.")
     ] = 0
     connections: Annotated[
-        int, typer.Option(min=1, max=50_000, help="At once; one more is told to come back later.")
+        int, typer.Option(min=1, max=50_000, help="Requests at once; further ones are asked to retry later.")
     ] = 1_000
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
-            "--tls-certificate", help="A PEM file: HTTPS is served, and nothing else.", show_default=False
+            "--tls-certificate", help="A PEM file with a certificate; serve only HTTPS.", show_default=False
         ),
     ] = None
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key.", show_default=False)] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="The key of the certificate.", show_default=False)
+    ] = None
     tls_clients: Annotated[
         Path | None,
         typer.Option(
             "--tls-clients",
             metavar="CA",
-            help="A PEM file of authorities: producers must show a certificate of one of them.",
+            help="A PEM file of authorities; producers must present a certificate from one of them.",
             show_default=False,
         ),
     ] = None

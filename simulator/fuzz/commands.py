@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 SECONDS: Final = 60.0
 
 app = typer.Typer(
-    help="Hostile packets for a parser or a live peer; each finding can be repeated.", no_args_is_help=True
+    help="Send hostile packets to a parser or a live peer; each finding can be repeated.",
+    no_args_is_help=True,
 )
 
-SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long, in seconds.")]
+SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long to run, in seconds.")]
 SeedOption = Annotated[
     int | None,
-    typer.Option(help="The same seed makes the same packets; a new one by default.", show_default=False),
+    typer.Option(help="The same seed makes the same packets; random by default.", show_default=False),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="The folder that findings go to.")]
+OutOption = Annotated[Path, typer.Option("--out", help="The folder for findings.")]
 
 
 @app.command()
@@ -43,33 +44,33 @@ def parser(
     target: Annotated[
         str,
         typer.Option(
-            help="module:function that takes the bytes of one packet; our own codec by default. "
-            "xml, activex, binary, headers: our readers of bodies; security: what keys open; decode: of what is pasted."
+            help="module:function that takes the bytes of one packet; by default our codec. Also: xml, activex, "
+            "binary, headers (readers of bodies), security (what keys open), decode (what is pasted)."
         ),
     ] = "mqproto.wire",
     program: Annotated[
-        str, typer.Option(help="Instead: a command that reads one packet from its standard input.")
+        str, typer.Option(help="Instead of --target: a command that reads one packet from stdin.")
     ] = "",
     loop: Annotated[
         bool,
-        typer.Option("--loop", help="The command reads one packet after another, each behind its length."),
+        typer.Option("--loop", help="The command reads packets in a loop, each after its length."),
     ] = False,
     expect: Annotated[
         list[str] | None,
         typer.Option(
-            help="An exception by which the target refuses a packet; ValueError by default.",
+            help="An exception that means the target refuses a packet; ValueError by default.",
             show_default=False,
         ),
     ] = None,
     seconds: SecondsOption = SECONDS,
     packets: Annotated[
-        int | None, typer.Option(min=1, help="End after this many packets.", show_default=False)
+        int | None, typer.Option(min=1, help="Stop after this many packets.", show_default=False)
     ] = None,
     seed: SeedOption = None,
     corpus: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A capture, a file with a packet, or a folder of them, to begin with.",
+            help="A capture, a file with a packet, or a folder of files, as seeds.",
             exists=True,
             show_default=False,
         ),
@@ -77,7 +78,7 @@ def parser(
     corpus_out: Annotated[
         Path | None,
         typer.Option(
-            help="A folder for what was given to it first and what took a new way, and a dictionary for AFL++.",
+            help="A folder for the seeds, the packets that took a new path, and a dictionary for AFL++.",
             show_default=False,
         ),
     ] = None,
@@ -85,10 +86,10 @@ def parser(
     limit_s: Annotated[
         float,
         typer.Option(
-            "--limit", min=0.1, help="Seconds of processor time for one packet; of any, for a program."
+            "--limit", min=0.1, help="Seconds of processor time for one packet; for a program, seconds."
         ),
     ] = 2,
-    memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB that the target may take.")] = 512,
+    memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB of memory for the target.")] = 512,
     as_json: JsonOption = False,
 ) -> int:
     """Mutated packets for a parser, by the layouts of the protocol. Status 1 if it does something wrong.
@@ -125,10 +126,10 @@ HostArgument = Annotated[
     str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")
 ]
 PatienceOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=600, help="Seconds that the peer may take for anything.")
+    float, typer.Option("--timeout", min=0.1, max=600, help="Seconds to wait for the peer.")
 ]
 RemoteOption = Annotated[
-    bool, typer.Option("--allow-remote", help="Also a peer that is not on this machine: ask its owner first.")
+    bool, typer.Option("--allow-remote", help="Allow a peer on another machine; ask its owner first.")
 ]
 
 
@@ -138,38 +139,38 @@ def peer(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            help="A private queue that valid messages go to, or a direct name; notes and orders by default.",
+            help="A private queue or direct name for valid messages; by default notes and orders.",
             show_default=False,
         ),
     ] = None,
     identity: Annotated[
         str | None,
         typer.Option(
-            "--as", help="The queue manager to be, by its GUID; strangers by default.", show_default=False
+            "--as", help="The GUID to connect with; by default that of a stranger.", show_default=False
         ),
     ] = None,
     neighbour: Annotated[
         list[str] | None,
         typer.Option(
-            help="A queue manager that the peer knows, by its GUID, in whose name some cases speak.",
+            help="The GUID of a queue manager that the peer knows; some cases speak in its name.",
             show_default=False,
         ),
     ] = None,
     seconds: SecondsOption = SECONDS,
     cases: Annotated[
-        int | None, typer.Option(min=1, help="End after this many cases.", show_default=False)
+        int | None, typer.Option(min=1, help="Stop after this many cases.", show_default=False)
     ] = None,
     seed: SeedOption = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, help="How many cases at once.")] = 8,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Cases to run at once.")] = 8,
     patience_s: PatienceOption = 15,
     ping_port: Annotated[
         int, typer.Option(min=1, max=65_535, help="The UDP port for malformed Pings.")
     ] = 3_527,
     pid: Annotated[
-        int | None, typer.Option(min=1, help="The peer's process, to be watched.", show_default=False)
+        int | None, typer.Option(min=1, help="The peer's process, to watch.", show_default=False)
     ] = None,
     memory_mb: Annotated[
-        int, typer.Option("--memory", min=16, help="MiB that the process may grow by; with --pid.")
+        int, typer.Option("--memory", min=16, help="With --pid: MiB that the process may grow by.")
     ] = 512,
     out: OutOption = Path("fuzz-findings"),
     allow_remote: RemoteOption = False,
@@ -217,21 +218,22 @@ def peer(
 
 @app.command()
 def strangers(
-    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long.")] = 10,
+    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long to run.")] = 10,
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Which attack in which form on which node; a new one by default.", show_default=False
+            help="The seed that decides which attack, in which form, on which node; random by default.",
+            show_default=False,
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="This attack, in all its forms, whatever time it takes.", show_default=False),
+        typer.Option(help="Run this attack in all its forms, however long it takes.", show_default=False),
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--directory", "-d", help="A folder for the stores.", show_default=False)
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Only say which attacks there are.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the attacks, and run none.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes of ours under honest load, and attack after attack. Status 1 if something does not hold.
@@ -263,18 +265,19 @@ def strangers(
 
 @app.command()
 def repeat(
-    file: Annotated[Path, typer.Argument(help="The .toml or .bin of a finding.", exists=True)],
+    file: Annotated[Path, typer.Argument(help="The .toml or .bin file of a finding.", exists=True)],
     to: Annotated[
         str | None,
         typer.Option(
-            help="The peer that a conversation is repeated with; the one it was found at by default.",
+            help="The peer to repeat a conversation with; by default the one it was found at.",
             show_default=False,
         ),
     ] = None,
     as_new: Annotated[
         bool,
         typer.Option(
-            "--as-new", help="As a new queue manager, now: for a peer that knows the old one's messages."
+            "--as-new",
+            help="Speak as a new queue manager, for a peer that knows the messages of the old one.",
         ),
     ] = False,
     patience_s: PatienceOption = 15,

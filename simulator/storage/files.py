@@ -337,7 +337,7 @@ class SystemFiles:
                 # Who looks shares the lock with others who do, and may have been stopped meanwhile.
                 if self.is_locked(path):
                     raise StoreError(f"{path}: another node has it open: stop that one first") from error
-        raise StoreError(f"{path}: somebody looks at it and does not end: stop that program first")
+        raise StoreError(f"{path}: another program keeps it open: stop that program first")
 
     def is_locked(self, path: Path) -> bool:
         file = Path(f"{path.resolve()}-lock")

@@ -37,9 +37,10 @@ def install(
         str, typer.Argument(metavar="KIND", help=f"What runs: {', '.join(KINDS)}.", show_default=False)
     ],
     settings_file: Annotated[
-        str, typer.Option("--config", metavar="FILE[#NAME]", help="Its settings, and which of several.")
+        str,
+        typer.Option("--config", metavar="FILE[#NAME]", help="The file of settings, and its section."),
     ] = CONFIG,
-    user: Annotated[str, typer.Option(metavar="USER", help="As whom it runs.")] = USER,
+    user: Annotated[str, typer.Option(metavar="USER", help="The user it runs as.")] = USER,
 ) -> int:
     """Print a unit for systemd: hardened, told when it is ready, restarted if it hangs.
 

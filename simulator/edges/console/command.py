@@ -30,7 +30,7 @@ AtOption = Annotated[
     typer.Option(
         "--at",
         metavar="HOST:PORT",
-        help="Where the console is, on this machine; 127.0.0.1:9170, or any free port, by default.",
+        help="The console's address on this machine; by default 127.0.0.1:9170, or any free port.",
         show_default=False,
     ),
 ]
@@ -39,7 +39,8 @@ TokensOption = Annotated[
     typer.Option(
         "--tokens",
         metavar="FILE",
-        help="Others may use it as well, by tokens with --queue '*' of mqproto tokens: read to look, all to act.",
+        help="Let others use it too, with tokens of mqproto tokens that have --queue '*': role read to look, "
+        "all to act.",
         show_default=False,
     ),
 ]

@@ -30,36 +30,36 @@ HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 
 app = typer.Typer(
-    help="The bearer tokens of a gateway: who has one, and what it opens. Their file has hashes alone.",
+    help="The bearer tokens of a gateway: whose they are, and what they open. The file has only hashes.",
     no_args_is_help=True,
 )
-NameArgument = Annotated[str, typer.Argument(help="Whose it is: up to 64 letters, digits, _ and -.")]
+NameArgument = Annotated[str, typer.Argument(help="A name for its owner: up to 64 letters, digits, _ and -.")]
 
 
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, typer.Option("--into", metavar="FILE", help="The gateway's --tokens.")],
+    file: Annotated[Path, typer.Option("--into", metavar="FILE", help="The file of the gateway's --tokens.")],
     queues: Annotated[
         list[str] | None,
         typer.Option(
             "--queue",
             metavar="QUEUE",
-            help="A queue that it opens; repeatable, '*' for all.",
+            help="A queue it gives access to; repeatable, '*' for all.",
             show_default=False,
         ),
     ] = None,
     role: Annotated[
         str,
         typer.Option(
-            help="send: hand in messages; read: ask what has become of them; all: both.", show_default=False
+            help="send: send messages; read: ask what became of them; all: both.", show_default=False
         ),
     ] = "",
     producer: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose ids it uses, if not those of its own name; '' for the ids of all, by their whole names.",
+            help="The producer whose ids it uses, if not its own name; '' for all ids, by their whole names.",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +105,7 @@ def make(
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's --tokens.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of the gateway's --tokens.")],
     as_json: JsonOption = False,
 ) -> int:
     """Who has a token, and what it opens. Status 1 if nobody has."""
@@ -138,7 +138,7 @@ def show(
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, typer.Option("--from", metavar="FILE", help="The gateway's --tokens.")],
+    file: Annotated[Path, typer.Option("--from", metavar="FILE", help="The file of the gateway's --tokens.")],
 ) -> int:
     """Take a token out of FILE. A gateway that runs takes it no more from its next request on."""
     with _changing(file, is_new=False) as text:

@@ -39,7 +39,7 @@ NamesArgument = Annotated[
         metavar="[MESSAGE|KEY]...", help="Messages by their identifiers, or by their producer's ids."
     ),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All that the other options leave.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every message that the other options select.")]
 
 
 @dataclass
@@ -47,17 +47,18 @@ class Narrowing:
     """Which of all that has failed is meant."""
 
     queue: Annotated[
-        str, typer.Option("--queue", "-q", help="Only those that were in this queue, or on their way there.")
+        str,
+        typer.Option("--queue", "-q", help="Only messages that were in this queue, or on their way there."),
     ] = ""
     reason: Annotated[
-        str, typer.Option("--reason", help="Only those whose failure and reason have this text in them.")
+        str, typer.Option("--reason", help="Only messages with this text in their failure or reason.")
     ] = ""
     since: Annotated[
-        datetime | None, typer.Option("--since", help="Only those that failed then or later, UTC.")
+        datetime | None, typer.Option("--since", help="Only messages that failed at this time or later, UTC.")
     ] = None
-    until: Annotated[datetime | None, typer.Option("--until", help="Only those that failed before, UTC.")] = (
-        None
-    )
+    until: Annotated[
+        datetime | None, typer.Option("--until", help="Only messages that failed before this time, UTC.")
+    ] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> Chosen:
         """Of these, or of all."""
@@ -75,7 +76,7 @@ def audit(
     log: Annotated[
         list[Path] | None,
         typer.Option(
-            help="One more log, beside those in the folder of the stores; repeatable.",
+            help="A log to read in addition to those in the folder of the stores; repeatable.",
             exists=True,
             dir_okay=False,
         ),
@@ -105,7 +106,7 @@ def audit(
 
 failed = Commands(
     cls=FirstByDefault,
-    help="Messages that have failed: mqproto failed lists them; try them again, or say that they are settled.",
+    help="Messages that have failed: list them (mqproto failed), try them again, or mark them as settled.",
 )
 
 
@@ -114,7 +115,8 @@ def list_(
     place: Place,
     narrowing: Narrowing,
     in_doubt: Annotated[
-        bool, typer.Option("--in-doubt", help="Only those that may have been processed, and nobody knows.")
+        bool,
+        typer.Option("--in-doubt", help="Only messages of which nobody knows whether they were processed."),
     ] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -170,9 +172,9 @@ def retry(
     names: NamesArgument = None,
     every: AllOption = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="So many at most, the first of them.")
+        int | None, typer.Option("--limit", min=1, help="At most this many, the first ones.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, and send none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the messages, and send none.")] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -193,7 +195,7 @@ def resolve(
     place: Place,
     narrowing: Narrowing,
     names: NamesArgument = None,
-    note: Annotated[str, typer.Option("--note", help="What was done; the history keeps it.")] = "",
+    note: Annotated[str, typer.Option("--note", help="What was done, for the history.")] = "",
     every: AllOption = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -285,7 +287,7 @@ def erase(
             metavar="MESSAGE|KEY...", help="Messages by their identifiers, or by their producer's ids."
         ),
     ],
-    note: Annotated[str, typer.Option("--note", help="Why; the log of operators keeps it.")] = "",
+    note: Annotated[str, typer.Option("--note", help="The reason, for the log of operators.")] = "",
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:

@@ -459,9 +459,7 @@ def test_whoever_looks_at_a_store_keeps_no_node_from_it(path: Path, monkeypatch:
         look.execute("BEGIN").close()
         look.execute("SELECT 1 FROM sqlite_master").close()
         assert not files.SYSTEM_FILES.is_locked(path)
-        with pytest.raises(
-            StoreError, match="somebody looks at it and does not end: stop that program first"
-        ):
+        with pytest.raises(StoreError, match="another program keeps it open: stop that program first"):
             Store(path, NODE)
 
 
