@@ -131,9 +131,9 @@ def demo(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Three nodes, traffic, broken links, killed nodes; proof at the end, and a capture for Wireshark.
+    """Run three nodes, break their links and kill them; prove that nothing was lost, and write a capture.
 
-    With --edges, producers and a consumer speak HTTP, and both fail as they may; each message is processed once.
+    With --edges, producers and a consumer speak HTTP and fail as they do in practice; each message is processed once.
     """
     from mqproto.simulator.base.screen import ProgressScreen
     from mqproto.simulator.demo import demo, workload
@@ -197,7 +197,7 @@ def crash(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
+    """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
     from mqproto.simulator.base.screen import ProgressScreen
     from mqproto.simulator.demo import crash
     from mqproto.simulator.demo.screen import show_crash_report
@@ -260,7 +260,7 @@ def run(
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
 
-    mqproto kill, restart, cut, stall, slow and mend break and mend them meanwhile.
+    Break and mend them from another terminal: mqproto kill, restart, cut, stall, slow, mend.
 
     \b
     $ mqproto run --console
@@ -327,14 +327,14 @@ app.command()(reporting.tables)
 
 @app.command()
 def wireshark() -> int:
-    """Print a dissector for Wireshark and tshark, in Lua: every field of every packet, as msmq.*
+    """Print a dissector in Lua for Wireshark and tshark: every field of every packet, as msmq.*
 
     \b
     $ mqproto wireshark > msmq.lua
     $ tshark -X lua_script:msmq.lua -r FILE -Y msmq
     $ tshark -X lua_script:msmq.lua -r FILE -Y msmq.malformed -V
 
-    Wireshark finds it in the folder that Help, About, Folders calls Personal Lua Plugins.
+    Wireshark loads it from the folder of Personal Lua Plugins (see Help, About, Folders).
     """
     from mqproto.captures.wireshark import dissector
 
@@ -351,7 +351,7 @@ def probe(
     ping_port: Annotated[int, typer.Option(min=1, max=65_535, help="The UDP port to ping.")] = 3_527,
     as_json: JsonOption = False,
 ) -> int:
-    """Is this MSMQ, and what does it say? Begins a session, pings, sends no message. Status 1 if it is not.
+    """Find out whether MSMQ listens there: begin a session and ping, without a message. Status 1 if not.
 
     \b
     $ mqproto probe 127.0.0.2
@@ -402,7 +402,7 @@ def simulate(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Whole systems on a clock that jumps, with everything that can go wrong. Status 1 if an invariant breaks."""
+    """Simulate whole systems with everything that can go wrong. Status 1 if an invariant breaks."""
     from mqproto.simulator.world import command
 
     options = command.Options(

@@ -198,7 +198,7 @@ def send(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Send a message, or one for each line; prints the identifiers."""
+    """Send a message, or one for each line, and print the identifiers."""
     from mqproto.messages.drafts import Draft
     from mqproto.simulator.command import talk
     from mqproto.wire import INFINITE
@@ -324,7 +324,7 @@ def receive(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
+    """Receive messages in a transaction, and print the bodies. Status 1 if none came."""
     from mqproto.simulator.command import talk
 
     if resume is not None and reject:
@@ -366,7 +366,7 @@ def queues(
     place: Place,
     as_json: JsonOption = False,
 ) -> int:
-    """What waits where, on every node that runs. Status 1 if none does."""
+    """Show what waits where, on every node that runs. Status 1 if none runs."""
     from mqproto.simulator.client.live import as_it_is
     from mqproto.simulator.command import oversee
 
@@ -387,9 +387,9 @@ def top(
         float, typer.Option("--interval", min=0.1, max=60, help="Seconds between two looks.")
     ] = 1.0,
 ) -> int:
-    """Nodes, sessions and queues as they are now, until Ctrl-C: what waits, since when, and how fast it moves.
+    """Show nodes, sessions and queues until Ctrl-C: what waits, since when, and how fast it moves.
 
-    Rates are between two looks. In a pipe it looks twice and prints once. Status 1 if no node runs.
+    Rates are averages between two looks. In a pipe it looks twice and prints once. Status 1 if no node runs.
 
     \b
     $ mqproto top --once
@@ -425,7 +425,7 @@ def explain(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Why something waits: since when, what happens next, what can be done. Status 1 if nothing is known of it.
+    """Explain why something waits: since when, what happens next, what to do. Status 1 if it is not known.
 
     \b
     $ mqproto explain orders
@@ -519,9 +519,9 @@ def history(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """All that happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
+    """Tell what happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
 
-    Nodes write the steps of messages into their logs if they are started with --waypoints.
+    Nodes log the steps of messages if they were started with --waypoints.
     """
     if not subject:
         raise UsageError("an empty text names no message: type its identifier, or its producer's id")
@@ -561,7 +561,7 @@ def validate(
     show_list: Annotated[bool, typer.Option("--list", help="List the scenarios, and run none.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
+    """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""
     from rich.console import Console
 
     from mqproto.simulator.edges.validation import ends, validate as running, validation
@@ -600,7 +600,7 @@ def purge(
 ) -> int:
     """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
 
-    To keep what goes, receive it instead:
+    To keep the messages, receive them instead:
 
     \b
     $ mqproto receive orders --count 100000 --json > orders.jsonl
@@ -626,9 +626,9 @@ def send_back(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent.
+    """Send dead letters, or messages of a journal, where they were going. Status 1 if some cannot be sent.
 
-    Each has as much time again as it was sent with: one whose time was over comes back if nobody receives it in time.
+    Each has as much time as it was first sent with; if nobody receives it in time, it comes back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators import desk
@@ -658,7 +658,7 @@ def resume(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Go on sending to a queue that was paused."""
+    """Resume sending to a queue that was paused."""
     return _hold(place, queue, node, on_hold=False, as_json=as_json)
 
 

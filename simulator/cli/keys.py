@@ -99,10 +99,10 @@ def make(
     replace: ReplaceOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make the keys that a node lacks: for key exchange, and for signatures, with a certificate that it signs itself.
+    """Make the keys a node lacks: for key exchange, and for signatures, with a self-signed certificate.
 
-    With --replace all of them are made anew, and those that were there set aside. With --user the one is made, or made
-    anew, with which this user signs there, and no other.
+    With --replace, replace all of them, and keep the old ones aside. With --user, make or replace only the key with
+    which this user signs there.
     """
     from mqproto.security import new_key_pair, provider_by_word
     from mqproto.simulator.base.screen import working
@@ -154,7 +154,7 @@ def show(
     node: NodeArgument = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
+    """Show which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
     files = _files_of(place, node)
     kept = list(files.all())
     if as_json:
@@ -232,7 +232,7 @@ def take(
     replace: ReplaceOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself."""
+    """Give a node a key that was made elsewhere. A key for signatures gets a certificate, self-signed if need be."""
     from mqproto.security import KeyPair
 
     files, use = _files_of(place, node), _use(use)

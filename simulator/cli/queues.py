@@ -207,7 +207,7 @@ def change(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Change a queue; what is not named stays. Whether it is transactional never changes.
+    """Change the named properties of a queue. Whether it is transactional never changes.
 
     \b
     $ mqproto queue set orders --quota-kb 1024 --journal --topology shop
@@ -239,7 +239,7 @@ def delete(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete a queue, its journal and all messages in them. Their senders hear of it as they asked to.
+    """Delete a queue, its journal and all their messages. Senders get the dead letters they asked for.
 
     \b
     $ mqproto queue delete orders --topology shop
@@ -261,7 +261,7 @@ def show(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """The queues of each node that runs, and what they are. Status 1 if none runs; what waits there: mqproto queues."""
+    """List the queues of each node that runs, with their properties. Status 1 if none runs. See also mqproto queues."""
     from mqproto.simulator.client.live import Away, ask_all
 
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
@@ -278,10 +278,9 @@ def export(
     place: Place,
     node: NodeOption = None,
 ) -> int:
-    """Print the topology, with the queues as its nodes have them now, as the TOML that --topology takes.
+    """Print the topology as TOML for --topology, with the queues that its nodes have now.
 
-    Of nodes that do not run, or are not the one that is named, it has the queues that the file declares.
-    Status 1 if none runs.
+    For nodes that do not run, or are not named, it has the queues that the file declares. Status 1 if none runs.
 
     \b
     $ mqproto queue export --topology shop > shop-now.toml

@@ -64,10 +64,10 @@ def check(
     store: KeptArgument,
     as_json: JsonOption = False,
 ) -> int:
-    """Read a whole store, and tell what in it is not what was written. Status 1 if anything is not.
+    """Read a whole store, and report damage. Status 1 if there is any.
 
-    Nothing is changed. A node that runs goes on: its tables and its log are read as they are at one moment, after the
-    record that is said; what it writes later is not looked at, nor are express messages that its memory alone has.
+    Nothing is changed. The node may run: its tables and log are read as of one moment, after the record that is
+    printed. Later writes are not checked, nor are express messages, which are only in its memory.
     """
     from contextlib import closing
 
@@ -118,12 +118,12 @@ def backup(
     ],
     as_json: JsonOption = False,
 ) -> int:
-    """Copy a store as it is at one moment; its node may run. Nothing that is there already is overwritten.
+    """Copy a store as of one moment; its node may run. Nothing is overwritten.
 
-    The copy is a whole store of two files, NAME.sqlite and NAME.sqlite-witness, and was read from end to end. It has
-    all that the node had answered before the command was typed, but for express messages that its memory alone has. A
-    store that is hurt is not copied. The journals of its gateways, and their document histories of the same moment, go
-    to the same folder. A history in PostgreSQL becomes a file, which `copy` brings back.
+    The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
+    everything the node had answered before the command was typed, except express messages, which are only in its
+    memory. A damaged store is not copied. The journals of its gateways, and their document histories of the same
+    moment, go to the same folder. A history in PostgreSQL becomes a file, which `copy` brings back.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in
@@ -248,10 +248,10 @@ def _back_up_history(url: str, target: Path, *, as_json: bool) -> int:
 
 @app.command()
 def copy(source: FromArgument, target: ToArgument) -> int:
-    """Have a document history go on in another database, with all that it has: SQLite to PostgreSQL, or back.
+    """Move a document history to another database: SQLite to PostgreSQL, or back.
 
-    Programs may use it meanwhile. At the end none goes on with FROM: they are told where it is now, and answer nobody
-    until they are started with TO. A copy that was killed goes on when it is typed again.
+    Programs may use it meanwhile. At the end they stop using FROM: they are told where it is now, and refuse work
+    until they are started with TO. Type the command again after a kill, and it goes on.
 
     \b
     $ mqproto store copy sqlite:///history.sqlite postgresql://me@db/orders
@@ -282,10 +282,10 @@ def export(
         ),
     ] = None,
 ) -> int:
-    """Write all messages of a store as text, one a line; its node may run.
+    """Write all messages of a store as text, one per line; its node may run.
 
-    A line is a JSON object, and all lines are of one moment. What is not whole is named on stderr and left out, with
-    status 1. `mqproto send --import FILE` sends what is there. The packet, in hex, is the message; the fields beside it
+    Each line is a JSON object, and all lines are of one moment. Damaged messages are named on stderr and left out,
+    with status 1. `mqproto send --import FILE` sends the others. The packet, in hex, is the message; the other fields
     are for people.
 
     \b
@@ -367,10 +367,10 @@ def repair(
     store: StoreArgument,
     as_json: JsonOption = False,
 ) -> int:
-    """Keep what is whole in a store, and set the old one aside as it is. Status 1 if anything was not whole.
+    """Keep what is undamaged in a store, and set the old one aside. Status 1 if anything was damaged.
 
-    The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
-    from a queue may be delivered again.
+    The old files and a list of the damage go to FILE-quarantine-DATE. Messages that a lost record of the log had
+    removed from a queue may be delivered again.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import repair as repair_store
@@ -415,14 +415,14 @@ def adopt(
         bool, typer.Option("--copied", help="The store was copied: the original goes on.")
     ] = False,
 ) -> int:
-    """Say what a store is that lies in another place than it was in, so that its node starts again.
+    """Say whether a store at a new place was moved or copied, so that its node starts again.
 
-    One that was moved begins a new life here, with all that waits in it; that may have been delivered already, and
-    is listed when the node starts. Of one that was copied what waits stays with the original: the copy is set aside in
-    FILE-copied-DATE, and its node, which needs a GUID of its own, begins with an empty store.
+    A moved store begins a new life here, with everything that waits in it; this may have been delivered already, and is
+    listed when the node starts. A copy leaves what waits to the original: it is set aside in FILE-copied-DATE, and its
+    node, which needs a GUID of its own, begins with an empty store.
 
-    A document history that was put back, or is new, lacks ids that a gateway had: the gateway does not start, and names
-    the LIFE to be typed here. From then on all gateways of that life start, and say which ids are unknown.
+    A document history that was restored, or is new, lacks ids a gateway had accepted: the gateway refuses to start,
+    and names the LIFE to type here. Then all gateways of that life start, and say which ids are unknown.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.storage.care import adopt_moved, set_aside_copied

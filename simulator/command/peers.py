@@ -75,7 +75,7 @@ def show(
     node: NodeArgument = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Who is connected to a node, or was, and what they did. Status 1 if no node runs."""
+    """Show who is or was connected to a node, and what they did. Status 1 if no node runs."""
     found = run_task(partial(peers_of, place, node))
     if as_json:
         print_json(as_values(place.topology, found))
@@ -94,9 +94,9 @@ def block(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer nobody who connects from there, over restarts as well; the sessions end that came from there.
+    """Refuse connections from there, also after restarts, and end the sessions that came from there.
 
-    What a node itself has to send there still goes: `mqproto pause` holds it back.
+    The node still sends there; `mqproto pause` holds that back.
     """
     return _block(place, network, node, as_json, is_blocked=True, forced=force)
 
@@ -108,7 +108,7 @@ def unblock(
     node: NodeArgument = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer those again who connect from there."""
+    """Accept connections from there again."""
     return _block(place, network, node, as_json, is_blocked=False, forced=False)
 
 
@@ -146,7 +146,7 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
+    """Add a queue manager that is in no topology. Nodes may call it, and its queues go by its name."""
     if not address and not also:
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
@@ -174,7 +174,7 @@ def move(
     node: NodeArgument = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say that one has moved to where its GUID has turned up last; it is answered there from now on."""
+    """Accept that a queue manager moved to the address where its GUID was seen last."""
     from mqproto.simulator.node.control import Peer
 
     return _tell(place, Peer(name, has_moved=True), "has moved", node, as_json)

@@ -92,10 +92,10 @@ def parser(
     memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB of memory for the target.")] = 512,
     as_json: JsonOption = False,
 ) -> int:
-    """Mutated packets for a parser, by the layouts of the protocol. Status 1 if it does something wrong.
+    """Feed a parser packets mutated by the protocol's layouts. Status 1 if it does something wrong.
 
-    Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory. Of our
-    own codec also: the generated code and construct disagree, or what is read is not written the same.
+    Wrong for any parser: an unexpected exception, too much time, too much memory. Wrong for our own codec, too: the
+    generated code and construct disagree, or what was read is not written the same.
     """
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.parser.judges import DEFAULT_EXPECTED
@@ -176,10 +176,10 @@ def peer(
     allow_remote: RemoteOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Hostile conversations with a live queue manager. Status 1 if it does something wrong, 2 if it is not there.
+    """Hold hostile conversations with a live queue manager. Status 1 if it misbehaves, 2 if it is not there.
 
-    Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
-    connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
+    It misbehaves if it hangs, crashes, says what it may not, or stops serving others. It may always close a
+    connection. Messages are sent to its queues, so take a peer whose messages nobody needs.
     """
     from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 
@@ -236,10 +236,10 @@ def strangers(
     listing: Annotated[bool, typer.Option("--list", help="List the attacks, and run none.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Three nodes of ours under honest load, and attack after attack. Status 1 if something does not hold.
+    """Attack three nodes under honest load, again and again. Status 1 if something does not hold.
 
-    What has to hold: each honest message comes once, in order, and soon after the attack; half of what came before an
-    attack comes during it; no node takes more memory, or writes more log, than is said at the end.
+    Each honest message must come once, in order, and soon after the attack; throughput during an attack must be at
+    least half of that before it; no node may use more memory, or write more log, than is said at the end.
     """
     from mqproto.simulator.fuzz.hostile import shown, suite
     from mqproto.simulator.fuzz.hostile.plan import Plan
@@ -284,7 +284,7 @@ def repeat(
     allow_remote: RemoteOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Do once more what led to a finding. Status 1 if it shows again."""
+    """Repeat what led to a finding. Status 1 if it shows again."""
     from mqproto.simulator.fuzz import findings
     from mqproto.simulator.fuzz.parser import parser as fuzzing
     from mqproto.simulator.fuzz.peer import peer

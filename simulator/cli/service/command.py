@@ -42,9 +42,9 @@ def install(
     ] = CONFIG,
     user: Annotated[str, typer.Option(metavar="USER", help="The user it runs as.")] = USER,
 ) -> int:
-    """Print a unit for systemd: hardened, told when it is ready, restarted if it hangs.
+    """Print a hardened unit for systemd, with readiness and a watchdog.
 
-    What it would hide from itself, as it is in /home, /root or /tmp, is named.
+    Files in /home, /root or /tmp, which the unit could not see, are named.
 
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
@@ -74,7 +74,7 @@ def check(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.", show_default=False)],
 ) -> int:
-    """See that a file of settings can be read, and that each setting can be; print what it is for.
+    """Check a file of settings, and print what it is for.
 
     \b
     $ mqproto config check /etc/mqproto/mqproto.toml

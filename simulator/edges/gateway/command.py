@@ -64,7 +64,7 @@ def make(
         ),
     ] = None,
 ) -> int:
-    """Make a token and print it, once; FILE, which is made if it is not there, has its hash.
+    """Make a token and print it once. FILE, made if it does not exist, has only its hash.
 
     \b
     $ mqproto tokens make shop --role send --queue orders --into tokens.toml
@@ -108,7 +108,7 @@ def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of the gateway's --tokens.")],
     as_json: JsonOption = False,
 ) -> int:
-    """Who has a token, and what it opens. Status 1 if nobody has."""
+    """List the tokens: their owners, and what they open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
     holders = holders_in(file)
@@ -140,7 +140,7 @@ def revoke(
     name: NameArgument,
     file: Annotated[Path, typer.Option("--from", metavar="FILE", help="The file of the gateway's --tokens.")],
 ) -> int:
-    """Take a token out of FILE. A gateway that runs takes it no more from its next request on."""
+    """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:
         holders = _holders(text[0], file)
         if name not in holders:

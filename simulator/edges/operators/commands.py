@@ -84,9 +84,9 @@ def audit(
     each: Annotated[bool, typer.Option("--each", help="List every message.")] = False,
     in_json: JsonOption = False,
 ) -> int:
-    """Count each message that a gateway has answered 200 against who has it. Status 1 if of one nobody knows.
+    """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.
 
-    The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
+    It reads the document history, the stores and the logs, and asks no program; nodes may run.
     """
     from mqproto.edge.custody import End
     from mqproto.simulator.base.screen import working
@@ -121,7 +121,7 @@ def list_(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
+    """List what failed, and why: everything in error, in-doubt and dead-letter queues. Nodes need not run."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 
@@ -146,7 +146,7 @@ def show(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """One message that has failed: why, and all that is in it."""
+    """Show a message that failed: why, and everything in it."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.command.talk import message_as_json
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
@@ -178,9 +178,9 @@ def retry(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run.
+    """Send failed messages again, to their queue, in their order and with their ids. Their nodes must run.
 
-    A dead letter has as much time again as it was sent with: see that somebody receives it in time.
+    A dead letter has as much time as it was first sent with: see that somebody receives it in time.
     """
     from mqproto.simulator.edges.operators import desk
 
@@ -200,7 +200,7 @@ def resolve(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
+    """Remove messages that somebody has dealt with. If one comes again, it is a duplicate."""
     from mqproto.simulator.edges.operators import desk
 
     chosen = narrowing.chosen(_asked_for(names, every))
@@ -291,10 +291,10 @@ def erase(
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Have the bodies of messages gone that are over, from all files of their nodes. That they were there stays known.
+    """Erase the bodies of finished messages from all files of their nodes. The record of them stays.
 
-    Identifiers, times, outcomes and checksums are kept. Nodes may run, or not; each store is written anew, which takes
-    as long as a backup. A message that waits or is on its way is refused.
+    Identifiers, times, outcomes and checksums are kept. Nodes may run; each store is rewritten, which takes as long as
+    a backup. A message that waits or is on its way is refused.
     """
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")
