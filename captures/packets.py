@@ -434,13 +434,14 @@ class PacketReader:
         return packet
 
     def _meet(self, frame: Frame) -> None:
-        """A frame comes, and waits for others that may have it whole."""
+        """A frame comes, and waits for others that may have it whole, or tell that its connection is another."""
         self.points.frame(frame)
         self.totals.see(frame.time_ns)
         content = content_of(frame, self._ip)
-        if isinstance(content, Segment) and content.payload:
+        if isinstance(content, Segment):
+            self.translations.meet(content, frame.number, frame.time_ns)
             here = self._place_of(frame) if self._halves else frame.interface.number
-            if self._copies.is_behind(content, here):
+            if content.payload and self._copies.is_behind(content, here):
                 self._copies.compare(frame, content, self._before(here))
         self._waiting.append((frame, content))
 
@@ -479,7 +480,7 @@ class PacketReader:
             whole = self._copies.passed.pop(frame.number, None) if self._copies.passed else None
             if whole is not None:
                 content = content._replace(payload=b"", flags=0)
-            segment = self.translations.translated(content, frame.number, frame.time_ns)
+            segment = self.translations.translated(content, frame.number)
             before: list[SeenPacket] = []
             if self._reassembler.begins(frame, segment):
                 before = self._overtaken(frame, content)

@@ -7,7 +7,8 @@ A device that translates leaves TCP's numbers and the payload as they are. So tw
 the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers by
 chance have none in common. Each connection is compared by its first segments with payload, as a capture may lack some;
 and where they have something else at one place they are two.
-From the first that is another's on, it is taken for that one, which was seen first: its copies are repetitions, or
+It is taken for that one, which was seen first, from its beginning on if that was at most AHEAD_COUNT frames before:
+frames wait so long to be read, and either side may have been caught alone until then. Its copies are repetitions, or
 what another interface saw of it.
 
 A mirror of a line whose packets are in tunnels may have them outside as well: that is the same, told in the
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from mqproto.captures.net.direction import OPENING_LIMIT_BYTES
-from mqproto.captures.net.recent import signed
+from mqproto.captures.net.recent import AHEAD_COUNT, signed
 from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
@@ -36,6 +37,8 @@ PROOF_BYTES: Final = 16
 """Of so much payload, at least."""
 REMEMBERED_COUNT: Final = 8_192
 """With how many segments of others."""
+CHANGES_KEPT: Final = 3
+"""So many more may have come before those frames are read that wait."""
 APART_NS: Final = 10_000_000_000
 """Two copies are caught within this time, as far as clocks go that may be seconds apart."""
 
@@ -97,25 +100,36 @@ class Translation(NamedTuple):
 class _Pair:
     """Two ends that speak to each other: what is known of their connection.
 
-    left: how many segments more are to be compared.
-    shown: by either end, as what it is taken. leads: whether others are taken for it.
+    since: the number of the frame with which it began. left: how many segments more are to be compared.
+    changes: from which frame on it is taken for what, by either end: the last of them.
+    leads: whether others are taken for it.
     initial: the sequence number with which the client began. first: by sender, that of the first segment seen.
-    said: by sender and sequence number, what its first segments with payload have.
+    said: by sender and sequence number, what its first segments with payload have; a damaged one has a copy.
     """
 
+    since: int
     left: int = COMPARED_COUNT
-    shown: dict[Endpoint, Endpoint] = field(default_factory=dict)
+    changes: list[tuple[int, dict[Endpoint, Endpoint]]] = field(default_factory=list)
     leads: bool = False
     initial: int | None = None
     first: dict[Endpoint, int] = field(default_factory=dict)
-    said: dict[tuple[Endpoint, int], tuple[int, ...]] = field(default_factory=dict)
+    said: dict[tuple[Endpoint, int], set[tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> dict[Endpoint, Endpoint]:
+        """By either end, as what it is taken; empty if it is itself."""
+        return self.changes[-1][1] if self.changes else {}
+
+    def take_for(self, shown: dict[Endpoint, Endpoint], number: int) -> None:
+        """From a frame on it is taken for that."""
+        self.changes = [*self.changes[-CHANGES_KEPT:], (number, shown)]
 
     def contradicts(self, other: _Pair, shown: Mapping[Endpoint, Endpoint]) -> bool:
         """Whether something else stands at the same place of the other: whoever makes captures may have all connections
         begin with one number, and has some packets twice."""
         return any(
-            content != other.said.get((shown[sender], sequence), content)
-            for (sender, sequence), content in self.said.items()
+            contents.isdisjoint(other.said.get((shown[sender], sequence), contents))
+            for (sender, sequence), contents in self.said.items()
         )
 
     def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
@@ -142,32 +156,39 @@ class Translations:
         self._early: OrderedDict[tuple[int, ...], tuple[Way, int]] = OrderedDict()
         self._asked: OrderedDict[tuple[_Addresses, int], Way] = OrderedDict()
         for each in known:
-            pair = self._pair(each.way)
+            pair = self._pair(each.way, each.number)
             pair.left, pair.initial = 0, each.initial
-            pair.shown = {} if each.shown is None else dict(zip(each.way, each.shown, strict=True))
+            pair.take_for(
+                {} if each.shown is None else dict(zip(each.way, each.shown, strict=True)), each.number
+            )
 
-    def translated(self, segment: Segment, number: int, time_ns: int) -> Segment:
-        """A segment as one of the connection that it is of."""
-        way = (segment.source, segment.destination)
-        pair = self._pairs.get(way)
+    def meet(self, segment: Segment, number: int, time_ns: int) -> None:
+        """A segment comes, which is read when others have come that may tell whose it is."""
+        pair = self._pairs.get((segment.source, segment.destination))
         if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
-            pair = self.take(Early.of(segment, number, time_ns))
-        if not pair.shown:
-            return segment
-        return segment._replace(
-            source=pair.shown[segment.source], destination=pair.shown[segment.destination]
-        )
+            self.take(Early.of(segment, number, time_ns))
 
-    def take(self, early: Early) -> _Pair:
+    def translated(self, segment: Segment, number: int) -> Segment:
+        """A segment that came as one of the connection that it is of."""
+        source, destination = way = segment.source, segment.destination
+        pair = self._pairs.get(way)
+        for since, shown in reversed(pair.changes) if pair is not None else ():
+            if since <= number:
+                ends = shown.get(source, source), shown.get(destination, destination)
+                return segment._replace(source=ends[0], destination=ends[1])
+        return segment
+
+    def take(self, early: Early) -> None:
         """Compare a segment: the first between two ends, one with payload of the first ones, or one with a SYN."""
         way = (early.source, early.destination)
-        pair = self._pair(way)
+        pair = self._pair(way, early.number)
         if early.flags & SYN and not early.flags & ACK:
             if pair.is_begun_anew(early.source, early.sequence):
                 if pair.shown:
                     self.found.append(Translation(early.number, way, None, early.sequence))
-                pair.left, pair.shown, pair.leads, pair.first = COMPARED_COUNT, {}, False, {}
-                pair.said = {}
+                    pair.take_for({}, early.number)
+                pair.since, pair.left, pair.leads = early.number, COMPARED_COUNT, False
+                pair.first, pair.said = {}, {}
             pair.initial = early.sequence
         if early.flags & SYN and "%" in early.source.host:
             self._compare_opening(early, way, pair)
@@ -175,7 +196,6 @@ class Translations:
         if early.kept_bytes >= PROOF_BYTES and pair.left:
             pair.left -= 1
             self._compare(early, way, pair)
-        return pair
 
     def _compare_opening(self, early: Early, way: Way, pair: _Pair) -> None:
         """The directions of a connection may have tunnels of their own: what answers a SYN is of its connection."""
@@ -192,7 +212,7 @@ class Translations:
         flags = early.flags & (SYN | FIN | RST | ACK)
         content = (early.size_bytes, early.kept_bytes, early.content)
         key = (early.sequence, early.acknowledgment, flags, *content)
-        pair.said.setdefault((early.source, early.sequence), content)
+        pair.said.setdefault((early.source, early.sequence), set()).add(content)
         known = self._early.pop(key, None)
         self._early[key] = (way, early.time_ns)
         if len(self._early) > REMEMBERED_COUNT:
@@ -203,7 +223,7 @@ class Translations:
             self._show(early, way, pair, known[0])
 
     def _show(self, early: Early, way: Way, pair: _Pair, shown: Way) -> None:
-        """From here on a connection is taken for another, or for what that is taken for, unless they contradict."""
+        """A connection is taken for another, or for what that is taken for, unless they contradict."""
         other = self._pairs.get(shown)
         if other is None or other is pair:
             return
@@ -213,13 +233,14 @@ class Translations:
         as_shown = dict(zip(way, shown, strict=True))
         if other is not None and other is not pair and not pair.contradicts(other, as_shown):
             other.leads = True
-            pair.shown = as_shown
-            self.found.append(Translation(early.number, way, shown, pair.initial))
+            number = max(pair.since, early.number - AHEAD_COUNT)
+            pair.take_for(as_shown, number)
+            self.found.append(Translation(number, way, shown, pair.initial))
 
-    def _pair(self, way: Way) -> _Pair:
+    def _pair(self, way: Way, number: int) -> _Pair:
         pair = self._pairs.get(way)
         if pair is None:
-            pair = self._pairs[way] = self._pairs[way[::-1]] = _Pair()
+            pair = self._pairs[way] = self._pairs[way[::-1]] = _Pair(number)
             while len(self._pairs) > 2 * CONNECTION_LIMIT:
                 oldest, _ = self._pairs.popitem(last=False)
                 self._pairs.pop(oldest[::-1], None)

@@ -60,6 +60,15 @@ def test_what_was_caught_on_both_sides_is_read_and_judged_once(name: str) -> Non
     assert len({each.connection for each in apart}) == len(connections)
 
 
+@pytest.mark.parametrize("asks", [5, 7], ids=["inside", "outside"])
+def test_what_one_side_alone_caught_before_both_were_known_as_one_is_of_that(asks: int) -> None:
+    frames, (_, whole) = FRAMES["express-pair"], read(FRAMES["express-pair"])
+    caught = list(spoil.translated(frames, LATE_NS))
+    reader, packets = read([*caught[:asks], *caught[asks + 1 :]])
+    assert [each.data for each in packets] == [each.data for each in whole]
+    assert reader.totals.is_complete
+
+
 def test_it_is_said_which_connection_is_which() -> None:
     frames = [*talked(HERE, ASKED), *talked(HERE._replace(port=50_001), ASKED, sequence=99)]
     reader, _ = read(spoil.translated(frames, LATE_NS))

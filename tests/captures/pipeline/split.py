@@ -52,7 +52,7 @@ def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int]
     translations, reader = Translations(), IpReader()
     for frame in frames:
         if (segment := segment_in(frame, reader)) is not None:
-            translations.translated(segment, frame.number, frame.time_ns)
+            translations.meet(segment, frame.number, frame.time_ns)
     for part in parts:
         part.segments.join_halves(taps.halves)
         part.segments.translate(translations.found, part.first_number)
