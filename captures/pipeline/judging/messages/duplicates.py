@@ -175,17 +175,17 @@ class DuplicateStage:
 
     def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
         """Arrivals in the order of a file's frames, else of times; of each hop as that capture point has them which saw
-        most."""
-        if len(arrivals) == 1:
-            [event] = arrivals  # Nearly always.
-            return [(event.time_ns - self._offset_ns(event), event)]
+        most, and of those that saw as many the one that can tell most of answers."""
+        if len(arrivals) == 1:  # Nearly always.
+            return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]
         hops: dict[str, list[Event]] = defaultdict(list)
         for event in arrivals:
             hops[event.from_key].append(event)
         found = []
         for crossed in hops.values():
             counts = Counter(event.place for event in crossed)
-            best = min(counts, key=lambda place: (-counts[place], place))
+            told = Counter(event.place for event in crossed if event.acknowledged_ns is not None)
+            best = min(counts, key=lambda place: (-counts[place], -told[place], place))
             at_best = (event for event in crossed if event.place == best)
             found += [(event.time_ns - self._offset_ns(event), event) for event in at_best]
         return sorted(found, key=cmp_to_key(_compared))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
+from itertools import zip_longest
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from mqproto.captures.files.frame import Interface
 from mqproto.captures.pipeline.judging.messages.duplicates import WINDOW_S
 from mqproto.edge.exactlyonce import Verdict
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
@@ -47,6 +50,25 @@ def test_of_answers_that_are_not_in_the_capture_it_is_not_said_that_there_were_n
         "",
         "it came before, and the captures do not tell that its receiver had answered for it",
     ]
+
+
+@pytest.mark.parametrize("lossy", [0, 1])
+def test_of_two_capture_points_that_saw_it_as_often_the_one_that_has_its_answer_tells(lossy: int) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    ack = len(scene.packets)
+    wire.ack("c")
+    wire.send("a", express())
+    twins = list(map(copy, scene.packets))
+    for twin in twins:
+        twin.interface = Interface(1)
+    del (scene.packets, twins)[lossy][ack]
+    scene.packets = [each for both in zip_longest(scene.packets, twins) for each in both if each is not None]
+    for number, packet in enumerate(scene.packets, 1):
+        packet.number = packet.frame = number
+    found = judged(scene).rows("duplicates")
+    assert [row["verdict"] for row in sorted(found, key=lambda row: row["row_id"])] == ["new", "duplicate"]
 
 
 @pytest.mark.parametrize("answered", [False, True])
