@@ -19,10 +19,10 @@ from tests import proportion
 LINES: Final = {
     "captures/.": 1_650,
     "captures/decode": 4_700,
-    "captures/drawing": 600,
+    "captures/drawing": 700,
     "captures/files": 1_050,
     "captures/net": 2_000,
-    "captures/pipeline": 17_150,
+    "captures/pipeline": 16_900,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "mqproto/.": 100,
@@ -82,7 +82,7 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 99_500,
+    "product": 98_500,
     "tests": 105_000,
     "both": 203_500,
 }

@@ -44,7 +44,7 @@ def test_without_an_extra_there_is_the_protocol_and_a_command_that_says_what_to_
         ("pyspark", ["analyse"], "spark"),
         ("numpy", ["decode", "run.pcapng", "--tables", "tables"], "spark"),
         ("numpy", ["decode", "--tables=tables", "run.pcapng"], "spark"),
-        ("matplotlib", ["report"], "spark"),
+        ("duckdb", ["report"], "spark"),
         ("trio", ["demo"], "simulator"),
         ("cryptography", ["keys", "make", "shop"], "security"),
     ],

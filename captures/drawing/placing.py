@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 Point = tuple[float, float]
 STRAIGHT: Final = 0.0
@@ -54,6 +54,29 @@ class Sheet:
     column: float
     dense_rows: int = 5
     abreast: int = 4
+
+
+class Room(NamedTuple):
+    """What something takes of the picture: its middle, and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def meets(self, other: Room) -> bool:
+        """Whether both take the same place."""
+        apart = abs(self.x - other.x), abs(self.y - other.y)
+        return apart[0] < (self.width + other.width) / 2 and apart[1] < (self.height + other.height) / 2
+
+    def has(self, point: Point) -> bool:
+        """Whether a point is in it."""
+        return abs(self.x - point[0]) < self.width / 2 and abs(self.y - point[1]) < self.height / 2
+
+    def is_within(self, width: float, height: float) -> bool:
+        """Whether all of it is in a picture of that size."""
+        fits = self.width / 2 <= self.x <= width - self.width / 2
+        return fits and self.height / 2 <= self.y <= height - self.height / 2
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:

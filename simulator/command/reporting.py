@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -82,8 +81,6 @@ def report(
     mqproto report tables --find 'order 17' --host 10.0.0.7
     """
     _see_that_there_is(tables)
-    # It would speak of fonts, and of where it keeps what it knows of them.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from mqproto.captures.pipeline.report.counts.messages import Sought
     from mqproto.captures.pipeline.source.whole import whole
     from mqproto.captures.pipeline.tables.tables import Tables

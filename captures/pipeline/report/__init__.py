@@ -7,9 +7,9 @@ Without Spark: DuckDB counts, in bounded memory, and what is shown is a fixed nu
 2. `facts` says what is known at the end; `gather` finds it out, with `quality`, `traffic`, `routes`, `queues`,
    `messages`, `sequences`, `judgments` and `security`. `outcomes` tells how messages end, `stories` what happened to a
    message, and `places` finds the packets that show it.
-3. `ranking` says what comes first. `figures` and `routemap` draw facts, by `drawing`, and `sparkline` what has room in
-   a row of a table. `page` makes one HTML file of it all, out of `sections` and `markup`, with `embedded` for what
-   can be looked up there by `report.js`; `summary` has lines for a terminal.
+3. `ranking` says what comes first. `figures` and `routemap` draw facts, by `captures/drawing`. `page` makes one HTML
+   file of it all, out of `sections` and `markup`, with `embedded` for what can be looked up there by `report.js`;
+   `summary` has lines for a terminal.
 
 All texts in the tables were written by strangers: `words` makes them harmless.
 """

@@ -1,7 +1,7 @@
 """The report as one HTML file, which needs nothing else: no network, no other file; and no script but for its search.
 
 Whatever comes from captures is escaped; besides, the page forbids its browser to run or load anything but what is named
-here by its digest, and pictures stand in it as images, in which nothing can run.
+here by its digest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def page(facts: Facts) -> str:
     """The whole file. The same facts give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     style = files("mqproto.captures.drawing").joinpath("palette.css").read_text("utf-8") + style
-    policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
+    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
     shown = {row["message"] for row in facts.messages.embedded}
     parts = [
         "<!DOCTYPE html>",

@@ -7,7 +7,7 @@ from itertools import combinations
 from math import copysign
 from typing import Any, Final, NamedTuple
 
-from mqproto.captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
+from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
 from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.command.explain import brief
@@ -42,22 +42,6 @@ class Pair(NamedTuple):
     from_key: str
     to_key: str
     messages: int = 1
-
-
-class Room(NamedTuple):
-    """What something takes of the sheet: its middle, and its size."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def meets(self, other: Room) -> bool:
-        """Whether both take the same place."""
-        return (
-            abs(self.x - other.x) < (self.width + other.width) / 2
-            and abs(self.y - other.y) < (self.height + other.height) / 2
-        )
 
 
 def pairs_of(topology: Topology) -> list[Pair]:

@@ -433,7 +433,7 @@ WRONG = (
     "queue export --topology nope",
     "replay nowhere --to 127.0.0.1:9",
 )
-SLOW = "sqlalchemy", "httpx", "pyarrow", "numpy", "deltalake", "duckdb", "matplotlib", "pyspark"
+SLOW = "sqlalchemy", "httpx", "pyarrow", "numpy", "deltalake", "duckdb", "pyspark"
 """What takes half a second to import, and more."""
 TRIAL = """
 import sys

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from mqproto.captures.pipeline.report.drawing.drawing import Figure
+from mqproto.captures.pipeline.report.drawing.figures import Figure
 from mqproto.captures.pipeline.report.facts.outcomes import style
 from mqproto.captures.pipeline.report.facts.security import Mark
 from mqproto.captures.pipeline.report.facts.words import escaped, harmless
@@ -33,14 +32,13 @@ def marks(found: Iterable[Mark]) -> str:
     return " ".join(f'<span class="tag {mark.style}">{escaped(mark.text)}</span>' for mark in found)
 
 
-def picture(figure: Figure | None) -> Iterator[str]:
-    """A picture, which is an image of its own: nothing in it runs."""
-    if figure is not None:
-        data = base64.b64encode(figure.svg).decode()
-        yield (
-            f'<figure tabindex="0" role="group" aria-label="{figure.title}"><img id="figure-{figure.name}" '
-            f'alt="{html.escape(figure.alt)}" src="data:image/svg+xml;base64,{data}"></figure>'
-        )
+def pictures(figures: Iterable[Figure]) -> Iterator[str]:
+    """Pictures with their titles, beside each other where there is room."""
+    yield '<div class="charts">'
+    yield from (
+        f"<figure><figcaption>{escaped(each.title)}</figcaption>{each.svg}</figure>" for each in figures
+    )
+    yield "</div>"
 
 
 class Line(NamedTuple):

@@ -5,34 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-from matplotlib.patches import FancyArrowPatch
-from matplotlib.transforms import Bbox
-
-from mqproto.captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
-from mqproto.captures.pipeline.report.drawing.drawing import (
-    BLUE,
-    WIDTH_IN,
-    Figure,
-    drawn,
-    enlarged,
-    shortened,
-)
+from mqproto.captures.drawing.charts import CHARACTER, LINE, label, picture
+from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
+from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.pipeline.report.drawing.figures import Figure
 from mqproto.captures.pipeline.report.facts.facts import Hop, Routes
 from mqproto.captures.pipeline.report.facts.ranking import worth_a_look
-from mqproto.captures.pipeline.report.facts.words import about, harmless, rate
+from mqproto.captures.pipeline.report.facts.words import about, counted, harmless, rate
 
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24
-SHEET: Final = Sheet(width=WIDTH_IN, edge=0.3, side=2.2, row=1.1, dense_row=0.75, column=3.2)
-"""In inches."""
-INCH: Final = 72
-ALONG: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
+LABEL_LIMIT: Final = 28
+SHEET: Final = Sheet(width=720, edge=24, side=150, row=86, dense_row=62, column=285)
+PARTS: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
 """Where along its arrow a text may stand, the best first."""
-NEAR: Final = 6
-OVER_BOXES: Final = 24
+NEAR: Final = 5
+POINTS: Final = 40
+"""How many pieces an arrow has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    """A hop on the map, by the points of its curve, from the one box to the other."""
+
+    hop: Hop
+    curve: Sequence[Point]
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
@@ -55,163 +54,97 @@ def map_figure(routes: Routes) -> Figure | None:
     if not hops:
         return None
     shown = {hop.from_key: hop.from_label for hop in hops} | {hop.to_key: hop.to_label for hop in hops}
-    places, height_in = _places(hops)
-
-    def draw(canvas: Any) -> None:
-        axes = canvas.add_axes((0, 0, 1, 1))  # One unit is one inch.
-        axes.set_axis_off()
-        axes.set_xlim(0, WIDTH_IN)
-        axes.set_ylim(0, height_in)
-        boxes = {
-            key: axes.text(
-                *place, "\n".join(label_lines(shortened(shown[key]))),
-                ha="center", va="center", fontsize=10, fontweight="bold", zorder=4,
-                bbox={"boxstyle": "round,pad=0.7", "facecolor": "#eaf3f8", "edgecolor": BLUE, "linewidth": 1.5},
-            )
-            for key, place in places.items()
-        }  # fmt: skip
-        canvas.draw_without_rendering()  # Arrows end at boxes, whose size is known only now.
-        patches = {key: box.get_bbox_patch() for key, box in boxes.items()}
-        _draw_hops(axes, hops, places, patches)
-
-    alt = "Route map: " + "; ".join(
+    places, height = placed(hops, SHEET)
+    lines = {key: label_lines(_shortened(shown[key])) for key in places}
+    rooms = {
+        key: Room(*place, CHARACTER * 1.1 * max(map(len, lines[key])) + 18, LINE * len(lines[key]) + 14)
+        for key, place in places.items()
+    }
+    arrows = list(_arrows(hops, places, rooms))
+    most = max(hop.messages for hop in hops)
+    inner = [each for arrow in arrows for each in _arrow(arrow, 1 + 2 * arrow.hop.messages / most)]
+    inner += [_node(rooms[key], lines[key]) for key in rooms]
+    inner += _texts(arrows, [*rooms.values()], height)
+    said = "; ".join(
         f"{harmless(hop.from_label)} to {harmless(hop.to_label)}, {', '.join(_said(hop))}" for hop in hops
     )
-    return Figure("map", "Route map", alt + ".", drawn(draw, height_in, is_laid_out=False))
+    return Figure("Route map", picture("map", SHEET.width, height, f"Route map: {said}.", inner))
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrow:
-    """A hop on the map.
-
-    curve: points of it, in dots.
-    """
-
-    hop: Hop
-    start: Point
-    end: Point
-    bend: float
-    curve: Any
+def _node(room: Room, name: list[str]) -> Shape:
+    corner = {"x": room.x - room.width / 2, "y": room.y - room.height / 2}
+    box = Shape("rect", {**corner, "width": room.width, "height": room.height, "rx": 6})
+    return Shape("g", {"class": "node"}, [box, *_lines(room, name)])
 
 
-def _arrows(hops: list[Hop], places: dict[str, Point]) -> Iterator[_Arrow]:
+def _lines(room: Room, texts: list[str]) -> Iterator[Shape]:
+    """Texts below each other, in the middle."""
+    top = room.y + 4 - LINE * (len(texts) - 1) / 2
+    yield from (label(room.x, top + LINE * row, text, "middle") for row, text in enumerate(texts))
+
+
+def _shortened(label: str) -> str:
+    """A label with a length that a box has room for."""
+    shown = harmless(label)
+    return shown if len(shown) <= LABEL_LIMIT else f"{shown[: LABEL_LIMIT - 1]}…"
+
+
+def _arrows(hops: list[Hop], places: dict[str, Point], rooms: dict[str, Room]) -> Iterator[_Arrow]:
     pairs = {(hop.from_key, hop.to_key) for hop in hops}
     for hop in hops:
         start, end = places[hop.from_key], places[hop.to_key]
         bent = bend(start, end, places.values(), is_returned=(hop.to_key, hop.from_key) in pairs)
-        points = [_point(start, end, bent, part) for part in np.linspace(0, 1, 41)]
-        yield _Arrow(hop, start, end, bent, np.array(points) * INCH)
+        points = [along(start, end, bent, part / POINTS) for part in range(POINTS + 1)]
+        ends = rooms[hop.from_key], rooms[hop.to_key]
+        yield _Arrow(hop, [point for point in points if not any(room.has(point) for room in ends)] or points)
 
 
-def _draw_hops(axes: Any, hops: list[Hop], places: dict[str, Point], patches: dict[str, Any]) -> None:
-    """Arrows, and their texts where these touch no box and no other text."""
-    arrows = list(_arrows(hops, places))
-    most = max(hop.messages for hop in hops)
-    for arrow in arrows:
-        axes.add_patch(
-            FancyArrowPatch(
-                arrow.start, arrow.end, connectionstyle=f"arc3,rad={arrow.bend}", arrowstyle="-|>", mutation_scale=18,
-                patchA=patches[arrow.hop.from_key], patchB=patches[arrow.hop.to_key],
-                shrinkA=1, shrinkB=1, color=BLUE, linewidth=1 + 2 * arrow.hop.messages / most, zorder=2,
-            )
-        )  # fmt: skip
-    taken = [patch.get_window_extent() for patch in patches.values()]
-    for arrow in arrows:
-        others = np.concatenate([np.empty((0, 2)), *(other.curve for other in arrows if other is not arrow)])
-        box = _write_beside(axes, arrow, others, taken)
-        if box is not None:
-            taken.append(box)
+def _arrow(arrow: _Arrow, width: float) -> Iterator[Shape]:
+    (back_x, back_y), (x, y) = arrow.curve[-2:]
+    way = "L".join(f"{x:.4g} {y:.4g}" for x, y in arrow.curve)
+    yield Shape("path", {"class": "hop", "d": f"M{way}", "stroke-width": round(width, 1)})
+    length = math.dist((back_x, back_y), (x, y)) or 1
+    dx, dy = (x - back_x) / length, (y - back_y) / length
+    wings = (f"{x - 9 * dx + side * dy:.4g} {y - 9 * dy - side * dx:.4g}" for side in (5, -5))
+    yield Shape("path", {"class": "head", "d": f"M{x:.4g} {y:.4g}L{'L'.join(wings)}Z"})
 
 
-def _write_beside(axes: Any, arrow: _Arrow, others: Any, taken: list[Any]) -> Any:
-    """Write as much as there is room for beside an arrow; where there is none at all, nothing is written.
+def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[Shape]:
+    """As much beside each arrow as has room, which touches no box and no other text; nothing where there is none.
 
-    Args:
-        others: points of other arrows, in dots. A text had rather cover its own, lest it seems to speak of another.
-        taken: boxes that it must not touch, in dots.
-
-    Returns:
-        The box of what was written, or None.
+    A text had rather cover its own arrow than others, lest it seems to speak of another.
     """
-    note = axes.annotate(
-        "", arrow.start, xytext=(0, 0), textcoords="offset points", fontsize=9, zorder=3,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
-    )  # fmt: skip
-    for text in _texts(arrow.hop):
-        note.set_text(text)
-        size = note.get_window_extent()  # Measured once: it is slow.
-        for apart in (NEAR, OVER_BOXES):
+    for arrow in arrows:
+        others = [point for other in arrows if other is not arrow for point in other.curve]
+        for text in _variants(arrow.hop):
+            wide, high = CHARACTER * max(map(len, text)), LINE * len(text)
             free = []
-            for rank, (point, away) in enumerate(_sides(arrow, apart)):
-                box = _box(size, point, away)
-                if _is_within(box, axes.bbox) and not any(box.overlaps(other) for other in taken):
-                    covered = 2 * _count_in(box, others) + _count_in(box, arrow.curve)
-                    free.append((covered, rank, point, away))
+            for rank, (x, y) in enumerate(_spots(arrow, wide, high)):
+                room = Room(x, y, wide + 4, high + 2)
+                if room.is_within(SHEET.width, height) and not any(map(room.meets, taken)):
+                    covered = 2 * sum(map(room.has, others)) + sum(map(room.has, arrow.curve))
+                    free.append((covered, rank, room))
             if free:
-                _, _, point, away = min(free)
-                note.xy = point
-                note.set_position(away)
-                note.set_ha(("right", "center", "left")[1 + _sign(away[0])])
-                note.set_va(("top", "center", "bottom")[1 + _sign(away[1])])
-                return _box(size, point, away)
-    note.remove()
-    return None
+                room = min(free)[-1]
+                taken.append(room)
+                yield from _lines(room, text)
+                break
 
 
-def _count_in(box: Any, points: Any) -> int:
-    inside = (points > (box.x0, box.y0)) & (points < (box.x1, box.y1))
-    return int(inside.all(axis=1).sum())
-
-
-def _box(size: Any, point: Point, away: tuple[int, int]) -> Any:
-    """Where a text of that size is, if it stands so far away from a point."""
-    left, bottom = (
-        INCH * middle + apart + (_sign(apart) - 1) * length / 2
-        for middle, apart, length in zip(point, away, (size.width, size.height), strict=True)
-    )
-    return enlarged(Bbox.from_bounds(left, bottom, size.width, size.height))
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
-
-
-def _is_within(box: Any, frame: Any) -> bool:
-    return bool(box.x0 >= frame.x0 and box.y0 >= frame.y0 and box.x1 <= frame.x1 and box.y1 <= frame.y1)
-
-
-def _sides(arrow: _Arrow, apart: int) -> Iterator[tuple[Point, tuple[int, int]]]:
-    """Points along an arrow, and how far from them a text may stand, in dots; the best first.
-
-    Only an arrow from left to right has room further away than NEAR, over the boxes at its ends.
-    """
-    dx, dy = arrow.end[0] - arrow.start[0], arrow.end[1] - arrow.start[1]
-    outward = math.copysign(1, arrow.bend)
-    if not arrow.bend:  # Above a straight one, or to the right of it if it is steep.
-        outward = math.copysign(1, dy if abs(dx) < abs(dy) else -dx)
-    length = math.hypot(dx, dy)
-    out = [round(0.8 * outward * each / length) for each in (dy, -dx)]
-    if apart > NEAR and out[0] != 0:
-        return
-    for part in ALONG:
-        point = _point(arrow.start, arrow.end, arrow.bend, part)
-        for sign in (apart, -apart):
-            yield point, (sign * out[0], sign * out[1])
-
-
-def _places(hops: Sequence[Hop]) -> tuple[dict[str, Point], float]:
-    """Where the middles of queue managers are, from the left and from the bottom, and how high it all is."""
-    places, height_in = placed(hops, SHEET)
-    return {key: (x, height_in - y) for key, (x, y) in places.items()}, height_in
-
-
-def _point(start: Point, end: Point, bent: float, part: float) -> Point:
-    """As `along`, with y upwards: there it bends to the other side."""
-    return along(start, end, -bent, part)
+def _spots(arrow: _Arrow, wide: float, high: float) -> Iterator[Point]:
+    """Where the middle of a text may be: beside points along an arrow, on either side."""
+    last = len(arrow.curve) - 1
+    (x, y), (to_x, to_y) = arrow.curve[0], arrow.curve[-1]
+    length = math.dist((x, y), (to_x, to_y)) or 1
+    nx, ny = (to_y - y) / length, (x - to_x) / length
+    away = abs(nx) * wide / 2 + abs(ny) * high / 2 + NEAR
+    for part in PARTS:
+        x, y = arrow.curve[round(part * last)]
+        yield from ((x + side * nx * away, y + side * ny * away) for side in (1, -1))
 
 
 def _said(hop: Hop) -> list[str]:
-    said = [f"{hop.messages:,} messages" if hop.messages > 1 else "1 message"]
+    said = [counted(hop.messages, "message")]
     speed = rate(hop.messages, hop.last_ns - hop.first_ns)
     if speed != "–":
         said.append(speed)
@@ -222,8 +155,7 @@ def _said(hop: Hop) -> list[str]:
     return said
 
 
-def _texts(hop: Hop) -> list[str]:
-    """What an arrow may say, all of it first, then less."""
+def _variants(hop: Hop) -> list[list[str]]:
+    """What an arrow may say, line by line: all of it first, then less."""
     said = _said(hop)
-    flat = [", ".join(said[:2]), *said[2:]]
-    return ["\n".join(flat), "\n".join(said), said[0], f"{hop.messages:,}"]
+    return [[", ".join(said[:2]), *said[2:]], said, said[:1], [f"{hop.messages:,}"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course, Spell
+from mqproto.captures.pipeline.report.facts.words import about, clock, counted
 
 STEPS: Final = 120
 """How many there are at most."""
@@ -71,3 +73,47 @@ def waiting_since_ns(course: Course) -> int | None:
     if not course.waiting or (empty and empty[-1] + 1 == len(course.waiting)):
         return None
     return course.begins_ns(empty[-1] + 1 if empty else 0)
+
+
+def spoken(course: Course, waiting: str) -> Iterator[str]:
+    """What its course says: since when it is slow, and since when something waits."""
+    yield from slow_texts(course)
+    if any(course.counts):
+        step = max(range(len(course.counts)), key=lambda step: course.slow_ns[step])
+        at = _at(course, course.begins_ns(step))
+        yield f"slowest at {at}, where 95 % took {about(course.slow_ns[step])} at most"
+    if any(count > 0 for count in course.waiting):
+        yield waiting_text(course, waiting)
+
+
+def slow_texts(course: Course) -> Iterator[str]:
+    """`slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
+    for spell in course.spells[:SPELLS_SHOWN]:
+        until = "" if spell.until_ns is None else f" to {_at(course, spell.until_ns)}"
+        said = [counted(spell.messages, "message")]
+        said += ["a connection was reset"] * bool(spell.reset)
+        said += [f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items()]
+        if spell.reset is False and not spell.without:
+            said.append("no connection was reset or out of use")
+        yield f"slow {'from' if until else 'since'} {_at(course, spell.from_ns)}{until}: {'; '.join(said)}"
+    more = len(course.spells) - SPELLS_SHOWN
+    if more > 0:
+        yield f"and {counted(more, 'time')} more in which it was slow"
+
+
+def waiting_text(course: Course, waiting: str) -> str:
+    """`3 not seen to end since 12:40:00, at most 5 at 12:41:00`; nothing if none ever was."""
+    most = max(course.waiting, default=0)
+    if most <= 0:
+        return ""
+    peak = _at(course, course.begins_ns(course.waiting.index(most) + 1))
+    since_ns = waiting_since_ns(course)
+    if since_ns is None:
+        return f"at most {most:,} {waiting}, at {peak}"
+    last = course.waiting[-1]
+    more = f", at most {most:,} at {peak}" if most > last else ""
+    return f"{last:,} {waiting}, some at all times since {_at(course, since_ns)}{more}"
+
+
+def _at(course: Course, time_ns: int) -> str:
+    return clock(time_ns, course.first_ns)

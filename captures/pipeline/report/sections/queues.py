@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mqproto.captures.pipeline.report.drawing.figures import courses_figure
-from mqproto.captures.pipeline.report.drawing.markup import Line, picture, table
-from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts, sparkline, waiting_text
+from mqproto.captures.pipeline.report.drawing.figures import course_figures, sparkline
+from mqproto.captures.pipeline.report.drawing.markup import Line, pictures, table
 from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Queue
-from mqproto.captures.pipeline.report.facts.overtime import SLOW, SLOW_NS
+from mqproto.captures.pipeline.report.facts.overtime import SLOW, SLOW_NS, slow_texts, waiting_text
 from mqproto.captures.pipeline.report.facts.ranking import slowest
 from mqproto.captures.pipeline.report.facts.spread import Spread
-from mqproto.captures.pipeline.report.facts.words import about, counted, duration, escaped
+from mqproto.captures.pipeline.report.facts.words import (
+    TO_DESTINATION,
+    TO_ORDER_ACK,
+    about,
+    counted,
+    duration,
+    escaped,
+)
 
 UNENDED: Final = "not seen to end"
 
@@ -24,9 +30,7 @@ def queues(facts: Facts) -> Iterator[str]:
     if not found.queues:
         yield "<p>No message of an application went to a queue.</p></section>"
         return
-    yield from picture(
-        courses_figure("queues", "Latency and backlog over time, by queue", *_charted(found.queues))
-    )
+    yield from pictures(course_figures(*_charted(found.queues)))
     heads = ("queue", "over time", ">messages", ">not ended", ">failed", "took", ">50 %", ">95 %", ">most")
     yield f"<p>{SINCE}</p>"
     yield from table(heads, map(_row, slowest(found.queues)), "The slowest first.", named="queues-table")
@@ -46,10 +50,15 @@ SINCE: Final = (
 
 
 def _charted(rows: list[Queue]) -> tuple[list[tuple[str, Course]], str]:
-    shown = [
-        (queue.called or queue.name, queue.course) for queue in slowest(rows) if queue.course is not None
-    ]
-    return shown, UNENDED
+    return [
+        (f"{queue.called or queue.name or 'no queue'}: {_took(queue)}", queue.course)
+        for queue in slowest(rows)
+        if queue.course is not None
+    ], UNENDED
+
+
+def _took(queue: Queue) -> str:
+    return TO_DESTINATION if queue.arrived.count else TO_ORDER_ACK if queue.confirmed.count else "–"
 
 
 def _row(queue: Queue) -> Line:
@@ -69,13 +78,7 @@ def _cells(queue: Queue) -> Iterator[str]:
     oldest = f'<br><span class="faint">for {duration(queue.oldest_ns)}</span>' if queue.unended else ""
     yield f"{queue.unended:,}{oldest}"
     yield f"{queue.failed:,}"
-    yield (
-        "to its destination"
-        if queue.arrived.count
-        else "until its OrderAck"
-        if queue.confirmed.count
-        else "–"
-    )
+    yield _took(queue)
     yield from quantiles(queue.took)
 
 

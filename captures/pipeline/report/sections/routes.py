@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mqproto.captures.pipeline.report.drawing.figures import courses_figure, hops_figure, latency_figure
-from mqproto.captures.pipeline.report.drawing.markup import Line, picture, table
+from mqproto.captures.pipeline.report.drawing.figures import course_figures, latency_figures
+from mqproto.captures.pipeline.report.drawing.markup import Line, pictures, table
 from mqproto.captures.pipeline.report.drawing.routemap import drawn_hops, map_figure
 from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Hop
 from mqproto.captures.pipeline.report.facts.ranking import slowest
@@ -19,8 +19,12 @@ def routes(facts: Facts) -> Iterator[str]:
     if not routes.hops:
         yield "<p>No message crossed a hop.</p></section>"
         return
-    yield "<p>An arrow is a hop. Times are medians; thicker arrows carried more messages.</p>"
-    yield from picture(map_figure(routes))
+    yield (
+        "<p>An arrow is a hop; a thicker one carried more messages. Times are medians: waited in the queue manager "
+        "where the arrow begins, or, where no message was seen to come there, until the one where it ends answered.</p>"
+    )
+    if (drawn := map_figure(routes)) is not None:
+        yield f'<figure tabindex="0" role="group" aria-label="route map">{drawn.svg}</figure>'
     count, in_all = len(drawn_hops(routes)), len(routes.hops)
     if count < in_all:
         yield f"<p>The map has {count:,} of {in_all:,} hops: the slowest, and those that most messages crossed.</p>"
@@ -28,9 +32,7 @@ def routes(facts: Facts) -> Iterator[str]:
         "from", "to", "over time", ">messages", ">a second", ">copies each",
         ">waited: 50 %", ">95 %", ">most", ">answered: 50 %", ">95 %", ">most",
     )  # fmt: skip
-    yield from picture(
-        courses_figure("hop-courses", "Latency and backlog over time, by hop", *_charted(routes.hops))
-    )
+    yield from pictures(course_figures(*_charted(routes.hops)))
     yield f"<p>{SINCE}</p>"
     caption = "The slowest first. Waited: in the queue manager they left. Answered: by the one they came to."
     yield from table(heads, map(_row, slowest(routes.hops)), caption, named="hops-table")
@@ -43,9 +45,13 @@ def routes(facts: Facts) -> Iterator[str]:
 
 
 def _charted(hops: list[Hop]) -> tuple[list[tuple[str, Course]], str]:
-    return [
-        (f"{hop.from_label} → {hop.to_label}", hop.course) for hop in slowest(hops) if hop.course is not None
-    ], "waiting"
+    return [(_took(hop), hop.course) for hop in slowest(hops) if hop.course is not None], "waiting"
+
+
+def _took(hop: Hop) -> str:
+    if hop.waited.count:
+        return f"{hop.from_label} → {hop.to_label}: waited in {hop.from_label}"
+    return f"{hop.from_label} → {hop.to_label}: until {hop.to_label} answered"
 
 
 def _row(hop: Hop) -> Line:
@@ -67,13 +73,9 @@ def _cells(hop: Hop) -> Iterator[str]:
 def latency(facts: Facts) -> Iterator[str]:
     messages = facts.messages
     yield '<section id="latency"><h2>Latency</h2>'
-    shown = [latency_figure(messages.arrived, messages.confirmed), hops_figure(facts.routes)]
-    for each in shown:
-        if each is not None:
-            yield f"<h3>{each.title}</h3>"
-        yield from picture(each)
-    if not any(shown):
-        yield "<p>Nothing was seen at two places, and nothing was answered.</p>"
+    yield from pictures(latency_figures(messages))
+    if not messages.arrived.count and not messages.confirmed.count:
+        yield "<p>No message was seen at two places, and no OrderAck.</p>"
     elif not messages.arrived.count:
         yield (
             "<p>Each message was seen on one hop alone, so how long it took to its destination cannot be told from "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from mqproto.captures.pipeline.report.drawing.figures import sequences_figure, traffic_figure
-from mqproto.captures.pipeline.report.drawing.markup import picture, table
-from mqproto.captures.pipeline.report.facts.facts import Facts
-from mqproto.captures.pipeline.report.facts.words import counted, escaped, gaps_text, share
+from mqproto.captures.pipeline.report.drawing.figures import traffic_figures
+from mqproto.captures.pipeline.report.drawing.markup import Line, pictures, table
+from mqproto.captures.pipeline.report.facts.facts import Facts, SequenceHop
+from mqproto.captures.pipeline.report.facts.words import counted, duration, escaped, gaps_text, share, when
+
+GAPS_NAMED: Final = 6
 
 
 def sequences(facts: Facts) -> Iterator[str]:
@@ -17,10 +20,36 @@ def sequences(facts: Facts) -> Iterator[str]:
     if sequences.gaps:
         gaps = f"on all hops together {gaps_text(sequences)}"
     yield f"<p>{counted(sequences.count, 'transactional sequence')}; {gaps}.</p>"
-    if any(each.gaps for each in sequences.shown):
-        yield "<p>A pale box is a gap, until its numbers came; a dark one was still open at the end.</p>"
-    yield from picture(sequences_figure(sequences, facts.captured.last_ns or 0))
+    if sequences.shown:
+        called = {queue.name: queue.called for queue in facts.queues.queues}
+        heads = ("from", "to", "sequence", "queue", ">messages", "numbers late or missing")
+        caption = "Those with most gaps, by when they began."
+        yield from table(heads, (_row(each, called) for each in sequences.shown), caption)
     yield "</section>"
+
+
+def _row(each: SequenceHop, called: Mapping[str, str]) -> Line:
+    row = each.row
+    said = [*map(_gap_text, each.gaps[:GAPS_NAMED])]
+    said += [f"and {row['gaps'] - GAPS_NAMED:,} more"] * (row["gaps"] > GAPS_NAMED)
+    ends = row["from_label"], row["to_label"]
+    numbers = f"numbers {row['first_number']:,}–{row['last_number']:,}"
+    cells = (
+        *map(escaped, ends),
+        f'{escaped(row["sequence"])}<br><span class="faint">{numbers}</span>',
+        escaped(called.get(each.queue) or each.queue),
+        f"{row['messages']:,}",
+        "<br>".join(map(escaped, said)) or "none",
+    )
+    return Line(cells, {"host": ends, "queue": [each.queue, called.get(each.queue, "")]}, {})
+
+
+def _gap_text(gap: dict[str, Any]) -> str:
+    first, last = gap["first_number"], gap["last_number"]
+    numbers = f"{first:,}" if first == last else f"{first:,}–{last:,}"
+    if gap["filled_ns"] is None:
+        return f"{numbers} not seen to come, from {when(gap['opened_ns'])} on"
+    return f"{numbers} for {duration(gap['filled_ns'] - gap['opened_ns'])} from {when(gap['opened_ns'])} on"
 
 
 def traffic(facts: Facts) -> Iterator[str]:
@@ -28,7 +57,7 @@ def traffic(facts: Facts) -> Iterator[str]:
     if facts.traffic is None:
         yield "<p>The captures have no packets of message queuing.</p></section>"
         return
-    yield from picture(traffic_figure(facts.traffic))
+    yield from pictures(traffic_figures(facts.traffic))
     kinds = facts.traffic.kinds
     yield from table(
         ("kind", ">packets", ">share"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.captures.pipeline.report.drawing import figures, routemap
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.tables.tables import Tables
@@ -27,10 +26,3 @@ def dead_letters(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 def gap_held_page(gap_held: Tables) -> str:
     """The page about these."""
     return page(gather(gap_held))
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have empty pictures: where nobody looks at them, drawing is nearly all that a page costs."""
-    for module in (figures, routemap):
-        monkeypatch.setattr(module, "drawn", lambda *_, **__: b"<svg xmlns='http://www.w3.org/2000/svg'/>")

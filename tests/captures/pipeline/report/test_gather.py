@@ -109,7 +109,6 @@ def test_few_messages_with_very_many_arrivals_are_not_all_in_the_page_either(tmp
     assert not gather(made_up(tmp_path / "many", many), embedded_limit=3).messages.every
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_of_more_hops_than_anybody_has_the_slowest_and_those_with_most_messages_have_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

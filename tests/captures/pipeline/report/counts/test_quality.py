@@ -59,7 +59,6 @@ def test_each_point_has_its_own_and_the_frames_of_its_files(tmp_path: Path) -> N
     assert (lossy.clock.reference, lossy.clock.offset_ns) == ("a, interface 0", 3_000_000)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_page_begins_with_it_and_says_what_cannot_be_known(tmp_path: Path) -> None:
     facts = gather(made_up(tmp_path / "out", two_points()))
     text = page(facts)

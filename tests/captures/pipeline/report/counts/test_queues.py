@@ -30,7 +30,6 @@ def test_a_queue_has_how_long_its_messages_took_and_what_people_call_it(gap_held
     assert [*queue.hosts] == ["127.0.0.1", "127.0.0.3:1801"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_has_not_ended_is_counted_with_how_long_ago_it_was_seen(tmp_path: Path) -> None:
     rows = [history(number, queue="PRIVATE=C\\1") for number in range(4)]
     rows[1] |= {"outcome": "in flight", "arrived_ns": None, "latency_ns": None, "order_acked_ns": None}

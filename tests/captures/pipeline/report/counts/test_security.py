@@ -111,7 +111,6 @@ def test_of_too_many_sorts_of_signers_some_are_told_apart(
     assert "And 7 messages of other sorts, of which there are too many." in section(facts)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_what_is_signed_encrypted_weak_and_does_not_hold(tmp_path: Path) -> None:
     sorts = many()
     tables = made_up(tmp_path / "out", secured_rows(sorts))

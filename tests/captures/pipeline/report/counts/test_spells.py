@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.summary import as_json, lines
@@ -14,7 +12,6 @@ from tests.captures.pipeline.report.tables import sample
 from tests.captures.pipeline.report.test_page import read
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_where_a_node_was_killed_its_hops_say_what_became_of_their_connections(tmp_path: Path) -> None:
     facts = gather(sample("intermediate-killed", tmp_path))
     first, second = (hop.course.spells[0] for hop in facts.routes.hops if hop.course is not None)

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from mqproto.captures.pipeline.report.counts.asking import MACROS, courses
-from mqproto.captures.pipeline.report.drawing.sparkline import slow_texts, sparkline, waiting_text
+from mqproto.captures.pipeline.report.drawing.figures import sparkline
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course
 from mqproto.captures.pipeline.report.facts.overtime import (
     Steps,
     slow_spells,
+    slow_texts,
     steps_of,
     waiting_since_ns,
+    waiting_text,
 )
 
 SECOND = 10**9

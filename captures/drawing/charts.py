@@ -1,0 +1,103 @@
+"""Charts of three kinds, in the colours of the page that has them: bars over time, lines over time, and histograms.
+
+What is drawn on a `Canvas` has places from 0 to 1, to the right and upwards. Bars over time say how many there were in
+each step; lines over time what half of them took in each step, and 95 %, on a logarithmic scale; a histogram how many
+took how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from mqproto.captures.drawing.shapes import Shape, as_svg
+
+WIDTH: Final = 440
+"""Of a chart: two are beside each other on a wide page, and one is on a small screen without being scrolled."""
+CHARACTER: Final = 7
+"""How wide a letter is at most, on the average; letters are 12 high, all in pixels."""
+LINE: Final = 15
+
+
+class Canvas(NamedTuple):
+    """Where something is drawn, in pixels from the left and from the top."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, at: float) -> float:
+        """Where that part of its width is."""
+        return self.left + at * self.width
+
+    def y(self, at: float) -> float:
+        """The same of its height, from its foot."""
+        return self.top + (1 - at) * self.height
+
+
+class Tick(NamedTuple):
+    """A mark on an axis, at a part of its length."""
+
+    at: float
+    text: str
+
+
+def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]]) -> Shape:
+    """Bars, each from the left to the right, and as high."""
+    foot = f"{canvas.y(0):.4g}"
+    path = "".join(
+        f"M{canvas.x(left):.4g} {foot}V{canvas.y(high):.4g}H{canvas.x(right):.4g}V{foot}Z"
+        for left, right, high in found
+        if high > 0
+    )
+    return Shape("path", {"class": style, "d": path})
+
+
+def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]]) -> Shape:
+    """A line through all points; it is broken where there is none, and a point by itself is a line, too."""
+    path = ""
+    is_down = False
+    for x, y in points:
+        if y is not None:
+            path += f"{'L' if is_down else 'M'}{canvas.x(x):.4g} {canvas.y(y):.4g}{'' if is_down else 'h.01'}"
+        is_down = y is not None
+    return Shape("path", {"class": style, "d": path})
+
+
+def axes(
+    canvas: Canvas, across: Iterable[Tick], up: Iterable[Tick], below: str = "", above: str = ""
+) -> Iterator[Shape]:
+    """Lines at all marks, with their texts; and what the marks mean."""
+    for at, said in up:
+        yield Shape("path", {"class": "grid", "d": f"M{canvas.left:g} {canvas.y(at):.4g}h{canvas.width:g}"})
+        yield label(canvas.left - 6, canvas.y(at) + 4, said, "end")
+    foot = canvas.top + canvas.height
+    for at, said in across:
+        yield Shape("path", {"class": "grid", "d": f"M{canvas.x(at):.4g} {canvas.top:g}V{foot + 3:g}"})
+        half = CHARACTER * len(said) / 2
+        yield label(min(max(canvas.x(at), half), WIDTH - half), foot + LINE + 2, said, "middle")
+    yield Shape("path", {"class": "axis", "d": f"M{canvas.left:g} {foot:g}h{canvas.width:g}"})
+    if below:
+        yield label(canvas.x(1), foot + 2 * LINE + 2, below, "end")
+    if above:
+        yield label(0, 11, above)
+
+
+def label(x: float, y: float, said: str, anchor: str = "start") -> Shape:
+    """A text."""
+    return Shape("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
+
+
+def marks(most: int, limit: int = 3) -> list[int]:
+    """Numbers from 0 up to the most, some `limit` of them, at distances that people can read."""
+    step = next(
+        each * 10**power for power in range(40) for each in (1, 2, 5) if each * 10**power * limit >= most
+    )
+    return [*range(0, max(most, 1) + 1, step)]
+
+
+def picture(style: str, width: float, height: float, said: str, inner: Iterable[Shape]) -> str:
+    """A part of a page, with what it says for those who do not see it."""
+    named = {"class": style, "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said}
+    return "".join(as_svg(Shape("svg", named, [*inner])))
