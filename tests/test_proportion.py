@@ -22,7 +22,7 @@ LINES: Final = {
     "captures/drawing": 700,
     "captures/files": 1_050,
     "captures/net": 2_000,
-    "captures/pipeline": 16_900,
+    "captures/pipeline": 17_050,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "mqproto/.": 100,
@@ -82,7 +82,7 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 98_500,
+    "product": 99_000,
     "tests": 105_000,
     "both": 203_500,
 }

@@ -32,7 +32,9 @@ from mqproto.captures.pipeline.report.sections.quality import quality
 from mqproto.captures.pipeline.report.sections.queues import queues
 from mqproto.captures.pipeline.report.sections.routes import latency, routes
 from mqproto.captures.pipeline.report.sections.security import security
+from mqproto.captures.pipeline.report.sections.slow import slow
 from mqproto.captures.pipeline.report.sections.traffic import sequences, traffic
+from mqproto.edge.exactlyonce import Verdict
 
 SUGGESTED: Final = 200
 """How many names a filter offers."""
@@ -56,6 +58,7 @@ def page(facts: Facts) -> str:
         *quality(facts),
         *_search(facts),
         *worst(facts),
+        *slow(facts),
         *queues(facts),
         *routes(facts),
         *latency(facts),
@@ -99,9 +102,12 @@ def _head(facts: Facts) -> Iterator[str]:
         numbers.insert(1, ("", about(messages.arrived.quantile(0.5)), f"median {TO_DESTINATION}"))
     items = "".join(f'<li class="{style}"><b>{number}</b> {what}</li>' for style, number, what in numbers)
     yield f'<ul class="numbers">{items}</ul>'
+    if messages.count:
+        yield f"<p>{_once(facts.judgments.verdicts)}</p>"
     links = {
         "quality": "What the captures lack",
         "worst": "Stuck, failed, slow",
+        "slow": "When it was slow",
         "queues": "Queues",
         "routes": "Routes",
         "latency": "Latency",
@@ -114,6 +120,18 @@ def _head(facts: Facts) -> Iterator[str]:
     yield (
         "<nav>" + "".join(f'<a href="#{name}">{text}</a>' for name, text in links.items()) + "</nav></header>"
     )
+
+
+def _once(verdicts: dict[str, int]) -> str:
+    """Whether each came exactly once, as far as the captures show."""
+    known, doubt = (verdicts.get(each, 0) for each in (Verdict.DUPLICATE, Verdict.IN_DOUBT))
+    if not known + doubt:
+        return "Exactly once: no copy of a message was seen to come to a queue manager that had it."
+    copies = f"{known + doubt:,} further {'copy' if known + doubt == 1 else 'copies'}"
+    said = f"Exactly once: {copies} of messages came to a queue manager that had them"
+    if not doubt:
+        return f"{said} and had answered for them, so that it knows each for a duplicate."
+    return f"{said}; it had answered for {known:,}, and {doubt:,} are in doubt: the captures do not tell that it had."
 
 
 def _filters(facts: Facts) -> Iterator[str]:

@@ -70,7 +70,9 @@
     const days = new Set(message.steps.map(([us]) => when(us).slice(0, 10)));
     const clock = (us) => (days.size === 1 ? when(us).slice(11) : when(us));
     const day = days.size === 1 ? `${[...days][0]}, UTC` : "time, UTC";
-    for (const name of ["since first seen", day, "what happened", where]) head.append(element("th", name));
+    const heads = ["since first seen", day, "what happened", where];
+    head.className = "heads";
+    for (const name of heads) head.append(element("th", name));
     table.append(head);
     for (const [us, said, file, frame] of message.steps) {
       const row = element("tr");
@@ -80,6 +82,7 @@
       if (frame) place.append(element("code", `frame.number == ${frame}`));
       if (frame && places.size > 1) place.append(element("span", ` in ${word(file)}`, "faint"));
       row.append(place);
+      heads.forEach((name, at) => { row.cells[at].dataset.head = name; });
       table.append(row);
     }
     const wide = element("div", null, "wide");

@@ -11,7 +11,7 @@ from mqproto.captures.pipeline.report.counts.asking import rows, spreads
 from mqproto.captures.pipeline.report.counts.judgments import counts
 from mqproto.captures.pipeline.report.counts.queues import CALLED
 from mqproto.captures.pipeline.report.facts.facts import Messages
-from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK
+from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, why
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.pipeline.report.facts.words import harmless
 from mqproto.captures.pipeline.tables.tables import Tables
@@ -30,6 +30,10 @@ HISTORY: Final = ", ".join(
 _TOOK: Final = """
 select 0 as thing, latency_ns as took_ns from histories where hops > 1
 union all select 1, order_acked_ns - first_ns from histories
+"""
+_FAILURES: Final = f"""
+select outcome, final_class, administration, count(*) as count from histories where outcome in {BAD}
+group by all order by count(*) desc, min(place)
 """
 _LISTS: Final = {
     "stuck": f"where outcome in {STUCK} order by first_ns",
@@ -58,6 +62,9 @@ def messages(
     [[found.count, found.resends]] = connection.execute(
         "select count(*), coalesce(sum(resends), 0) from histories"
     ).fetchall()
+    for row in rows(connection, _FAILURES):
+        text = row["outcome"] + why(row)
+        found.failures[text] = found.failures.get(text, 0) + row["count"]
     took = spreads(connection, _TOOK)
     found.arrived, found.confirmed = (took.get(thing, Spread()) for thing in (0, 1))
     for name, which in _LISTS.items():

@@ -7,12 +7,13 @@ from typing import Final
 from duckdb import DuckDBPyConnection
 
 from mqproto.captures.pipeline.report.counts.asking import courses, rows
-from mqproto.captures.pipeline.report.facts.facts import Hop, Routes
+from mqproto.captures.pipeline.report.facts.facts import Hop, Resender, Routes
 from mqproto.captures.pipeline.report.facts.overtime import Steps
 
 HOPS_LIMIT: Final = 500
 """As many hops have a row that most messages crossed, as many whose slowest message waited longest, and as many whose
 slowest answer took longest: more than most estates have, but not than somebody can make up."""
+RESENDERS_LIMIT: Final = 50
 _CHOSEN: Final = """
 create or replace temp table chosen as
 with crossed as (
@@ -45,6 +46,12 @@ select thing, hops.first_ns as began_ns, acknowledged_ns - hops.first_ns as took
 {_CROSSINGS}
 """
 
+_RESENDERS: Final = """
+select arg_min(coalesce(from_label, ''), place) as label, count(*) as messages, count(*) filter (copies > 1) as again,
+    sum(copies - 1) as copies
+from hops group by coalesce(from_key, '') having sum(copies - 1) > 0 order by sum(copies - 1) desc, label limit $limit
+"""
+
 
 def routes(connection: DuckDBPyConnection, steps: Steps) -> Routes:
     """Who sends to whom, how fast, and how that went over time."""
@@ -57,4 +64,5 @@ def routes(connection: DuckDBPyConnection, steps: Steps) -> Routes:
         hop.course = waiting if waited.count else answering
         labels |= {hop.from_key: hop.from_label, hop.to_key: hop.to_label}
     [[count]] = connection.execute("select count(*) from hops").fetchall()
-    return Routes(hops, count - sum(hop.messages for hop in hops), labels)
+    resenders = [Resender(**row) for row in rows(connection, _RESENDERS, limit=RESENDERS_LIMIT)]
+    return Routes(hops, count - sum(hop.messages for hop in hops), labels, resenders)

@@ -10,7 +10,7 @@ from duckdb import DuckDBPyConnection
 
 from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.facts.facts import Course, Queues, Routes, Spell
-from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN, slow_level_ns
+from mqproto.captures.pipeline.report.facts.overtime import slow_level_ns
 
 SLOTS: Final = 256
 """Into so many parts a spell is divided, to see when a node has no connection."""
@@ -54,18 +54,18 @@ def _asked(routes: Routes, queues: Queues, ended_ns: int) -> Iterator[_Spell]:
     for key, label in routes.labels.items():
         keys.setdefault(label, []).append(key)
     for hop in routes.hops:
-        for course, spell in _longest(hop.course):
+        for course, spell in _spells(hop.course):
             yield _Spell(course, spell, ended_ns, "this hop", hop.from_key, hop.to_key)
     for queue in queues.queues:
-        for course, spell in _longest(queue.course):
+        for course, spell in _spells(queue.course):
             for label in queue.hosts:
                 for key in keys.get(label, ()):
                     yield _Spell(course, spell, ended_ns, label, key)
 
 
-def _longest(course: Course | None) -> Iterator[tuple[Course, Spell]]:
+def _spells(course: Course | None) -> Iterator[tuple[Course, Spell]]:
     if course is not None:
-        yield from ((course, spell) for spell in course.spells[:SPELLS_SHOWN])
+        yield from ((course, spell) for spell in course.spells)
 
 
 class _Spell:

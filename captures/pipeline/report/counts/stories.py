@@ -16,10 +16,10 @@ from mqproto.captures.pipeline.report.counts.asking import rows
 from mqproto.captures.pipeline.report.counts.places import Places, Seen
 from mqproto.captures.pipeline.report.counts.security import secured
 from mqproto.captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
+from mqproto.captures.pipeline.report.facts.outcomes import why
 from mqproto.captures.pipeline.report.facts.words import took
 from mqproto.edge.exactlyonce import Verdict
 from mqproto.wire import MessageClass
-from mqproto.wire.classes import REFUSALS
 
 COPIES_TOLD: Final = 8
 """How many arrivals of a message at one queue manager are told one by one."""
@@ -36,7 +36,6 @@ _AS: Final = {
     str(Verdict.DUPLICATE): "as a duplicate",
     str(Verdict.IN_DOUBT): "in doubt",
 }
-_REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
 _CAME: Final = ("series", "source_manager", "sequence", "sequence_number", "arrived_ns")
 Row = dict[str, Any]
 
@@ -322,12 +321,10 @@ def _verdict(
         after = took(f"{came}, after", row["latency_ns"], row["latency_uncertainty_ns"])
     match row["outcome"]:
         case Outcome.EXPIRED:
-            return Sentence(
-                f"It expired{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
-            )
+            return Sentence(f"It expired{why(row)}. It was last seen at {where}. {_grave(row, hops, places)}")
         case Outcome.REFUSED:
             return Sentence(
-                f"It was refused{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
+                f"It was refused{why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
             )
         case Outcome.CONFIRMED:
             return after._replace(after=", and its source was told so.")
@@ -374,14 +371,6 @@ def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:
     if ns < 1_000:
         return f"{text} before the captures end.{lost}", None, ""
     return f"{text} in the", ns, f" until the captures end.{lost}"
-
-
-def _why(row: Row) -> str:
-    """What the first refusal said, in words where the class of it is known."""
-    for name in (row["final_class"], *(row["administration"] or ())):
-        if name in _REFUSALS:
-            return f": {_REFUSALS[name]}"
-    return ""
 
 
 def _grave(row: Row, hops: list[Row], places: Places) -> str:

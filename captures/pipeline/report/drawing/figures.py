@@ -170,7 +170,8 @@ def course_figures(courses: Sequence[tuple[str, Course]], waiting: str) -> Itera
         inner = [
             *axes(canvas, (), _scale(course).ticks(5), above="it took, of those begun in a step"),
             *key, label(WIDTH * 0.66, 11, "half"), label(WIDTH * 0.88, 11, "95 %"),
-            *axes(below, across, [Tick(1, f"{most:,}")], f"{waiting}; {since}"),
+            *axes(below, across, [Tick(1, f"{most:,}")], since),
+            label(LEFT, 127, f"how many were {waiting}"),
             *_drawn(course, canvas, below),
         ]  # fmt: skip
         said = harmless(f"{what}: {', '.join(spoken(course, waiting)) or 'nothing to tell'}.", limit=None)

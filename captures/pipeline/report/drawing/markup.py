@@ -78,17 +78,20 @@ def table(
         yield f'<div class="wide" tabindex="0" role="group" aria-label="{about}"><table>'
     if caption:
         yield f"<caption>{caption}</caption>"
-    columns = zip(styles, heads, strict=True)
+    names = [head.lstrip(">~") for head in heads]
+    columns = zip(styles, names, strict=True)
     yield (
-        "<tr>"
-        + "".join(f'<th scope="col"{style}>{head.lstrip(">~")}</th>' for style, head in columns)
+        '<tr class="heads">'
+        + "".join(f'<th scope="col"{style}>{name}</th>' for style, name in columns)
         + "</tr>"
     )
+    # A small screen shows each cell with its head, as rows have no room there.
+    marked = [f'{style} data-head="{name}"' for style, name in zip(styles, names, strict=True)]
     for row in rows:
         cells, attributes = (row.cells, row.attributes) if isinstance(row, Line) else (row, "")
         yield (
             f"<tr{attributes}>"
-            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(styles, cells, strict=True))
+            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(marked, cells, strict=True))
             + "</tr>"
         )
     yield "</table></div>"

@@ -182,13 +182,26 @@ class Queue:
         return max(self.took.most, self.oldest_ns)
 
 
+class Resender(NamedTuple):
+    """A queue manager that sent messages again: how many messages it sent, how many of them again, and how often."""
+
+    label: str
+    messages: int
+    again: int
+    copies: int
+
+
 @dataclass(slots=True)
 class Routes:
-    """Hops, those with most messages first; and how many messages crossed others, of which there are too many."""
+    """Hops, those with most messages first; and how many messages crossed others, of which there are too many.
+
+    resenders: who sent most copies again comes first.
+    """
 
     hops: list[Hop] = field(default_factory=list)
     left_out: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    resenders: list[Resender] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -239,6 +252,7 @@ class Messages:
     stuck, unknown, failed: the first of those in flight, of those of which the captures cannot tell, and of those that
         were refused or expired.
     slowest, latest, resent: the worst of each: to their destination, until their OrderAck, and sent again.
+    failures: of those that were refused or expired, how many for what reason, most first.
     every: whether `embedded` has all there are, or those of the lists alone.
     stories: by the message, of those embedded.
     """
@@ -247,6 +261,7 @@ class Messages:
     resends: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     deliveries: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
     arrived: Spread = field(default_factory=Spread)
     confirmed: Spread = field(default_factory=Spread)
     stuck: list[dict[str, Any]] = field(default_factory=list)

@@ -6,13 +6,16 @@ cannot tell.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.wire.classes import REFUSALS
 
 GOOD: Final = (str(Outcome.CONFIRMED), str(Outcome.REACHED), str(Outcome.ACKNOWLEDGED))
 BAD: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 STUCK: Final = (str(Outcome.IN_FLIGHT),)
+
+_REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
 
 
 def style(outcome: str) -> str:
@@ -28,3 +31,9 @@ def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:
 def unknown(outcomes: dict[str, int]) -> int:
     """Of how many messages the captures cannot tell how they ended."""
     return sum(outcomes.values()) - total(outcomes, GOOD + BAD + STUCK)
+
+
+def why(row: dict[str, Any]) -> str:
+    """What the first refusal of a message said, in words where the class of it is known, behind a colon."""
+    names = (row["final_class"], *(row["administration"] or ()))
+    return next((f": {_REFUSALS[name]}" for name in names if name in _REFUSALS), "")

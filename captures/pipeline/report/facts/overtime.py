@@ -86,19 +86,24 @@ def spoken(course: Course, waiting: str) -> Iterator[str]:
         yield waiting_text(course, waiting)
 
 
-def slow_texts(course: Course) -> Iterator[str]:
+def slow_texts(course: Course, limit: int = SPELLS_SHOWN) -> Iterator[str]:
     """`slow from 12:40:00 to 12:41:00: 230 messages; a connection was reset`; `slow since 12:40:00: ...`."""
-    for spell in course.spells[:SPELLS_SHOWN]:
+    for spell in course.spells[:limit]:
         until = "" if spell.until_ns is None else f" to {_at(course, spell.until_ns)}"
-        said = [counted(spell.messages, "message")]
-        said += ["a connection was reset"] * bool(spell.reset)
-        said += [f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items()]
-        if spell.reset is False and not spell.without:
-            said.append("no connection was reset or out of use")
+        said = [counted(spell.messages, "message"), *happened(spell)]
         yield f"slow {'from' if until else 'since'} {_at(course, spell.from_ns)}{until}: {'; '.join(said)}"
-    more = len(course.spells) - SPELLS_SHOWN
+    more = len(course.spells) - limit
     if more > 0:
         yield f"and {counted(more, 'time')} more in which it was slow"
+
+
+def happened(spell: Spell) -> Iterator[str]:
+    """What happened to connections then."""
+    if spell.reset:
+        yield "a connection was reset"
+    yield from (f"{name} had no connection in use for {about(ns)}" for name, ns in spell.without.items())
+    if spell.reset is False and not spell.without:
+        yield "no connection was reset or out of use"
 
 
 def waiting_text(course: Course, waiting: str) -> str:

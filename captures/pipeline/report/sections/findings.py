@@ -34,9 +34,6 @@ def findings(facts: Facts, shown: set[str]) -> Iterator[str]:
             _of_all(each),
         )
         yield "</details>"
-    if judged.verdicts:
-        said = ", ".join(f"{count:,} {escaped(verdict)}" for verdict, count in judged.verdicts.items())
-        yield f"<p>Arrivals of messages at queue managers: {said}.</p>"
     yield "</section>"
 
 

@@ -8,10 +8,20 @@ from typing import Any, Final
 from mqproto.captures.pipeline.report.drawing.markup import Line, link, marks, table, tag
 from mqproto.captures.pipeline.report.facts.facts import Facts, Story
 from mqproto.captures.pipeline.report.facts.outcomes import BAD, STUCK, total, unknown
-from mqproto.captures.pipeline.report.facts.words import duration, escaped, sentence, took, when
+from mqproto.captures.pipeline.report.facts.words import (
+    TO_DESTINATION,
+    TO_ORDER_ACK,
+    duration,
+    escaped,
+    sentence,
+    took,
+    when,
+)
 
 ENDED_BADLY: Final = 10
-"""How many messages that are stuck are listed, and how many that were refused or expired."""
+"""How many messages that are stuck are listed, and how many of which the end is not known."""
+REASONS: Final = 12
+BECAME: Final = "what became of it"
 WORST: Final = 5
 """How many of each other list."""
 
@@ -28,21 +38,21 @@ def worst(facts: Facts) -> Iterator[str]:
             messages.stuck[:ENDED_BADLY],
             total(outcomes, STUCK),
             "Those first seen longest ago come first.",
-            "whereabouts",
+            BECAME,
         ),
         (
             "Not known",
             messages.unknown[:ENDED_BADLY],
             unknown(outcomes),
             "The captures cannot tell how these ended. The earliest come first.",
-            "why, or where last seen",
+            BECAME,
         ),
         (
             "Refused or expired",
-            messages.failed[:ENDED_BADLY],
+            messages.failed,
             total(outcomes, BAD),
-            "The earliest come first.",
-            "whereabouts",
+            f"{_failures(messages.failures)}. The earliest come first.",
+            BECAME,
         ),
         ("Longest to their destination", messages.slowest[:WORST], 0, "", "route"),
         ("Longest until their OrderAck", messages.latest[:WORST], 0, "", "route"),
@@ -54,15 +64,16 @@ def worst(facts: Facts) -> Iterator[str]:
         heads = (
             "message",
             "~first seen, UTC",
-            ">to destination",
-            ">until OrderAck",
+            f">{TO_DESTINATION}",
+            f">{TO_ORDER_ACK}",
             ">resends",
             "~end",
             last,
         )
         of_all = "" if count <= len(rows) else f", {len(rows)} of {count:,}"
         yield f"<h3>{title}{of_all}</h3>"
-        yield from table(heads, (_line(row, messages.stories[row["message"]], last) for row in rows), caption)
+        lines = (_line(row, messages.stories[row["message"]], last) for row in rows)
+        yield from table(heads, lines, caption, named="failed-table" if rows is messages.failed else "")
     if messages.count and not any(rows for _, rows, *_ in lists):
         yield "<p>None: every message came where it should at once.</p>"
     yield "</section>"
@@ -89,10 +100,16 @@ def _worst_row(row: dict[str, Any], told: Story, last: str) -> Iterator[str]:
     yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
     yield f"{row['resends']:,}"
     yield tag(row["outcome"])
-    if last == "route":
+    if last != BECAME:
         yield escaped(_route(row["route"]))
     else:
-        yield escaped(row.get("reason") or row["whereabouts"])
+        yield escaped(sentence(told.verdict), limit=None)
+
+
+def _failures(found: dict[str, int]) -> str:
+    """`23 refused: its queue does not exist`."""
+    shown = [f"{count:,} {escaped(text)}" for text, count in list(found.items())[:REASONS]]
+    return "; ".join([*shown, "and others"] if len(found) > REASONS else shown)
 
 
 def _route(labels: Sequence[str]) -> str:

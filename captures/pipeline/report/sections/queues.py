@@ -8,7 +8,7 @@ from typing import Final
 from mqproto.captures.pipeline.report.drawing.figures import course_figures, sparkline
 from mqproto.captures.pipeline.report.drawing.markup import Line, pictures, table
 from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Queue
-from mqproto.captures.pipeline.report.facts.overtime import SLOW, SLOW_NS, slow_texts, waiting_text
+from mqproto.captures.pipeline.report.facts.overtime import slow_texts, waiting_text
 from mqproto.captures.pipeline.report.facts.ranking import slowest
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.pipeline.report.facts.words import (
@@ -31,8 +31,8 @@ def queues(facts: Facts) -> Iterator[str]:
         yield "<p>No message of an application went to a queue.</p></section>"
         return
     yield from pictures(course_figures(*_charted(found.queues)))
-    heads = ("queue", "over time", ">messages", ">not ended", ">failed", "took", ">50 %", ">95 %", ">most")
-    yield f"<p>{SINCE}</p>"
+    heads = ("queue", "over time", ">messages", ">not ended", ">failed", "~took")
+    yield f"<p>{LINES}</p>"
     yield from table(heads, map(_row, slowest(found.queues)), "The slowest first.", named="queues-table")
     if found.left_out:
         yield (
@@ -42,22 +42,22 @@ def queues(facts: Facts) -> Iterator[str]:
     yield "</section>"
 
 
-SINCE: Final = (
-    f"Slow is a time in which half of the messages took more than {SLOW} times as long as a quarter of all did, and "
-    f"more than {duration(SLOW_NS)}. Lines: what half of the messages took, and 95 %, on a logarithmic scale. Below "
-    "them, how many waited."
+LINES: Final = (
+    "Lines: what half of the messages took, and 95 %, on a logarithmic scale. Below them, how many waited. All times "
+    'in which it was slow are <a href="#slow">above</a>.'
 )
 
 
 def _charted(rows: list[Queue]) -> tuple[list[tuple[str, Course]], str]:
     return [
-        (f"{queue.called or queue.name or 'no queue'}: {_took(queue)}", queue.course)
+        (f"{queue.called or queue.name or 'no queue'}: {took(queue)}", queue.course)
         for queue in slowest(rows)
         if queue.course is not None
     ], UNENDED
 
 
-def _took(queue: Queue) -> str:
+def took(queue: Queue) -> str:
+    """From where to where its durations are."""
     return TO_DESTINATION if queue.arrived.count else TO_ORDER_ACK if queue.confirmed.count else "–"
 
 
@@ -78,20 +78,20 @@ def _cells(queue: Queue) -> Iterator[str]:
     oldest = f'<br><span class="faint">for {duration(queue.oldest_ns)}</span>' if queue.unended else ""
     yield f"{queue.unended:,}{oldest}"
     yield f"{queue.failed:,}"
-    yield _took(queue)
-    yield from quantiles(queue.took)
+    yield f"{took(queue)}<br>{quantiles(queue.took)}"
 
 
-def quantiles(spread: Spread) -> Iterator[str]:
+def quantiles(spread: Spread) -> str:
     """What half of all took at most, 95 %, and the slowest."""
-    for share in (0.5, 0.95):
-        yield about(spread.quantile(share)) if spread.count else "–"
-    yield duration(spread.most) if spread.count else "–"
+    if not spread.count:
+        return "–"
+    shares = [f"{share:.0%}: {about(spread.quantile(share))}" for share in (0.5, 0.95)]
+    return "<br>".join([*shares, f"most: {duration(spread.most)}"])
 
 
 def over_time(course: Course | None, waiting: str) -> str:
-    """How it went, drawn; and since when it is slow or something waits, in words."""
+    """How it went, drawn; and its longest slow time and since when something waits, in words."""
     if course is None:
         return "–"
-    said = [text for text in (*slow_texts(course), waiting_text(course, waiting)) if text]
+    said = [text for text in (*slow_texts(course, limit=1), waiting_text(course, waiting)) if text]
     return sparkline(course, waiting) + "<br>".join(map(escaped, said))

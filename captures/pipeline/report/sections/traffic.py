@@ -8,7 +8,7 @@ from typing import Any, Final
 from mqproto.captures.pipeline.report.drawing.figures import traffic_figures
 from mqproto.captures.pipeline.report.drawing.markup import Line, pictures, table
 from mqproto.captures.pipeline.report.facts.facts import Facts, SequenceHop
-from mqproto.captures.pipeline.report.facts.words import counted, duration, escaped, gaps_text, share, when
+from mqproto.captures.pipeline.report.facts.words import clock, counted, duration, escaped, gaps_text, share
 
 GAPS_NAMED: Final = 6
 
@@ -24,13 +24,15 @@ def sequences(facts: Facts) -> Iterator[str]:
         called = {queue.name: queue.called for queue in facts.queues.queues}
         heads = ("from", "to", "sequence", "queue", ">messages", "numbers late or missing")
         caption = "Those with most gaps, by when they began."
-        yield from table(heads, (_row(each, called) for each in sequences.shown), caption)
+        yield from table(
+            heads, (_row(each, called, facts.captured.first_ns or 0) for each in sequences.shown), caption
+        )
     yield "</section>"
 
 
-def _row(each: SequenceHop, called: Mapping[str, str]) -> Line:
+def _row(each: SequenceHop, called: Mapping[str, str], since_ns: int) -> Line:
     row = each.row
-    said = [*map(_gap_text, each.gaps[:GAPS_NAMED])]
+    said = [_gap_text(gap, since_ns) for gap in each.gaps[:GAPS_NAMED]]
     said += [f"and {row['gaps'] - GAPS_NAMED:,} more"] * (row["gaps"] > GAPS_NAMED)
     ends = row["from_label"], row["to_label"]
     numbers = f"numbers {row['first_number']:,}–{row['last_number']:,}"
@@ -44,12 +46,13 @@ def _row(each: SequenceHop, called: Mapping[str, str]) -> Line:
     return Line(cells, {"host": ends, "queue": [each.queue, called.get(each.queue, "")]}, {})
 
 
-def _gap_text(gap: dict[str, Any]) -> str:
+def _gap_text(gap: dict[str, Any], since_ns: int) -> str:
     first, last = gap["first_number"], gap["last_number"]
     numbers = f"{first:,}" if first == last else f"{first:,}–{last:,}"
+    opened = clock(gap["opened_ns"], since_ns)
     if gap["filled_ns"] is None:
-        return f"{numbers} not seen to come, from {when(gap['opened_ns'])} on"
-    return f"{numbers} for {duration(gap['filled_ns'] - gap['opened_ns'])} from {when(gap['opened_ns'])} on"
+        return f"{numbers} not seen to come, since {opened}"
+    return f"{numbers} for {duration(gap['filled_ns'] - gap['opened_ns'])} from {opened} on"
 
 
 def traffic(facts: Facts) -> Iterator[str]:

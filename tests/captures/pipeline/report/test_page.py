@@ -112,7 +112,7 @@ def test_pictures_say_what_they_show_in_words_and_have_no_colours_of_their_own(g
         "8 sessions and pings, over time: most, 8 in 100 ms",
     ):
         assert said in alts
-    assert "3–5 for 5.51 s from 2023-11-15 01:13:21.102 on" in read(gap_held_page).text
+    assert "3–5 for 5.51 s from 01:13:21.102 on" in read(gap_held_page).text
 
 
 def hostile_rows() -> dict[str, Rows]:
@@ -297,6 +297,73 @@ def test_where_there_is_little_to_say_the_page_says_so(
         assert text in reader.text
     assert all(line.isprintable() for line in lines(facts))
     json.dumps(as_json(facts))
+
+
+def rows_of(text: str, section: str) -> list[str]:
+    """The rows of the last table of a section, heads aside, each as its text."""
+    part = text.partition(f'<section id="{section}">')[2].partition("</section>")[0].rpartition("<table")[2]
+    return [read(row).text for row in re.findall("<tr(?: data[^>]*)?>.*?</tr>", part)]
+
+
+def test_the_page_has_every_time_in_which_something_was_slow_the_longest_first(tmp_path: Path) -> None:
+    slow_s = {5, *range(10, 14), 20, 30, 31, 40, 50, 58, 59}
+    messages = [
+        history(second, first_ns=BEGIN_NS + second * 10**9, latency_ns=10**9 if second in slow_s else 10**6)
+        for second in range(60)
+    ]
+    rows: dict[str, Rows] = {"captures": [capture(last_ns=BEGIN_NS + 60 * 10**9)], "histories": messages}
+    found = rows_of(page(gather(made_up(tmp_path / "out", rows))), "slow")
+    lengths = [" ".join(row.split()[-4:]) for row in found]
+    assert lengths == ["4 s 4 –", *["2 s 2 –"] * 2, *["1 s 1 –"] * 4]
+    assert found[0].startswith("PRIVATE=C-GUID\\00000001: source to destination 2023-11-14 22:13:30.000 ")
+
+
+def test_who_sends_again_is_said_by_host(gap_held_page: str) -> None:
+    assert rows_of(gap_held_page, "routes") == ["127.0.0.1 9 7 78 % 7", "127.0.0.2:1801 9 4 44 % 4"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (["new", "new"], "no copy of a message was seen to come to a queue manager that had it."),
+        (
+            ["new", "duplicate"],
+            "1 further copy of messages came to a queue manager that had them and had answered",
+        ),
+        (
+            ["new", "duplicate", "in doubt", "in doubt"],
+            "3 further copies of messages came to a queue manager that had them; it had answered for 1, and 2 are in",
+        ),
+    ],
+)
+def test_a_sentence_says_whether_messages_came_exactly_once(
+    verdicts: list[str], said: str, tmp_path: Path
+) -> None:
+    arrivals = [
+        {"message": "A-GUID\\1", "to_key": "b-key", "verdict": verdict, "row_id": place, "number": place}
+        for place, verdict in enumerate(verdicts)
+    ]
+    text = page(gather(made_up(tmp_path / "out", {"histories": [history(1)], "duplicates": arrivals})))
+    assert f"Exactly once: {said}" in read(text).text
+
+
+def test_of_every_message_that_failed_it_is_said_why(tmp_path: Path) -> None:
+    reasons = {"NACK_BAD_DST_Q": "its queue does not exist", "NACK_Q_EXCEED_QUOTA": "its queue was full"}
+    messages = [
+        history(number, outcome="refused", final_class=name)
+        for number, name in enumerate([*reasons] * 15 + ["NACK_BAD_DST_Q"])
+    ]
+    messages.append(
+        history(99, outcome="refused", administration=["NACK_ACCESS_DENIED"], administration_ns=[BEGIN_NS])
+    )
+    text = page(gather(made_up(tmp_path / "out", {"histories": messages})))
+    assert (
+        "16 refused: its queue does not exist; 15 refused: its queue was full; "
+        "1 refused: its sender may not send to the queue. The earliest come first."
+    ) in read(text).text
+    rows = rows_of(text, "worst")
+    assert len(rows) == 32
+    assert all("It was refused: its " in row for row in rows)
 
 
 @pytest.mark.long
