@@ -81,11 +81,11 @@ from mqproto.wire.glance import (
 from mqproto.wire.guid import Guid, guid_text
 
 LOOKED_UP_BYTES: Final = 8 * 2**20
-"""What strangers' messages may take that wait for what the store has of their sequences; a single one may take more."""
+"""The most bytes of strangers' messages that wait until the store is asked about their sequences; one may exceed it."""
 TOLD_OF_HOST: Final = 8
-"""So many strangers of one host hear in a second that a message of theirs has ended,"""
+"""How many messages of strangers at one host are answered in a second when they have ended,"""
 TOLD: Final = 64
-"""and so many of all. The others send it again, and may hear then."""
+"""and how many of all strangers. The others are sent again, and may be answered then."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
@@ -97,15 +97,15 @@ LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
 class NotWelcomeError(Exception):
-    """A message that this session must not bring: the session is closed, and whoever sent the message keeps it."""
+    """A message that this session must not bring: the session is closed, and its sender keeps it."""
 
 
 class Arrivals:
     """The rules for messages that arrive, and the incoming sequences.
 
-    Messages that come one after the other and are alike are a run, and what is the same for all of them is asked once:
-    who brings it, where it goes, whether there is room. A run is taken as a whole if nothing can be said against one of
-    its messages, and not against the first; else its messages are taken one by one, as runs of one.
+    Consecutive messages that are alike form a run, and questions with one answer for all of them are asked once: who
+    brings it, where it goes, whether there is room. A run is taken as a whole if no objection can apply to one of its
+    messages and not to the first; otherwise its messages are taken one by one, as runs of one.
     """
 
     def __init__(
@@ -140,32 +140,32 @@ class Arrivals:
         """A seam: see parts.py."""
         self._places = Places()
         self._looked_up: dict[ReadSequences, list[tuple[Run, Remote]]] = {}
-        """What strangers brought of sequences that may be on disk, until the store has answered."""
+        """Strangers' messages of sequences that may be on disk, until the store has answered."""
         self.looked_up_bytes = 0
         self.reads: list[ReadSequences] = [every_one(manager) for manager in routes.peers]
         self._from_before: dict[Guid, Sequence[IncomingRow]] = {}
-        """What stays of the sequences of those who were strangers, and are declared now."""
+        """The stored sequences of queue managers that were strangers and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
-        """By source and what it called them at their host, the numbers of queues that were deleted since."""
+        """The numbers of queues that were deleted since, by source and by its name for them at their host."""
         self._waypoints = desk.waypoints
         self._ends_late = desk.settings.follows_figures
         """Whether transactional messages of others end here when their time is over.  3.1.1.1.1.8"""
         self._told = Counter[str]()
-        """By host, how many strangers' messages were answered in the second `_told_in` that they ended."""
+        """How many strangers' messages were answered in the second `_told_in`, by host."""
         self._told_in = 0
         self.forwarded_count = 0
         self.refused_count = 0
         self.refusals = Counter[str]()
-        """The same by the name of the class with which a message was refused."""
+        """The same count, by the name of the class with which a message was refused."""
         self.last_refusal = ""
-        """The name of the class with which the last of them was refused."""
+        """The name of the class with which the last message was refused."""
 
     def brought_by(self, remote: Remote, window_size: int) -> None:
-        """What comes next is brought by this neighbour, or stranger, which announces this window."""
+        """Set the neighbour or stranger that brings the next messages, and the window that it announces."""
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
     def together(self, run: Run, at: int, remote: Remote) -> int:
-        """How many messages of a run, from one of them on, may be taken at once, one at least."""
+        """How many messages of a run, from index `at` on, may be taken at once; at least one."""
         packets = run.packets
         count = len(packets) - at
         if not remote.is_proven:
@@ -192,7 +192,7 @@ class Arrivals:
         return max(fitting, 1)
 
     def _is_awaited(self, run: Run, head: Head) -> bool:
-        """Whether messages for us are for a queue that takes such, from a sender that is known there."""
+        """Whether messages for us go to a queue that takes them, from a sender that is known there."""
         facts, transactional = run.facts, bool(head.flags & TRANSACTIONAL)
         if facts.message_class:
             return False
@@ -206,7 +206,7 @@ class Arrivals:
         )
 
     def _may_bring(self, remote: Remote, head: Head) -> bool:
-        """Whether a neighbour may bring these messages of another: it is a declared router on their way."""
+        """Whether a neighbour may bring another's messages: it is a declared router on their way."""
         return self._routes.brings(
             remote.manager, head.source_queue_manager, target=head.queue_manager_address, own=self._identity
         )
@@ -215,15 +215,15 @@ class Arrivals:
         """UserMessages came: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
-            NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
-                sequence too many.
-            NotWelcomeError: whoever brings it must not.
+            NoRoomError: it would exceed QueueManagerQuota or the room on the disk, or begin one sequence too
+                many.
+            NotWelcomeError: this session must not bring it.
         """
         packet = run.packets[0]
         head = head_of(packet)
         source, flags = head.source_queue_manager, head.flags
         if flags & JOURNAL_NEGATIVE and source == self._identity:
-            # No session carries the name of a queue for dead letters: one behind a message of ours is no word of ours.
+            # Sessions do not carry the name of a queue for dead letters, so a name behind a message is not ours.
             packet = as_sent(without_session_header(packet))
             run = run_of(packet)
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
@@ -251,7 +251,7 @@ class Arrivals:
     def _without_duplicates(
         self, run: Run, head: Head, remote: Remote, now: Moment, *, is_ours: bool
     ) -> Run | None:
-        """Those of them that did not come before; None if all did.  3.1.5.8.1, 3.1.5.8.2"""
+        """The messages of a run that did not come before; None if all did.  3.1.5.8.1, 3.1.5.8.2"""
         history, source = self._histories.of(remote), head.source_queue_manager
         recoverable = bool(head.flags & RECOVERABLE)
         hop_count = None if is_ours else head.flags & HOP_COUNT
@@ -268,7 +268,7 @@ class Arrivals:
         return Run(run.shape, new) if new else None
 
     def _arrived_here(self, run: Run, remote: Remote, now: Moment) -> None:
-        """They are for us."""
+        """Take messages that are for us."""
         facts, transactional = run.facts, bool(run.shape.flags & TRANSACTIONAL)
         if facts.message_class and self._confirmations.take(run.message, run.packets[0], remote, now):
             return
@@ -287,11 +287,12 @@ class Arrivals:
             self._let_in(queue, run, remote, now)
 
     def _is_strangers(self, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool) -> bool:
-        """A stranger sends something; whether that was all.
+        """Handle a stranger's message. Return whether nothing is left to do.
 
-        What acknowledges is judged by its own rule. Nothing is kept of what is refused. Who sends a transactional
-        message to no queue, or to one for others, hears so, as he would repeat it for ever; but not that a queue is
-        closed to him, as the operator may have forgotten to open it. A full store turns all away alike, as of nodes.
+        Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
+        transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
+        queue is closed
+        to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
         """
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
@@ -313,14 +314,14 @@ class Arrivals:
         return True
 
     def _turn_down(self, run: Run, remote: Remote, why: MessageClass, now: Moment, *, told: bool) -> None:
-        """Refuse a stranger's message. told: whether he is to hear so, if he may."""
+        """Refuse a stranger's message. told: whether the stranger is told, if that is allowed."""
         told = told and why is not MessageClass.NACK_ACCESS_DENIED and self._may_tell(remote, now)
         (self._refuse if told else self._note_refusal)(run, remote, why)
 
     def _refusal_of_stranger(
         self, run: Run, remote: Remote, head: Head, *, is_ours: bool
     ) -> str | MessageClass | None:
-        """Why a stranger's message ends his session, or the class with which it is refused; None if it is not."""
+        """Why a stranger's message ends its session, or the class that refuses it; None if it is welcome."""
         queue = self._queues.of_run(run) if is_ours else None
         declaration = queue.declaration if queue is not None else None
         claims = remote.manager in self._routes.peers
@@ -339,9 +340,9 @@ class Arrivals:
         return MessageClass.NACK_Q_EXCEED_QUOTA if is_full else None
 
     def refuses(self, packet: bytes, remote: Remote) -> bool:
-        """Whether a stranger's message, or the beginning of one as a message, will be refused whatever is in it.
+        """Whether a stranger's message, or the beginning of one, will be refused whatever follows.
 
-        Not one that may acknowledge something, nor one whose body goes back to him with the refusal.
+        False if it may acknowledge something, or if its body goes back with the refusal.
         """
         try:
             run, head = run_of(packet), head_of(packet)
@@ -356,7 +357,7 @@ class Arrivals:
         return self._refusal_of_stranger(run, remote, head, is_ours=is_ours) is not None
 
     def _may_tell(self, remote: Remote, now: Moment) -> bool:
-        """Whether one more stranger, or the same, is told in this second that his message ended."""
+        """Whether one more stranger's message may be answered in this second because it ended."""
         if (second := now.uptime_ms // 1_000) != self._told_in:
             self._told_in = second
             self._told.clear()
@@ -367,10 +368,10 @@ class Arrivals:
         return True
 
     def _forward(self, run: Run, remote: Remote, now: Moment) -> None:
-        """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
+        """Pass on another's message: count the hop, and leave its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
-        A transactional message whose time is over goes on, unless the figures are followed: only its destination knows
-        whether it had it before.
+        A transactional message whose time is over goes on, unless we follow the figures: only its destination
+        knows whether it had it before.
         """
         packets = run.packets
         head = head_of(packets[0])
@@ -400,7 +401,7 @@ class Arrivals:
         self._expect(expires_s, now)
 
     def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
-        """What has come again, and waits to be sent as it is, has been saved already: it keeps its place."""
+        """Pass on transactional messages, but drop one whose copy still waits here, byte by byte the same."""
         names = [(source, message_id) for message_id in messages.message_ids]
         if queue.copies.knows_one_of(names):
             if len(names) > 1:
@@ -418,20 +419,20 @@ class Arrivals:
         self._outbound.pass_on(queue, messages, names)
 
     def _pass_on(self, queue: OutgoingQueue, messages: Joining) -> None:
-        """They are about to join a queue: count them."""
+        """Count messages that are about to join a queue."""
         self._count_stored(queue, messages)
         self.forwarded_count += len(messages.packets)
         self._waypoints.forwarded(messages.packets, queue.name)
 
     def _count_stored(self, lane: Lane, messages: Joining) -> None:
-        """They are about to join a queue: what the store will have of them."""
+        """Count the bytes that the store will have of messages that are about to join a queue."""
         packets = messages.packets
         if not messages.recoverable:
             packets = packets[lane.window.fitting(packets) :]
         self.room.stored_bytes += sum(map(len, packets))
 
     def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
-        """RC is as high as it may be: they end here, or are copies of our own that went in circles."""
+        """End messages whose RC is at its limit; some are copies of our own that went in circles."""
         for packet in run.packets:
             alone = Run(run.shape, [packet])
             if head.flags & TRANSACTIONAL and head.source_queue_manager == self._identity:
@@ -441,7 +442,7 @@ class Arrivals:
                 self._refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
     def _in_time(self, run: Run, remote: Remote, now: Moment) -> tuple[Run, list[int | None]]:
-        """Those whose time to be on their way is not over, and until when it lasts; the others are refused."""
+        """Refuse messages whose time to be on their way is over. Return the others, with their deadlines."""
         packets, expires_s = list[bytes](), list[int | None]()
         for packet in run.packets:
             deadline_s = reach_deadline_s(packet)
@@ -453,8 +454,8 @@ class Arrivals:
         return Run(run.shape, packets), expires_s
 
     def _expect(self, expires_s: Sequence[int | None], now: Moment) -> None:
-        """These joined a queue that are over after these seconds."""
-        if expires_s[0] is not None:  # Of alike ones all have a time, or none.
+        """Expect messages that joined a queue to expire after these seconds."""
+        if expires_s[0] is not None:  # All messages of a run have a deadline, or none.
             self._expiration.expect(min([each for each in expires_s if each is not None]), now)
 
     def _refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
@@ -486,9 +487,9 @@ class Arrivals:
         self._waypoints.ended(run.packets[0], message_class)
 
     def _let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
-        """Messages are for this queue, and come next if they are transactional: insert them, or refuse them.  3.1.5.8.8
+        """Insert messages into their queue, or refuse them. Transactional ones come next in sequence.  3.1.5.8.8
 
-        They are inserted together if nobody has anything against one of them.
+        They are inserted together if no check can fail for one of them alone.
         """
         packets = run.packets
         if len(packets) > 1 and not (
@@ -506,9 +507,9 @@ class Arrivals:
     def _insert(
         self, queue: LocalQueue, run: Run, packets: list[bytes], now: Moment, *, was_held: bool = False
     ) -> None:
-        """Messages join a queue. One that was held takes the place of what was, so the store does not grow.
+        """Messages join a queue. One that was held takes its held place, so the store does not grow.
 
-        packets: those of the run, as they are kept.
+        packets: the packets of the run, as they are kept.
         """
         flags = run.shape.flags
         priority = priority_of(packets[0], flags)
@@ -531,10 +532,10 @@ class Arrivals:
     def _admitted(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> list[bytes] | None:
         """The packets of messages as they join the queue; None if they are refused.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
 
-        run: one message, or more that nobody has anything against.
+        run: one message, or several for which no check can fail.
 
-        What is encrypted or signed, and came by a direct format name, is judged as all else is: the text says nothing
-        of it, and no application could read it.
+        Encrypted or signed messages that came by a direct format name are judged like all others: the
+        specification says nothing about them, and no application could read them.
         """
         packets = run.packets
         if not run.shape.may_have_others:
@@ -573,12 +574,12 @@ class Arrivals:
     def _arrived_in_sequence(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Accept in order and once; hold what is early; drop what came before.  3.1.5.8.6
 
-        One that comes next and is refused, as its time is over or the queue is full, is dealt with for good: the
-        sequence goes on behind it, and its sender is told by a FinalAck.
+        A message that comes next but is refused, because its time is over or the queue is full, is dealt with
+        for good: the sequence goes on after it, and a FinalAck tells its sender.
         """
         shape, name = run.shape, run.facts.destination_queue
         following: list[bytes] = []
-        """Accepted one after the other, and not yet let in."""
+        """Messages that were accepted one after the other, and are not yet let in."""
         sequence: IncomingSequence | None = None
         for packet in run.packets:
             header = shape.header_of(packet)
@@ -619,7 +620,7 @@ class Arrivals:
         header: TransactionHeader,
         packet: bytes,
     ) -> None:
-        """A message came before, or is early: one that is early is held, if there is room behind the gap."""
+        """Drop a message that came before. Hold one that is early, if there is room behind the gap."""
         if verdict is Verdict.DUPLICATE:
             self._waypoints.duplicate_dropped(packet)
         elif verdict is Verdict.OVERFLOW:
@@ -634,7 +635,7 @@ class Arrivals:
             self._writes.put([row], queue.name)
 
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
-        """A message has joined a sequence under another name; an early copy of it may be held under its own."""
+        """Drop an early copy, held under its own name, of a message that joined a sequence under another."""
         source = head_of(run.packets[0]).source_queue_manager
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
             position = own.drop_held(header)
@@ -642,7 +643,7 @@ class Arrivals:
                 self._writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
-        """A gap is closed: what was held behind it is in order now."""
+        """A gap is closed: insert the messages that were held behind it."""
         accepted, stale = sequence.release()
         for held in accepted:
             run = run_of(held.packet)
@@ -650,7 +651,7 @@ class Arrivals:
             if admitted is None:
                 stale.append(held)
             elif admitted[0] is not held.packet:
-                # What joins the queue is not what is on disk.
+                # The packet that joins the queue is not the one on disk.
                 self._insert(queue, run, admitted, now, was_held=True)
                 stale.append(held)
             else:
@@ -684,9 +685,9 @@ class Arrivals:
         rows: Sequence[IncomingRow],
         now: Moment,
     ) -> IncomingSequence:
-        """A sequence is new in memory; the store may have had it.
+        """Begin a sequence that is new in memory; the store may have had it.
 
-        held_queue: the number that it takes over; 0 for one of its own.
+        held_queue: the number of the HELD queue that it takes over; 0 for one of its own.
         """
         held_queue = held_queue or self._outbound.next_queue()
         self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
@@ -729,12 +730,12 @@ class Arrivals:
         return False
 
     def take_reads(self) -> list[ReadSequences]:
-        """What to ask the store for; once."""
+        """Return what to ask the store, once."""
         reads, self.reads = self.reads, []
         return reads
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """What the store has of the sequences of a stranger: the messages that waited for it go on."""
+        """Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
         waiting = self._looked_up.pop(read, None)
         if waiting is None:
             self._from_before[read.source] = rows
@@ -752,7 +753,7 @@ class Arrivals:
             self._arrived_in_sequence(queue, run, remote, now)
 
     def _end_unless_had(self, rows: Sequence[IncomingRow], run: Run, remote: Remote, now: Moment) -> None:
-        """There is no queue for it any more. If it had come before, it has its own end, as for `_came_before`."""
+        """End a message whose queue is gone. If it had come before, it has its own end, as in `_came_before`."""
         [packet] = run.packets
         header, name = run.shape.header_of(packet), run.facts.destination_queue
         deleted = self._queues.deleted(name)
@@ -768,16 +769,16 @@ class Arrivals:
 
     @property
     def known_count(self) -> int:
-        """How many sequences there are of senders that are no strangers."""
+        """How many sequences have senders that are not strangers."""
         return len(self._sequences) - len(self._places)
 
     @property
     def strangers_count(self) -> int:
-        """How many there are of strangers."""
+        """How many sequences strangers have."""
         return len(self._places)
 
     def queue_deleted(self, queue: LocalQueue) -> None:
-        """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""
+        """Drop messages held behind gaps: their senders still have them. Those that had come stay known."""
         for sequence in self._sequences:
             if sequence.queue == queue.queue:
                 self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
@@ -785,7 +786,7 @@ class Arrivals:
                     self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def _came_before(self, run: Run, now: Moment) -> bool:
-        """Whether it is a copy of what came before its queue was deleted: that has its own end, and needs no other."""
+        """Whether it is a copy of a message that came before its queue was deleted, and had its own end."""
         message = run.message
         source, name = message.user.source_queue_manager, message.user.destination_queue
         header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
@@ -813,14 +814,14 @@ class Arrivals:
     # After a restart
 
     def restore(self, state: StoredState, now: Moment) -> None:
-        """Go on with the sequences that the store knows, and with what they hold."""
+        """Restore the sequences that the store knows, and the messages that they hold."""
         held = {stored.queue: stored for stored in state.queues if stored.kind is QueueKind.HELD}
         keys = {number: key_of_held(stored.name) for number, stored in held.items()}
         by_number: dict[int, IncomingSequence] = {}
         for row in sorted(state.incoming, key=LAST_ACCESS):
             key = keys[row.queue]
             if row.source != key[0]:
-                continue  # Of a stranger whose place another has taken.
+                continue  # It belongs to a stranger whose place another has taken.
             sequence = IncomingSequence(key, row.queue, self._settings, self._timers, now)
             sequence.restore(row, held[row.queue].last_used)
             if row.source not in self._routes.peers and row.source != self._identity:

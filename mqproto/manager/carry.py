@@ -1,6 +1,6 @@
 """The one loop of every queue manager: take a batch, and do what it says in the one order that keeps the promise.
 
-Nodes run it with sockets and a disk, worlds and tests with hands of their own. Nobody else orders a commit and a send.
+Nodes run it with sockets and a disk, worlds and tests with hands of their own. Nothing else orders a commit and a send.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from mqproto.turn.effects import (
 
 
 class Hands(Protocol):
-    """What carries out the decisions of one queue manager."""
+    """Carries out the decisions of one queue manager."""
 
     def commit(self, writes: Writes) -> int:
-        """Put all of it on disk, in one transaction with one flush; returns what all messages take then.
+        """Put all writes on disk, in one transaction with one flush. Return the bytes that all messages take then.
 
-        Whatever it raises ends the batch: nothing of it is said to anybody.
+        Any exception ends the batch: nothing of it is told to anybody.
         """
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Write them into the log."""
+        """Write notes into the log."""
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """What the store answers."""
+        """Read a page from the store."""
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """What the store answers."""
+        """Read sequences from the store."""
 
     def ping(self, ping: SendPing) -> None:
         """Ask a neighbour whether it may be called."""
@@ -54,7 +54,7 @@ class Hands(Protocol):
         """Send bytes on a transport, if it is still there."""
 
     def close(self, close: CloseTransport) -> None:
-        """Close a transport when all that was to be sent on it is sent."""
+        """Close a transport once everything on it is sent."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Answer applications, and hand them their messages."""
@@ -64,15 +64,15 @@ def carry_out(core: QueueManager, batch: Batch, now: Moment, hands: Hands) -> No
     """Do what a batch says: on disk before anybody hears of it.
 
     Args:
-        batch: what `core.take(now)` has just returned. The caller takes it, as it may have to look at it before the
-            commit, as worlds do, or to take those of several cores at once, as tests do.
+        batch: the one that `core.take(now)` has just returned. The caller takes it, because worlds look at it
+            before the commit, and tests take those of several cores at once.
     """
     if batch.writes is not None:
-        # One transaction with one flush, for all that was fed since the last.
+        # One transaction with one flush serves all that was fed since the last.
         core.stored(hands.commit(batch.writes))
-    # Before anybody else can act upon it, so that the lines of several nodes are in order of cause.
+    # Notes come before anybody else can act on them, so lines of several nodes are in order of cause.
     hands.note(batch.notes)
-    # After the commit: a queue asks for what this batch has put on disk.
+    # Reads come after the commit, because a queue asks for what this batch has put on disk.
     for page in batch.reads:
         if isinstance(page, ReadSequences):
             core.found(page, hands.sequences(page), now)

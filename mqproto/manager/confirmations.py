@@ -1,4 +1,4 @@
-"""What destinations say of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
+"""The acknowledgments of the messages that we sent: OrderAcks and FinalAcks.  [MS-MQQB] 3.1.5.6, 3.1.5.7"""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
 ENDED_ON_ITS_WAY: Final = frozenset(
     {MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_REACH_QUEUE_TIMEOUT}
 )
-"""What a queue manager on the way may tell of a message.  3.1.5.8.2, 3.1.1.1.1.8"""
+"""The classes with which a queue manager on the way may end a message.  3.1.5.8.2, 3.1.1.1.1.8"""
 
 
 class Word(NamedTuple):
-    """What was said of one message, until it is acted upon.
+    """The outcome that an acknowledgment gives one message, until we act upon it.
 
-    position: of the FinalAck in the order queue. An OrderAck is in no queue: it has 0, and says that the message
-        reached its own.
-    of_destination: whether the destination has said it, and not a queue manager where a copy of the message has ended.
-    place: identifier and number, by which a FinalAck finds a message in doubt.
+    position: the FinalAck's position in the order queue. An OrderAck is in no queue: it has 0, and means that
+        the message reached its own.
+    of_destination: whether it comes from the destination, and not from where a copy of the message ended.
+    place: the identifier and number by which a FinalAck finds a message in doubt.
     """
 
     position: int
@@ -67,15 +67,15 @@ class Word(NamedTuple):
 class Confirmations:
     """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
 
-    A message that had its OrderAck waits for its FinalAck on disk, in the AwaitingFinalACKTable, and is read when that
-    comes. Until its outcome is on disk, so is the FinalAck, in the order queue: its sender may forget it as soon
-    as we have acknowledged it.
+    A message that had its OrderAck waits on disk for its FinalAck, in the AwaitingFinalACKTable, and is read
+    when that comes. The FinalAck stays in the order queue, on disk, until the outcome is on disk too: its
+    sender may forget it as soon as we have acknowledged it.
 
-    Of a message in doubt the dead letter is read in the same way. After an OrderAck the message waits for its FinalAck
-    as any other; after a FinalAck it ends as that says.
+    For a message in doubt, the dead letter is read in the same way. After an OrderAck the message waits for
+    its FinalAck like any other; a FinalAck decides how it ends.
 
-    The word of a queue manager on the way is weaker than that of the destination. It tells of the end of one copy, and
-    others may have gone another way. It counts only while the OrderAck is awaited, and leaves the message in doubt.
+    An acknowledgment from a queue manager on the way is weaker: it reports the end of one copy, and others
+    may have gone another way. It counts only while we await the OrderAck, and leaves the message in doubt.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Confirmations:
         self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
         self._proven: list[tuple[TxSequenceId, int, int]] = []
-        """Of which sequences OrderAcks of this turn have said that messages from one number to another arrived."""
+        """The ranges of numbers, by sequence, that OrderAcks of this turn have shown to have arrived."""
         self._undecided: dict[tuple[int, int], Word] = {}
-        """By final queue and MessageID, or by the lane of dead letters and the position there."""
+        """By final queue and MessageID, or by the lane of the dead letter and its position there."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
@@ -109,10 +109,10 @@ class Confirmations:
                 self._resume(key - message_key(self._queue, 0), packet)
 
     def take(self, message: UserMessage, packet: bytes, remote: Remote, now: Moment) -> bool:
-        """Take a message of a class, if it is an OrderAck or a FinalAck; whether it was.
+        """Take a message that has a class, if it is an OrderAck or a FinalAck. Return whether it was.
 
-        It counts if its source is the destination of the sequence, and whoever brings it is that queue manager, or is
-        declared to bring its messages; by whichever way ours go there.
+        It counts only if its source is the destination of the sequence, and if the neighbour that brings it is that
+        queue manager or is declared to bring its messages. The way that our messages take there does not matter.
         """
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
@@ -124,10 +124,10 @@ class Confirmations:
         return True
 
     def came_back(self, message: UserMessage) -> None:
-        """A copy of one of our own messages went in circles and ends here: the message does, if it is still kept.
+        """End one of our own messages, if it is still kept: a copy of it went in circles and ends here.
 
-        Nobody sends a FinalAck to himself, and its resends come back as well. What is kept says more than the copy:
-        which queue its application has chosen for dead letters. So it is read, and ends when it is there.
+        No queue manager sends itself a FinalAck, and resends would come back as well. Unlike the copy, the kept message
+        names the queue that its application chose for dead letters. So it is read first, and then ends.
         """
         header = message.transaction
         assert header is not None
@@ -137,7 +137,7 @@ class Confirmations:
             self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
-        """A message came back, and is ended if it is kept still: another copy may have gone another way."""
+        """End a kept message that came back. It is in doubt: another copy may have gone another way."""
         if not packets or not sequence.delete(position, self._writes):
             return
         self._outbound.wake(sequence)
@@ -151,8 +151,8 @@ class Confirmations:
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
 
-        One that fits no sequence, or a message that was never sent, is noted and touches nothing; unless it comes again
-        when what we have sent was sent once more.
+        An OrderAck that fits no sequence, or a message that was never sent, is noted and changes nothing. It
+        counts if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         succession = self._outbound.succession(identifier.time_stamp)
@@ -171,7 +171,7 @@ class Confirmations:
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
         elif succession.speaking_of(identifier).name != head.name:
-            self._note_stray("OrderAck", body, source, remote)  # Under another spelling, an older version's.
+            self._note_stray("OrderAck", body, source, remote)  # It names an older version's spelling.
         elif identifier < head.identifier:
             head.see_it_behind(0)
         elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
@@ -180,7 +180,7 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)
 
     def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
-        """Messages of ours with numbers from one to another arrived, as far as they are in doubt; whether any is."""
+        """Decide those of our messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
         if self._settings.follows_figures:
             self._proven.append((identifier, first, last))
         return self._decide_doubts(identifier, first, last)
@@ -192,15 +192,15 @@ class Confirmations:
         return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
-        """Whether a TimeStamp can be none of ours, or is the one under which its queue manager sends itself."""
+        """Whether a TimeStamp cannot be ours, or is the one under which its queue manager sends to us."""
         return not may_be_ours(time_stamp) or any(
             one.source == source and one.identifier.time_stamp == time_stamp for one in self._incoming
         )
 
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """A destination tells a number, and leaves open of which sequence.  3.1.1.6.2, 3.1.7.17
+        """A destination tells a number, but not the sequence that it belongs to.  3.1.1.6.2, 3.1.7.17
 
-        One that says nothing new may tell that its sender has lost what it had, as if it named each of its sequences.
+        A number that says nothing new may mean that its sender has lost data, as if it named each of its sequences.
         """
         theirs, number = self._outbound.towards_source(source, remote), body.number or 0
         meant = meant_by(number, theirs)
@@ -218,10 +218,10 @@ class Confirmations:
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
     ) -> None:
-        """A destination has what our store does not know that it was sent: the store is one of an earlier moment.
+        """A destination acknowledges more than our store knows was sent: the store is from an earlier moment.
 
-        What earlier processes had numbered up to there has arrived, as nothing of a sequence is sent while anything of
-        one before is kept. What this process has numbered so has not: there its numbers stand for other messages.
+        Messages up to there that earlier processes numbered have arrived: a sequence sends nothing while one before it
+        has messages. Those that this process numbered have not: there, their numbers stand for other messages.
         """
         arrived = renumbered = 0
         for sequence in list(succession):
@@ -248,9 +248,9 @@ class Confirmations:
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
     ) -> bool:
-        """All messages of a sequence up to a number arrived; whether that is news.
+        """All messages of a sequence up to a number arrived. Return whether that is news.
 
-        named: whether an OrderAck says so that names the sequence.
+        named: whether an OrderAck that names the sequence says so.
         """
         identifier, first = sequence.identifier, sequence.last_ack + 1
         if not sequence.order_ack(number, now, self._writes, named=named):
@@ -261,10 +261,10 @@ class Confirmations:
     def _final_ack(
         self, body: FinalAckBody, message: UserMessage, packet: bytes, remote: Remote, now: Moment
     ) -> None:
-        """One of our messages was received by an application, or refused for good.  3.1.5.7
+        """An application received one of our messages, or it was refused for good.  3.1.5.7
 
-        Only the destination may say so; of a message that went too far, or took too long, the queue manager that saw
-        it last (3.1.5.8.2), and that counts for nothing once the destination has the message.
+        Only the destination may say so. If a message went too far or took too long, the queue manager that saw it last
+        may say so too (3.1.5.8.2), but that counts for nothing once the destination has the message.
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -301,7 +301,7 @@ class Confirmations:
         self._outbound.wake(sequence)
 
     def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
-        """Whether the destination has not said yet that it has a message, nor anybody what has become of it."""
+        """Whether the destination has not yet acknowledged a message, and nobody has told what became of it."""
         is_current = body.tx_sequence_id == sequence.identifier
         return is_current and sequence.is_kept(sequence.base + body.tx_sequence_number)
 
@@ -324,9 +324,9 @@ class Confirmations:
         message: UserMessage,
         packet: bytes,
     ) -> None:
-        """Keep a FinalAck until what it decides is on disk, and read the message that it decides.
+        """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
 
-        Copies of a message that were refused together are answered together; the first word of its destination holds.
+        Copies of a message that were refused together are answered together. The destination's first answer holds.
         """
         place = self._place_of(sequence, body)
         if not place[0]:
@@ -346,14 +346,14 @@ class Confirmations:
         self._decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
-        """Where the message waits that a FinalAck decides: its queue and its position; no queue if none can."""
+        """The queue and position of the message that a FinalAck decides; queue 0 if there is none."""
         doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
         if doubt is not None and doubt.message_id == body.message_id:
             return doubt.place
         return sequence.final_queue, body.message_id
 
     def _resume(self, position: int, packet: bytes) -> None:
-        """A FinalAck was not acted upon when the node stopped."""
+        """Go on with a FinalAck that was not acted upon when the node stopped."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
@@ -378,7 +378,7 @@ class Confirmations:
     def pages(self) -> list[ReadPage]:
         """The messages to read now: one page for each."""
         if self._proven:
-            # What became one in this turn had no letter when its OrderAck came.
+            # A message that came to be in doubt in this turn had no dead letter when its OrderAck came.
             for proven in self._proven:
                 self._decide_doubts(*proven)
             self._proven.clear()
@@ -394,7 +394,7 @@ class Confirmations:
         if not is_letters and not found and word.of_destination and word.place is not None:
             doubt = self._doubts.at(*word.place)
             if doubt is not None and doubt.message_id == message_id:
-                self._decide(*doubt.place, word)  # It is a dead letter since.
+                self._decide(*doubt.place, word)  # It has become a dead letter since.
                 return
         if word.position:
             self._writes.urgent().remove(self._queue, word.position, word.position)
@@ -406,15 +406,15 @@ class Confirmations:
             if doubt is not None:
                 self._doubt_is_over(doubt, word.message_class, found)
         elif found:
-            # Where the message is not there, it asked for no FinalAck, or its outcome was known before.
+            # If the message is not there, it asked for no FinalAck, or its outcome was known before.
             self._writes.urgent().remove(page.queue, message_id, message_id)
             in_doubt = not word.of_destination
             self._endings.append(Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt))
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
-        """A destination has told what became of a message in doubt: its dead letter, if it is still there, leaves.
+        """A destination has told what became of a message in doubt: remove its dead letter, if it is still there.
 
-        An application that has the letter, and has not settled it, finds nothing to settle.
+        An application that was given the letter, and has not settled it, finds nothing to settle.
         """
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}

@@ -1,4 +1,4 @@
-"""Dead letters back to where they were going."""
+"""Sends dead letters to where they were going."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mqproto.wire import UserMessage, decode_message
 
 
 class DeadLetters:
-    """Sends messages that were kept once more. Each is a new message: its time and its number begin anew."""
+    """Sends kept messages again. Each is a new message, with a new time and a new number."""
 
     def __init__(self, desk: Desk, routes: Routes, queues: LocalQueues, sending: Sending) -> None:
         self._identity = desk.identity
@@ -34,12 +34,12 @@ class DeadLetters:
         self._guard = desk.guard
 
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send messages of a dead-letter queue or a journal to where they were going; how many were sent.
+        """Send messages from a dead-letter queue or a journal to their destinations again. Return how many.
 
-        Of a queue that applications chose for dead letters these alone are sent, whatever else is in it.
+        From a queue that applications chose for dead letters, only dead letters are sent.
 
         Raises:
-            UsageError: there is no such queue, or it is another.
+            UsageError: there is no such queue, or it is of another kind.
         """
         queue = self._queues.named(name)
         kept = queue.peek(queue.count)
@@ -60,7 +60,7 @@ class DeadLetters:
         return sent
 
     def _send(self, kept: Received, now: Moment) -> int | None:
-        """The MessageID of the message that went; None if it has no destination any more."""
+        """Send a message again. Return its new MessageID, or None if it has no destination any more."""
         message = decode_message(kept.packet)
         try:
             destination = destination_in(message, self._routes, self._identity)
@@ -70,7 +70,7 @@ class DeadLetters:
             if message.user.source_queue_manager == self._identity:
                 draft = replace(draft, dead_letter_queue=self._chosen_queue(message))
             if is_signed(message) and message.security is not None:
-                # What somebody else has signed goes on unsigned.
+                # A message that somebody else signed goes on unsigned.
                 signer = self._guard.name_of(message.security.sender_cert)
                 draft = replace(draft, signer=signer, hash_algorithm=message.properties.hash_algorithm)
             [again] = self._sending.enqueue([(destination, draft)], now)
@@ -79,7 +79,7 @@ class DeadLetters:
         return again
 
     def _chosen_queue(self, message: UserMessage) -> str:
-        """The queue that its application has chosen for dead letters; empty if none was, or it is gone."""
+        """The queue that a message's application chose for dead letters; empty if none, or if it is gone."""
         path_name = path_name_in(message.trailing)
         if not path_name:
             return ""
@@ -88,10 +88,10 @@ class DeadLetters:
 
 
 def draft_of(message: UserMessage) -> Draft:
-    """What the application wrote, as far as a packet tells.
+    """Return the draft that the application wrote, as far as a packet tells.
 
     Raises:
-        UsageError: it does not tell, since the body is encrypted.
+        UsageError: the packet does not tell, because its body is encrypted.
         FormatNameError: its administration or response queue has no name here.
     """
     user, properties = message.user, message.properties
@@ -128,9 +128,9 @@ def draft_of(message: UserMessage) -> Draft:
 
 
 def _destinations(message: UserMessage) -> tuple[str, ...]:
-    """The queues that got a copy, as its header lists them; none where the list is longer than we would send.
+    """The queues that got a copy, as the header lists them; none if the list is longer than we would send.
 
-    What cannot be read there, or cannot be sent to, is left out.
+    Names that cannot be read, or cannot be sent to, are left out.
     """
     if message.multi_queue_format is None:
         return ()

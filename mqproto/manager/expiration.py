@@ -22,16 +22,16 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
-"""After what time the clock is looked at again: it may have been set."""
+"""The clock is looked at again after this time, because it may have been set."""
 
 
 class Expiration:
-    """One timer for all messages: at the earliest deadline known, whatever is over is let go.
+    """One timer for all messages: at the earliest known deadline, messages whose time is over are let go.
 
     Messages are looked at again before they are sent or handed out, so the timer may be late without harm.
 
-    Where `expire_sent` was another when the node ran last, the store names no message that was sent and whose time was
-    over then: all that is kept is looked through once.
+    If `expire_sent` was another when the node ran last, the store does not name messages that were sent and
+    expired then. So all that is kept is looked through once.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Expiration:
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True
-        """Whether the store is to be asked. It is at the start, for what expired while the node was down."""
+        """Whether to ask the store: at the start, because messages expired while the node was down."""
         self._overlooked: list[ReadPage] = []
-        """By sequence, the page with which the search for what the store does not name goes on."""
+        """For each sequence, the page where the search for messages that the store does not name goes on."""
         if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
             if self._gives_up:
                 sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)
@@ -64,7 +64,7 @@ class Expiration:
             self._expires_sent(self._gives_up and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
-        """A message joined that is over after this second, UTC; None never is."""
+        """A message joined that expires after this second, UTC; None if it never expires."""
         if deadline_s is None or (self._deadline_s is not None and self._deadline_s <= deadline_s):
             return
         self._deadline_s = deadline_s
@@ -77,7 +77,7 @@ class Expiration:
             self.expect(now.utc_s, now)
 
     def due(self, now: Moment) -> None:
-        """The timer is due: let go what is over in memory, then ask the store."""
+        """The timer is due: let go of expired messages in memory, then ask the store."""
         self._deadline_s = None
         for queue in self._queues:
             queue.let_go(now, self._writes, self._endings)
@@ -95,11 +95,11 @@ class Expiration:
         self._writes.force()
         self._read = True
         if self._deadline_s is None and any(queue.count for queue in (*self._queues, *self._outbound)):
-            # What consumers or neighbours have now may come back.
+            # Messages that consumers or neighbours have now may come back.
             self._timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
 
     def _give_up(self, now: Moment) -> None:
-        """What was sent, and that nobody has answered for, ends as well.  3.1.1.1.1.3, 3.1.1.1.1.5"""
+        """End messages that were sent and that nobody has answered for.  3.1.1.1.1.3, 3.1.1.1.1.5"""
         for entry in self._neighbours.give_up(now):
             self._endings.append(
                 Ending(entry.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
@@ -110,18 +110,18 @@ class Expiration:
                     self.expect(entry.expires_s, now)
 
     def _expires_sent(self, expires: bool) -> None:
-        """The store names what was sent and is over from now on, or may not do so."""
+        """Record whether the store, from now on, names messages that were sent and are over."""
         self._writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
-        """What to ask the store; it goes after all other pages, for it is answered by what these leave on disk."""
+        """Return what to ask the store, after all other pages, because they change what is on disk."""
         if self._overlooked:
             return self._overlooked[:1]
         read, self._read = self._read, False
         return [self._page] if read else []
 
     def looked_through(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """Messages of a sequence, whether their time is over or not."""
+        """Take a page of a sequence, and end the messages whose time is over."""
         sequence = self._outbound.queue(page.queue)
         assert sequence is not None, "it was there when the search began"
         for position, packet, _ in rows:
@@ -135,14 +135,14 @@ class Expiration:
             self._expires_sent(True)
 
     def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
-        """A message that the store has ends if its time is over and the queue can let go of it; whether it does."""
+        """End a stored message if its time is over and the queue can let go of it. Return whether it ends."""
         ending = queue.expired_on_disk(position, packet, now, self._writes)
         if ending is not None:
             self._endings.append(ending)
         return ending is not None
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """The messages in the store with the earliest deadlines."""
+        """Take the stored messages with the earliest deadlines."""
         for key, packet, _ in rows:
             number, position = key >> POSITION_BITS, key & ((1 << POSITION_BITS) - 1)
             outgoing = self._outbound.queue(number)

@@ -1,21 +1,21 @@
 """Which messages came before: the MessageIDHistoryTable.  [MS-MQQB] 3.1.1.3, 3.1.5.8.1, 3.1.6.7
 
-What comes twice was on its way when a connection broke, and that is at most what its window allows. So of each sender
-the newest messages are remembered as long as the table has room, twice as many as the window of the neighbour that
-brings them, and beyond them those of the last half hour:
+A message that comes twice was on its way when a connection broke, and at most one window of them was. So for
+each sender the newest messages are always remembered, twice as many as the window of the neighbour that
+brings them. Older ones are remembered for half an hour, as long as the table has room:
 
     of one sender and kind    oldest ──────────────────────────────────────────────► newest
                               │ remembered while young, │ always remembered:          │
                               │ and if there is room    │ twice the neighbour's window│
 
 When the whole table is full, room is made in this order, each time from the oldest:
-1. what is remembered for its youth alone;
-2. what a neighbour has brought beyond twice the window of each kind, in however many names;
-3. what came from senders without a session with us, and not by a neighbour that has one;
-4. what the neighbour brought that has most, so that each of them keeps its share.
+1. messages that are remembered only because they are young;
+2. messages that a neighbour has brought beyond twice the window of each kind, from however many senders;
+3. messages from senders that have no session with us, and that no neighbour with a session brings;
+4. messages of the neighbour that has brought most, so each neighbour keeps its share.
 
-The store does not say who brought a message. After a restart that is known when the next one of its sender comes; until
-then the sender is one of the third kind, unless it is a neighbour with a session itself.
+The store does not say who brought a message. After a restart that is known when the sender's next message
+comes; until then the sender is of the third kind, unless it is a neighbour that has a session itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire.guid import Guid
 
 MARGIN: Final = 32
-"""A table that is full loses one part in this many at a time."""
+"""A full table forgets one entry in this many at a time."""
 COUNTED_SENDERS: Final = 1_000
-"""Of how many senders it is known how many duplicates came; those of all others are in the sum alone."""
+"""How many senders have a duplicate count of their own; all others count only in the sum."""
 LEAST_LOOKED_AT: Final = 200
-"""Of fewer messages of a sender nothing is said of how many were duplicates."""
+"""The fewest messages of a sender from which its share of duplicates is judged."""
 NUMBER: Final = itemgetter(0)
 
 
@@ -49,10 +49,10 @@ NUMBER: Final = itemgetter(0)
 class Bringer:
     """A neighbour that brings messages, its own or others'.
 
-    remembered: how many of each sender and kind are always remembered: twice its window, the largest that it has
-        announced. By the letter of 3.1.7.1 a sender goes by its own window, whatever ours is.
-    share: how many in all it keeps in a full table: those of both kinds, by the smaller of its window and ours, as
-        nobody may claim the table by announcing much.
+    remembered: how many messages of each sender and kind are always remembered: twice the largest window that
+        it has announced. By the letter of 3.1.7.1 a sender goes by its own window, whatever ours is.
+    share: how many messages it keeps in a full table, both kinds together. It counts the smaller of its
+        window and ours, because nobody may claim the table by announcing a large window.
     """
 
     manager: Guid
@@ -65,11 +65,11 @@ class SenderHistory:
     """The messages of one kind, express or recoverable, that came from one queue manager.
 
     bringer: the neighbour that brought the last one; None if none came since the store was opened.
-    arrivals: by ordinal, which of all arrivals it was, counted from 1; the oldest first.
-    hop_counts: of messages for others, the highest hop count with which each has come.
+    arrivals: by ordinal, its place among all arrivals, counted from 1; the oldest comes first.
+    hop_counts: for messages to others, the highest hop count with which each has come.
     is_stored: whether the store may have any of them.
-    came, dropped: of its last messages, how many there were and how many of them were duplicates. They are halved when
-        there are `halved_at`.
+    came, dropped: how many of its last messages are counted, and how many of these were duplicates. Both are
+        halved when `came` reaches `halved_at`.
     """
 
     source: Guid
@@ -82,30 +82,30 @@ class SenderHistory:
     dropped: int = 0
     halved_at: int = 2 * LEAST_LOOKED_AT
     remembered_before: int = 0
-    """The most that was always remembered for the sake of neighbours that brought them before."""
+    """The largest count that was always remembered for the neighbours that brought its messages before."""
 
     @property
     def spare(self) -> int:
-        """How many, the oldest, are remembered for their youth alone; none before it is known who brings them."""
+        """How many of the oldest are remembered only because they are young; 0 until it is known who brings them."""
         if self.bringer is None:
             return 0
         return max(0, len(self.arrivals) - max(self.bringer.remembered, self.remembered_before))
 
     @property
     def looked_at(self) -> int:
-        """Of how many messages at least something is said: twice the window of the neighbour that brings them.
+        """The fewest messages from which to judge it: twice the window of the neighbour that brings them.
 
-        All that one window had on its way may come twice when a connection breaks, and is no more than half of them.
+        All of one window may come twice when a connection breaks; that is at most half of this number.
         """
         return max(LEAST_LOOKED_AT, self.bringer.remembered if self.bringer is not None else 0)
 
     @property
     def drops_most(self) -> bool:
-        """Whether most of its last messages were duplicates: it gives MessageIDs again."""
+        """Whether most of its last messages were duplicates, because it gives out MessageIDs again."""
         return self.came >= self.looked_at and 2 * self.dropped > self.came
 
     def count(self, *, known: bool) -> None:
-        """A message came, which was known already or not."""
+        """Count a message; `known` says whether it came before."""
         self.came += 1
         self.dropped += known
         if self.came >= self.halved_at:
@@ -114,35 +114,35 @@ class SenderHistory:
             self.halved_at = 2 * self.looked_at
 
     def brought_by(self, bringer: Bringer | None) -> None:
-        """Another neighbour brings them now; what was on its way over the one before may still come."""
+        """Set the neighbour that brings them now; messages on their way over the last one may still come."""
         if self.bringer is not None:
             self.remembered_before = max(self.remembered_before, self.bringer.remembered)
         self.bringer = bringer
 
 
 class Group(NamedTuple):
-    """Senders, each with how many of its messages, the oldest, may be forgotten; and how many in all at most."""
+    """Senders, each with how many of its oldest messages may be forgotten, and the most to forget in all."""
 
     senders: list[tuple[SenderHistory, int]]
     most: int
 
 
 class MessageIdHistory:
-    """Identifiers of the messages that came, by sender and kind; in all at most `size`.
+    """The identifiers of the messages that came, by sender and kind; at most `size` in all.
 
     A message is known by its source queue manager and its ordinal together. 3.1.5.8.1 compares the ordinal alone;
-    two senders that count alike would then lose messages to each other.
+    then two senders with the same ordinals would lose messages to each other.
 
-    A message for others may rightly come twice: the way behind us has changed, and it comes back, with more hops than
-    before. By the letter it would be discarded, and nobody else has it. So of those only a copy that has no more hops
-    than one before it is a duplicate. Memory alone knows of those: after a restart the destination drops what is left.
+    A message for others may rightly come twice: if the way behind us changes, it comes back with more hops than before.
+    By the letter it would be discarded, and nobody else has it. So such a copy is a duplicate only if it has no more
+    hops than an earlier one. Only memory knows these: after a restart the destination drops remaining duplicates.
 
     An entry takes some 100 bytes, a sender some 500 more.
 
     Args:
-        connected: tells which queue managers have a session with us.
-        size: how many entries there are at most.
-        unstored: the senders of whose messages memory alone knows.
+        connected: returns the queue managers that have a session with us.
+        size: the most entries.
+        unstored: the senders whose messages are remembered in memory only.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class MessageIdHistory:
         self._arrival_count = 0
         self._second: int | None = None
         self._seconds: deque[tuple[int, int]] = deque(maxlen=2 * self._kept_s + 2)
-        """Which arrival was the first of each second, UTC, in which any came."""
+        """The first arrival of each second, UTC, in which any came."""
         self.duplicate_count = 0
         self.duplicates: dict[Guid, int] = {}
-        """How many duplicates came, by sender; of at most COUNTED_SENDERS."""
+        """How many duplicates came, by sender, for at most COUNTED_SENDERS senders."""
         for row in rows:
             sender = self._sender(row.source, recoverable=True)
             sender.is_stored = True
@@ -183,11 +183,11 @@ class MessageIdHistory:
         return self._size
 
     def brought_by(self, manager: Guid, window_size: int) -> None:
-        """This neighbour brings what comes next, and announces this window."""
+        """Set the neighbour that brings the next messages, and the window that it announces."""
         bringer = self._bringers.get(manager)
         if bringer is None:
             bringer = self._bringers[manager] = Bringer(manager)
-        # One that pauses announces a window of one; what it had on its way before may still come again.
+        # A neighbour that pauses announces a window of one; what it had on its way may still come again.
         bringer.remembered = max(bringer.remembered, 2 * window_size)
         share = WINDOWS_REMEMBERED * min(window_size, self._settings.window_size)
         bringer.share = max(bringer.share, share)
@@ -196,13 +196,13 @@ class MessageIdHistory:
     def came_before(self, source: Guid, ordinal: int, hop_count: int | None, *, recoverable: bool) -> bool:
         """Whether this message came before.
 
-        hop_count: of one for others; None for one of ours.
+        hop_count: the hop count of a message for others; None for one of ours.
         """
         sender = self._senders.get((source, recoverable))
         return sender is not None and _came_before(sender, ordinal, hop_count)
 
     def drops_most_of(self) -> dict[Guid, tuple[int, int]]:
-        """The senders of whose last messages most were duplicates, with how many were, and of how many."""
+        """Return the senders that sent mostly duplicates lately: how many those were, and of how many."""
         found: dict[Guid, tuple[int, int]] = {}
         for sender in self._senders.values():
             if sender.drops_most:
@@ -220,9 +220,9 @@ class MessageIdHistory:
         recoverable: bool,
         hop_count: int | None = None,
     ) -> bool:
-        """Whether this message came before; from now on it did.  3.1.5.8.1, 3.1.5.8.2
+        """Whether this message came before. From now on it did.  3.1.5.8.1, 3.1.5.8.2
 
-        What is remembered of recoverable ones of ours survives a crash, as the messages do; `hop_count` is as above.
+        Entries for recoverable messages to us survive a crash, as the messages do. `hop_count` is as for `came_before`.
         """
         sender = self._senders.get((source, recoverable)) or self._sender(source, recoverable=recoverable)
         if sender.bringer is not self._bringer:
@@ -266,7 +266,7 @@ class MessageIdHistory:
     # Forgetting
 
     def clean_up(self, now: Moment, writes: PendingWrites) -> None:
-        """Forget what is older than the timer is long, unless it is among the newest of its sender.  3.1.6.7"""
+        """Forget entries older than the timer's length, unless they are among their sender's newest.  3.1.6.7"""
         before_s = now.utc_s - self._kept_s
         while self._seconds and self._seconds[0][1] < before_s:
             self._seconds.popleft()
@@ -280,9 +280,9 @@ class MessageIdHistory:
             self._start(now)
 
     def make_room(self, writes: PendingWrites) -> None:
-        """Keep within the size, as the module says. Call it when the writes were taken.
+        """Keep within the size, as the module describes. Call it after the writes were taken.
 
-        So no transaction forgets what it also adds.
+        That way no transaction forgets an entry that it also adds.
         """
         size = self._most
         if self._size <= size:
@@ -340,7 +340,7 @@ class MessageIdHistory:
     def _forget_oldest(
         self, senders: list[tuple[SenderHistory, int]], count: int, writes: PendingWrites
     ) -> None:
-        """Of the oldest messages of some senders, from each as many as stand beside it, forget the oldest."""
+        """Forget the `count` oldest messages of these senders, at most as many of each as stand beside it."""
         if count <= 0:
             return
         found = [
@@ -372,17 +372,17 @@ class MessageIdHistory:
 
 
 class Histories(NamedTuple):
-    """One of the queue managers that are known, and one of strangers, who push none of those out.
+    """The history of known queue managers and that of strangers, who cannot push entries out of the first.
 
-    The store has one row for a source and an ordinal, whoever brought it. So it has none of strangers who present the
-    GUID of a queue manager that is known: after a restart true messages would be taken for what these had brought.
+    The store has one row for a source and an ordinal, whoever brought it. So it has no rows of strangers that present
+    the GUID of a known queue manager: after a restart, true messages would count as duplicates of theirs.
     """
 
     known: MessageIdHistory
     strangers: MessageIdHistory
 
     def of(self, remote: Remote) -> MessageIdHistory:
-        """That in which what this session brings is remembered."""
+        """The history in which the messages of this session are remembered."""
         return self.known if remote.is_proven else self.strangers
 
 
@@ -397,5 +397,5 @@ def _count(senders: Iterable[SenderHistory]) -> int:
 
 
 def _all_but(count: int, senders: list[SenderHistory]) -> Group:
-    """All of some senders but this many, the newest."""
+    """All messages of these senders except the newest `count`."""
     return Group([(sender, len(sender.arrivals)) for sender in senders], max(0, _count(senders) - count))

@@ -20,7 +20,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL
 
 GONE: Final = 1_000
-"""How many queues that were deleted keep their place in the store, for what may come for them still."""
+"""How many deleted queues keep their place in the store, for messages that may still come for them."""
 
 
 class LocalQueues:
@@ -34,9 +34,9 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """This queue manager, by the GUIDs of its public queues, and of foreign systems whose connector it is."""
+        """This queue manager, by the GUIDs of its public queues and of the foreign systems that it connects."""
         self.ages = Durations(AGE_BOUNDS_S)
-        """How old messages were that came into queues, by their senders' clocks."""
+        """How old messages were when they came into queues, by their senders' clocks."""
         self._identity = desk.identity
         self._settings = desk.settings
         self._writes = desk.writes
@@ -45,17 +45,17 @@ class LocalQueues:
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
-        """By GUID, and whether a message is transactional: of a foreign system's two queues that tells which it is."""
+        """By GUID and whether a message is transactional, which selects one of a foreign system's two queues."""
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
-        """Those that were deleted, the longest ago first. What senders have counted goes on if they are made again."""
+        """The deleted queues, the longest ago first. Senders' counts go on if such a queue is made again."""
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
                 self._stored.setdefault(stored.name, []).append(stored)
         self._spellings = {name.lower(): name for name in self._stored}
-        """By the names in lower case."""
+        """The stored names, by the same in lower case."""
         self._declarations = Declarations(desk, declarations, state, next_queue)
         for declaration in self._declarations.current.values():
             self._host(declaration)
@@ -67,7 +67,7 @@ class LocalQueues:
                     self._set_aside(self._opened(QueueDeclaration(name, 0)))
 
     def _host(self, declaration: QueueDeclaration) -> None:
-        """A queue is here from now on, by all its names."""
+        """Host a queue from now on, under all its names."""
         queue = self._declare(declaration)
         self._by_wire_name[declaration.identifier] = queue
         self._by_wire_name[declaration.name.lower()] = queue
@@ -77,7 +77,7 @@ class LocalQueues:
         self._set_journal(queue)
 
     def _set_journal(self, queue: LocalQueue) -> None:
-        """It has a journal if it is declared with one."""
+        """Give a queue the journal that it is declared with, or remove its journal."""
         declaration = queue.declaration
         journal = self._journals.get(queue.queue)
         if not declaration.journal:
@@ -103,11 +103,11 @@ class LocalQueues:
         queue = self._opened(declaration)
         queue.lane(0).register(self._writes)
         self._by_name[declaration.name.lower()] = queue
-        self._stirred[queue] = None  # A first page is read, so that a peek sees what the store has.
+        self._stirred[queue] = None  # A first page is read, so a peek sees stored messages.
         return queue
 
     def _opened(self, declaration: QueueDeclaration) -> LocalQueue:
-        """What the store has of a queue, or a new one. One that was deleted has the numbers that it had."""
+        """Open a queue of the store, or a new one. One that was deleted keeps the numbers that it had."""
         queue = self._gone.pop(declaration.name.lower(), None)
         if queue is None and len(self._gone) >= GONE:
             queue = self._forgotten()
@@ -123,7 +123,7 @@ class LocalQueues:
         return queue
 
     def _forgotten(self) -> LocalQueue | None:
-        """The queue that was deleted longest ago and is empty: another takes its place in the store."""
+        """Forget and return the empty queue that was deleted longest ago; another takes its place."""
         found = next((key for key, queue in self._gone.items() if not queue.count), None)
         if found is None:
             return None
@@ -131,7 +131,7 @@ class LocalQueues:
         return self._gone.pop(found)
 
     def _set_aside(self, queue: LocalQueue) -> int:
-        """A queue is here no more, and its messages end; how many those are."""
+        """Take a queue out of use; its messages end. Return how many those are."""
         queue.purge(MessageClass.NACK_Q_DELETED)
         self._gone[queue.name.lower()] = queue
         self.stir(queue)
@@ -141,10 +141,10 @@ class LocalQueues:
         return chain(self._by_name.values(), self._gone.values())
 
     def named(self, name: str) -> LocalQueue:
-        """A queue by its name.
+        """Return the queue of a name.
 
         Raises:
-            UsageError: there is none; the text lists those that there are.
+            UsageError: there is no such queue; the text lists those that exist.
         """
         queue = self._by_name.get(name.lower())
         if queue is None:
@@ -159,8 +159,8 @@ class LocalQueues:
     def addressed(self, destination: QueueName, *, transactional: bool = False) -> LocalQueue | None:
         """The queue that a UserHeader names.  3.1.5.8.5
 
-        transactional: whether the message is. Where a foreign system has but one connector queue, that is found in any
-            case, and says itself what it does not take.
+        transactional: whether the message is. If a foreign system has only one connector queue, that is found
+            in any case, and itself refuses what it does not take.
         """
         name = local_name(destination)
         return (
@@ -180,9 +180,9 @@ class LocalQueues:
         return queue if queue is not None and queue.declaration.transactional == transactional else None
 
     def deleted(self, destination: QueueName) -> int | None:
-        """The number of the queue that a UserHeader of a transactional message named, if that was deleted.
+        """The number of the deleted queue that a transactional message's UserHeader names; None if it names none.
 
-        What was deleted before the start is known by its name alone.
+        A queue that was deleted before the start is known only by its name.
         """
         name = local_name(destination)
         if not name:
@@ -200,7 +200,7 @@ class LocalQueues:
 
     @property
     def declared(self) -> list[QueueDeclaration]:
-        """The queues that there are, but for journals and the system's, as they are now."""
+        """The queues that exist now, except journals and the system's."""
         return list(self._declarations.current.values())
 
     @property
@@ -209,13 +209,13 @@ class LocalQueues:
         return list(self._gone.values())
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """One more queue is here, over restarts as well.  [MS-MQDMPR] 3.1.7.1.3
+        """Add a queue, over restarts as well.  [MS-MQDMPR] 3.1.7.1.3
 
         Returns:
-            What was asked for, with its identifier.
+            The declaration that was asked for, with its identifier.
 
         Raises:
-            UsageError: there is one of that name or GUID, or what was in one that was deleted is still leaving.
+            UsageError: a queue has that name or GUID, or messages of a deleted one are still leaving.
         """
         name = declaration.name
         other = self._by_name.get(name.lower())
@@ -240,11 +240,11 @@ class LocalQueues:
         return made
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """A queue has other properties, over restarts as well: all but its names and its kind may change.
+        """Change a queue's properties, over restarts as well: all but its names and its kind may change.
         [MS-MQDMPR] 3.1.1.2
 
         Raises:
-            UsageError: there is no such queue, or it is to have no journal and the one that it has is not empty.
+            UsageError: there is no such queue, or its journal is to go and is not empty.
         """
         queue = self.named(declaration.name)
         was = queue.declaration
@@ -262,8 +262,8 @@ class LocalQueues:
         self._set_journal(queue)
 
     def delete(self, queue: LocalQueue) -> int:
-        """A queue and its journal are here no more, over restarts as well; their messages end, and those who send to it
-        are told so. Returns how many messages go.  [MS-MQDMPR] 3.1.7.1.4
+        """Delete a queue and its journal, over restarts as well. Their messages end, and senders are told.
+        Return how many messages go.  [MS-MQDMPR] 3.1.7.1.4
 
         Raises:
             UsageError: it is the system's, or an application uses it.
@@ -299,11 +299,11 @@ class LocalQueues:
         return next(queue for queue in self if queue.queue == number)
 
     def stir(self, queue: LocalQueue) -> None:
-        """Something happened to a queue: it is looked at in this turn."""
+        """Have a queue looked at in this turn, because something happened to it."""
         self._stirred[queue] = None
 
     def take_stirred(self, now: Moment) -> list[LocalQueue]:
-        """The queues to look at. What has come into them came now."""
+        """Return the queues to look at. Their new messages came now."""
         stirred, self._stirred = self._stirred, {}
         for queue in stirred:
             if fresh := queue.take_fresh(now):
@@ -312,7 +312,7 @@ class LocalQueues:
 
 
 def local_name(destination: QueueName) -> QueueName:
-    """What a name in a packet says of the queue at its host."""
+    """The part of a name in a packet that identifies the queue at its host."""
     if isinstance(destination, str):
         return destination.partition("\\")[2].lower().removeprefix("private$\\")
     return destination

@@ -1,4 +1,4 @@
-"""All that leaves: queues and sequences by destination, made when first needed, restored after a restart."""
+"""Outgoing queues and sequences by destination: made when first needed, restored after a restart."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from mqproto.wire import NULL_GUID, TxSequenceId, UserMessage, encode_packet
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 MESSAGE_ID_BLOCK = 65_536
-"""MessageIDs are set aside in the store in blocks: after a crash, what is left of one is never used."""
+"""How many MessageIDs the store sets aside at a time. After a crash, the rest of a block is never used."""
 
 ORDINAL_BLOCK = 4_096
-"""So many Ordinals of TxSequenceIDs are set aside at a time; each time that all is acknowledged takes one."""
+"""How many Ordinals of TxSequenceIDs are set aside at a time. Whenever all is acknowledged, one goes."""
 LAST_NUMBER_OF = attrgetter("last_number")
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""How many hosts are called because strangers ask for answers there, how many queues those have who were met, and how
-many messages wait for each host, and for each that was met."""
+"""The most hosts that are called because strangers ask for answers there, the most queues to those who were
+met, and the most messages that wait for each such host, and for each that was met."""
 
 
 class Outbound:
@@ -64,12 +64,12 @@ class Outbound:
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
         self._named: dict[str, list[OutgoingQueue]] = {}
-        """The same and the sequences, by name alone, in lower case."""
+        """The same queues, and the sequences, by name alone, in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
         self._wayless: dict[Guid, list[OutgoingQueue]] = {}
-        """The queues and sequences to those that are neither declared nor met."""
+        """The queues and sequences to queue managers that are neither declared nor met."""
         self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
-        """Of `_by_manager`, those to queue managers that nobody has declared, the one asked for longest ago first."""
+        """Those of `_by_manager` that lead to undeclared queue managers, the one asked for longest ago first."""
         self._strangers_hosts: set[str] = set()
         self._dice = state.dice
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
@@ -78,9 +78,9 @@ class Outbound:
         """By the one spelling of the destination's name."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._numbered: dict[Succession, None] = {}
-        """Those that may have numbers that are given once, the one with the highest last."""
+        """The successions that may have numbers that are given only once, the one with the highest last."""
         self._finals: dict[str, int] = {}
-        """By the name of sequences, as it is spelled in the store, the queue of what waits for its FinalAck."""
+        """The queue of messages that await a FinalAck, by the name of their sequence as the store spells it."""
         self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
         self._next_message_id = self._message_id_ceiling = state.counters.get(MESSAGE_ID_CEILING, 1)
         self.acknowledge = self._acknowledge
@@ -109,12 +109,12 @@ class Outbound:
         return self._next_queue - 1
 
     def next_message_id(self) -> int:
-        """MessageIdOrdinal.  3.1.1.3"""
+        """The next MessageIdOrdinal.  3.1.1.3"""
         [message_id] = self.next_message_ids(1)
         return message_id
 
     def next_message_ids(self, count: int) -> list[int]:
-        """The same for several messages."""
+        """The next MessageIdOrdinals, for several messages."""
         first, self._next_message_id = self._next_message_id, self._next_message_id + count
         while self._next_message_id > self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
@@ -131,9 +131,9 @@ class Outbound:
         return iter(self._queues.values())
 
     def towards_manager(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue:
-        """The queue of what is neither kept for an OrderAck nor for us, by destination queue manager.
+        """The queue to another queue manager, for messages that are not kept for an OrderAck.
 
-        order: it is for the order queue there, and does not wait behind messages with a higher priority than its own.
+        order: whether it is for the order queue there, and so does not wait behind messages of a higher priority.
         """
         queue = self._by_manager.get((manager, priority, order))
         if queue is None:
@@ -151,13 +151,13 @@ class Outbound:
         return self._routes.declares(manager) or self._neighbours.met.get(manager) is not None
 
     def is_declared(self, destination: Destination) -> bool:
-        """Whether an operator has declared whose queue it is."""
+        """Whether an operator has declared the queue manager of a destination."""
         return destination.manager is not None and self._routes.declares(destination.manager)
 
     def expect_answers(
         self, destination: Destination, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """What goes to a destination that nobody has declared may be answered until then, to these queues of ours."""
+        """Expect answers from a destination that nobody has declared, until then, to these queues of ours."""
         host, manager = destination.host, destination.manager
         met = self._neighbours.met
         if host is not None:
@@ -168,7 +168,7 @@ class Outbound:
             self._neighbours.await_answers(hops, until_s)
 
     def has_invited(self, remote: Remote, queue: int) -> bool:
-        """Whether a stranger may send to a queue of ours, as answers to it were asked of him."""
+        """Whether a stranger may send to a queue of ours, because we asked it for answers there."""
         return remote.is_met and self._neighbours.met.has_invited(remote.manager, queue)
 
     def leads_to(self, manager: Guid) -> bool:
@@ -181,7 +181,7 @@ class Outbound:
         return found is not None and found.is_at(host)
 
     def learn(self) -> None:
-        """Of some there is news: they were met, have moved, or are forgotten."""
+        """Act on news about queue managers: they were met, have moved, or are forgotten."""
         met = self._neighbours.met
         for manager in met.take_news():
             hops = met.hop_to(manager)
@@ -192,18 +192,18 @@ class Outbound:
     def towards_host(
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
     ) -> OutgoingQueue:
-        """The same for direct format names, by the host that they name."""
+        """The queue for direct format names, by the host that they name."""
         return self._queue(host + ORDER_SUFFIX * order, priority, lambda: self._hops_to_host(host, manager))
 
     def towards(self, destination: Destination, priority: int) -> OutgoingQueue:
-        """The queue of what goes to a destination without a transaction."""
+        """The queue for messages to a destination without a transaction."""
         if destination.host is not None:
             return self.towards_host(destination.host, priority, destination.manager)
         assert destination.manager is not None
         return self.towards_manager(destination.manager, priority)
 
     def known_towards(self, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The same, if it is there already."""
+        """The same queue, if it exists already."""
         if destination.host is not None:
             return self._by_name.get((destination.host, priority))
         assert destination.manager is not None
@@ -230,7 +230,7 @@ class Outbound:
         return queue
 
     def _take_over_hold(self, queue: OutgoingQueue) -> None:
-        """One that an operator has paused is paused in all its priorities."""
+        """Pause a new queue if an operator has paused its name: all priorities pause together."""
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
@@ -258,26 +258,26 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def put(self, queue: OutgoingQueue, messages: Joining) -> None:
-        """Messages join a queue."""
+        """Add messages to a queue."""
         queue.join(messages, self._writes)
         self._neighbours.wake(queue)
 
     def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
-        """Transactional messages of others join a queue, where no copy of them waits."""
+        """Add others' transactional messages to a queue where no copy of them waits."""
         queue.pass_on(messages, names, self._writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
-        """Whether there is a next hop for it that may be called, or has called."""
+        """Whether a queue has a next hop that may be called, or has called."""
         neighbour = self._neighbours.of_queue(queue)
         return neighbour is not None and self._neighbours.may_have_session(neighbour)
 
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
-        """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
+        """Where to send the acknowledgments of a message: by a direct name only if that can lead to its sender.
 
-        A queue manager that receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where
-        several queue managers share the address that the message came from, only the GUID tells them apart.
-        What is for a stranger leaves over a session with him, whatever name it has.
+        A queue manager that receives a direct name without its owner's GUID takes it as its own (3.1.5.8.5).
+        So if several queue managers share the address that the message came from, only the GUID tells them
+        apart. Acknowledgments for a stranger leave over a session with it, whatever name they have.
         """
         reply_to = reply_to_sender(message, remote.address)
         if not remote.is_proven:
@@ -288,10 +288,10 @@ class Outbound:
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
 
     def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
-        """Whether an acknowledgment of `source` that this neighbour, or stranger, brings counts for a sequence.
+        """Whether an acknowledgment from `source`, brought by this neighbour or stranger, counts for a sequence.
 
-        Of a destination that only a direct name tells, whoever calls from the host of that name speaks, and the queue
-        manager that is declared there.
+        If only a direct name tells the destination, anyone who calls from that name's host speaks for it, and
+        so does the queue manager that is declared there.
         """
         is_itself = remote.is_met and remote.manager == source
         if sequence.destination_manager is not None:
@@ -304,9 +304,9 @@ class Outbound:
         )
 
     def may_answer(self, host: str | None) -> bool:
-        """Whether something may be sent to a host because a stranger asks for it.
+        """Whether a message may be sent to a host because a stranger asks for it.
 
-        Of such hosts STRANGERS_HOSTS have queues at most, and of each ANSWERS messages wait at most.
+        At most STRANGERS_HOSTS such hosts have queues, and at most ANSWERS messages wait for each.
         """
         if host is None or not self._routes.may_call(host):
             return False
@@ -318,12 +318,12 @@ class Outbound:
         return sum(waiting) < ANSWERS
 
     def answers_to(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue | None:
-        """The queue of what one that nobody has declared gets because it asks for it. None if too much waits already.
+        """The queue of the messages that an undeclared queue manager asks for; None if too many wait already.
 
-        It leaves over a session from where that one was met.
+        They leave over a session from where it was met.
 
-        ANSWERS messages wait for each at most, in STRANGERS_QUEUES queues of all together: one more takes over an
-        empty one.
+        At most ANSWERS messages wait for each, in at most STRANGERS_QUEUES queues for all together: one more
+        takes over an empty one.
         """
         if self._neighbours.met.get(manager) is None:
             return None
@@ -340,7 +340,7 @@ class Outbound:
         return self._strangers_queues[key]
 
     def _taken_over(self, key: tuple[Guid, int, bool], name: str) -> OutgoingQueue | None:
-        """A queue of another stranger that is empty, and is for this one from now on; None if none is."""
+        """Take over another stranger's empty queue for this one; None if no queue is empty."""
         empty = (one for one in self._strangers_queues.items() if not (one[1].count or one[1].on_hold))
         before, queue = next(empty, (None, None))
         if before is None or queue is None:
@@ -390,8 +390,8 @@ class Outbound:
     ) -> OutgoingSequence:
         """The sequence that our next transactional messages to one destination queue join, by its format name.
 
-        It has the name under which the first was sent. All that joins is sent under that, since its destination may
-        tell names apart by case.
+        It has the name under which the first message was sent, and all others are sent under it too, because
+        the destination may tell names apart by case.
         """
         spelling = one_spelling(name)
         succession = self._successions.get(spelling)
@@ -418,9 +418,9 @@ class Outbound:
         return succession.newest
 
     def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """From where on messages have numbers that were never given: see readings.py; 0 if they have those that follow.
+        """The first of the numbers that were never given (see readings.py); 0 if messages take those that follow.
 
-        One of our sequences, to whatever queue, has them for itself, as a queue manager may have several names.
+        No other sequence of ours, to any queue, has them, because a queue manager may have several names.
         """
         if succession is not None and (succession.by_name or succession.newest.has_room(count)):
             return 0
@@ -430,7 +430,7 @@ class Outbound:
         return block_of(given + NUMBER_BLOCK)
 
     def set_aside(self, identifier: TxSequenceId) -> None:
-        """Before a message has this identifier, its Ordinal is below what the store says of them."""
+        """See that the store's ceiling is above an identifier's Ordinal before a message has it."""
         if identifier.ordinal >= self._ordinal_ceiling:
             self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
             self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling
@@ -469,7 +469,7 @@ class Outbound:
         return self._by_time_stamp.get(time_stamp)
 
     def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
-        """The sequences for which an acknowledgment of `source` counts that this neighbour, or stranger, brings."""
+        """The sequences for which an acknowledgment from `source`, brought by this neighbour or stranger, counts."""
         return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
@@ -512,7 +512,7 @@ class Outbound:
                 sequence.restore(row, gaps, stored.first)
                 self._add_sequence(sequence, host_of(stored.name))
                 if sequence.final_asked:
-                    self.final_queue_of(sequence)  # A hurt store may have lost it.
+                    self.final_queue_of(sequence)  # A damaged store may have lost it.
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
 
     def _restore_queue(self, stored: StoredQueue) -> None:

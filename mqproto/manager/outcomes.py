@@ -12,7 +12,7 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
   expired there and is no dead letter;
 - what an application received from a queue with a journal is kept in that.
 
-Of a message in doubt the dead letter is remembered: what its destination says later decides (doubts.py).
+The dead letter of a message in doubt is remembered, because its destination may yet decide it (doubts.py).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Outcomes:
         self._waypoints = desk.waypoints
         self.expired_count = 0
         self.damaged_count = 0
-        """Messages that the store had not as they were written."""
+        """Messages that the store no longer had as they were written."""
 
     def follow(self, endings: Iterable[Ending], now: Moment) -> None:
         """Do all that follows from each."""
@@ -105,7 +105,7 @@ class Outcomes:
         message_class, user = ending.message_class, message.user
         is_ours = user.source_queue_manager == self._identity
         if ending.is_copy and is_ours:
-            # It came back. What becomes of it is decided where it is kept for its OrderAck.
+            # It came back. The original, which waits for its OrderAck, decides what becomes of it.
             self._waypoints.ended(ending.packet, message_class)
             return
         if is_ours and ending.place is Place.IN_QUEUE and is_letter(ending.packet):
@@ -115,7 +115,7 @@ class Outcomes:
         if self._is_strangers(message) or isinstance(ending.packet, HurtPacket):
             consequence = consequence._replace(
                 kept=None
-            )  # Nothing is kept for strangers, nor of what is hurt.
+            )  # Nothing is kept for strangers, and nothing of a damaged message.
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
         if ending.place is not Place.ELSEWHERE:
@@ -142,8 +142,8 @@ class Outcomes:
             self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
 
     def _is_journaled(self, ending: Ending, message: UserMessage) -> bool:
-        """Whether the figures have a copy in the journal of a message of ours that has expired: of one that asks for
-        one, and for no dead letter.  3.1.1.1.1.3, .5, .7"""
+        """Whether the figures keep a copy of an expired message of ours in the journal, because it asks for
+        one and not for a dead letter.  3.1.1.1.1.3, .5, .7"""
         return (
             self._settings.follows_figures
             and ending.place is Place.ON_THE_WAY
@@ -153,19 +153,19 @@ class Outcomes:
         )
 
     def _letter_left(self, ending: Ending, message: UserMessage) -> None:
-        """A dead letter has left its application's queue: it had ended before, and nothing else follows from that."""
+        """A dead letter has left its application's queue. It had ended before, so nothing else follows."""
         if ending.message_class == MessageClass.ACK_RECEIVE:
             self._journal(ending, message)
 
     def _journal(self, ending: Ending, message: UserMessage) -> None:
-        """What an application received from a queue with a journal is kept in that."""
+        """Keep in its journal what an application received from a queue that has one."""
         journal = self._queues.journal_of(ending.queue)
         if journal is not None:
             self._keep(journal, ending.packet, message, ending.message_class)
 
     def _chosen(self, message: UserMessage, size_bytes: int) -> LocalQueue | None:
-        """ApplicationDeadletterQueue; None if none was chosen, or it cannot have this letter: the system's has it then.
-        [MS-MQDMPR] 3.1.1.12"""
+        """The ApplicationDeadletterQueue; None if none was chosen, or it cannot take this letter, which then
+        goes to the system's.  [MS-MQDMPR] 3.1.1.12"""
         path_name = path_name_in(message.trailing)
         if not path_name:
             return None
@@ -178,12 +178,12 @@ class Outcomes:
         return None
 
     def _is_strangers(self, message: UserMessage) -> bool:
-        """Whether a queue manager has sent a message that nobody has declared."""
+        """Whether nobody has declared the queue manager that sent a message."""
         source = message.user.source_queue_manager
         return source != self._identity and source not in self._routes.peers
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> bool:
-        """Put a message into a journal or a dead-letter queue; without room there it is gone. Whether it is kept."""
+        """Put a message into a journal or a dead-letter queue, if that has room. Return whether it is kept."""
         if is_unsealed(message, self._identity):
             packet = encode_packet(in_clear(decode_message(packet)))
         if not queue.has_room(len(packet)):
@@ -207,10 +207,10 @@ class Outcomes:
         in_doubt: bool,
         now: Moment,
     ) -> None:
-        """Keep word of a message that is lost. It leads to where it lies, so that nobody sends it on.
+        """Keep a letter about a message that is lost. Its destination is its own queue, so nobody sends it on.
 
         Args:
-            source: who sent what is lost. The letter has its identifier then, and else one of its own.
+            source: the sender of the lost message, whose identifier the letter then has; else it has one of its own.
         """
         assert isinstance(ending.packet, HurtPacket)
         number = self._outbound.next_message_id() if source is None else ending.packet.message_id % 2**32
@@ -239,7 +239,7 @@ class Outcomes:
         self._outbound.acknowledge(ack, reply_to)
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
-        """Where the acknowledgments of a message go that was in a local queue, or on its way."""
+        """Where to send the acknowledgments of a message that was in a local queue, or on its way."""
         source, header = message.user.source_queue_manager, message.transaction
         assert header is not None, "what is answered so is transactional"
         sequence = self._sequences.find(source, queue, message.user.destination_queue, header)
@@ -287,9 +287,9 @@ class Outcomes:
         )
 
     def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
-        """The queue of what a stranger may have sent there; None if he may not.
+        """The queue for a message that a stranger asks us to send there; None if it may not.
 
-        He may to himself, over his own session, and to a host that is on the list for it.
+        It may ask for one to itself, over its own session, and to a host that is on the list for it.
         """
         host = destination.host
         if destination.manager == stranger or (host is not None and self._outbound.is_met_at(stranger, host)):
@@ -336,9 +336,9 @@ class Outcomes:
         body_type: int = 0,
         way: OutgoingQueue | None = None,
     ) -> None:
-        """Send a message without a transaction; one that has no way to go is dropped.
+        """Send a message without a transaction; drop it if there is no way to its destination.
 
-        way: the queue that it joins, if it is not that of its destination.
+        way: the queue that it joins, if not that of its destination.
         """
         if destination is None:
             return
@@ -387,10 +387,10 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
 
 
 def repeats_body(ending: Ending, message: UserMessage) -> bool:
-    """Whether an administration acknowledgment has the message's body: a refusal has, if the body is not encrypted and
-    fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15
+    """Whether an administration acknowledgment repeats the message's body: a refusal does, if the body is not
+    encrypted and fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15
 
-    A body that was encrypted on its way, or was to be, is in clear in its queue, and goes back on none.
+    A body that was, or was to be, encrypted on its way is in clear in its queue, and never goes back.
     """
     if (
         isinstance(ending.packet, HurtPacket)
@@ -413,7 +413,7 @@ def _queue_of(message: UserMessage) -> QueueName:
 
 # Report messages, which tell a trace queue where a message has been.  1.3.6
 
-# The words of the ABNF; strftime would ask the locale.
+# The names are those of the ABNF; strftime would use the locale's.
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -425,14 +425,14 @@ class Tracing:
         self._outcomes = outcomes
 
     def received(self, message: UserMessage, now: Moment) -> None:
-        """A message came.  3.1.5.8.9"""
+        """Report a message that came.  3.1.5.8.9"""
         if message.base.trace and message.debug is not None:
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))
             self._outcomes.report(message.debug, report_label(message, now), body, now)
 
     def sent(self, sent: Iterable[tuple[bytes, str]], now: Moment) -> None:
-        """Messages left: their packets, and the hosts that they were sent to.  3.1.7.1.7"""
+        """Report messages that left: their packets, and the hosts that they were sent to.  3.1.7.1.7"""
         for packet, host in sent:
             message = decode_message(packet)
             assert message.debug is not None, "no packet has TR set and no DebugHeader"

@@ -21,10 +21,10 @@ from mqproto.turn.desk import Desk
 
 
 class Parts(NamedTuple):
-    """What `QueueManager.inspect` shows. To look changes nothing; to change something here breaks the queue manager.
+    """The parts that `QueueManager.inspect` returns. Looking changes nothing; changing one breaks the queue manager.
 
-    Worlds do both: they look for what must hold, and play queue managers that misbehave. For that some parts have
-    seams: attributes that hold a function, so that another can take its place.
+    Worlds do both: they check invariants, and play queue managers that misbehave. For that some parts have seams:
+    attributes that hold a function, which a test can replace.
 
     neighbours: with the seams `new_session`, `receive` and `acknowledge`.
     outbound: with the seams `acknowledge` and `sequence_to`.

@@ -1,6 +1,6 @@
-"""What leaves its queue otherwise than it should: what an operator purges, and single messages that are hurt.
+"""Messages that leave their queue out of turn: because an operator purges it, or because they are damaged.
 
-Of outgoing queues that an operator deletes, all that waits in them ends here.  [MS-MQDMPR] 3.1.7.1.7
+If an operator deletes an outgoing queue, all messages that wait in it end here.  [MS-MQDMPR] 3.1.7.1.7
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mqproto.wire.glance import is_transactional
 class Purges:
     """Goes through the messages of each queue that is purged, in memory and on disk, a page at a time.
 
-    A message that the neighbour may have by now, and has not acknowledged, stays with the session. A transactional one
-    of ours goes also if it was sent: the operator wants to be rid of it, whether or not it arrived. One of others is
-    only a copy here. Its end is for its sender or its destination to say, so it goes in silence, and may come again.
+    A message that the neighbour may have, but has not acknowledged, stays with the session. A transactional one of ours
+    goes even if it was sent: the operator wants to be rid of it, whether or not it arrived. Another sender's is only a
+    copy here. Its sender or destination decides its end, so it goes in silence, and may come again.
 
-    How far a queue is purged is on disk before the first message goes, and until the last has gone: a process that is
-    killed meanwhile goes on with it when it starts again, and what has come since stays.
+    How far a queue is purged is on disk before the first message goes, and until the last has gone. A killed process
+    continues when it starts again; messages that came later stay.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -39,11 +39,11 @@ class Purges:
         self._waypoints = desk.waypoints
         self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
-        """By its number, a queue and the last position that is to go."""
+        """By queue number: the queue and the last position to delete."""
         self._reads: list[ReadPage] = []
 
     def begin(self, queue: OutgoingQueue) -> None:
-        """All that is in a queue now is to go; one that is being purged already goes on to what has come since."""
+        """Delete all that is in a queue now. A purge that is going on extends to what has come since."""
         for message in list(queue.window):
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
@@ -52,12 +52,12 @@ class Purges:
         self._going[queue.queue] = (queue, queue.last_position)
 
     def go_on(self, queue: OutgoingQueue, last: int) -> None:
-        """An earlier process had this to do, and may have begun."""
+        """Continue a purge that an earlier process had to do, and may have begun."""
         self._read(queue, 0)
         self._going[queue.queue] = (queue, last)
 
     def is_going_through(self, queue: OutgoingQueue) -> bool:
-        """Whether some of what is to go has yet to be read."""
+        """Whether messages that are to be deleted have yet to be read."""
         return queue.queue in self._going
 
     def _read(self, queue: OutgoingQueue, after: int) -> None:
@@ -78,7 +78,7 @@ class Purges:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """A page of a queue that is purged."""
+        """Take a page of a queue that is being purged."""
         queue, last = self._going[page.queue]
         for position, packet, _ in rows:
             if position <= last:
@@ -95,9 +95,9 @@ GOES: Final = "it is dropped: it had arrived, or is in memory"
 
 
 class Damage:
-    """Single messages of which the store has not what was written. Each is let go, and all others go on.
+    """Handles single messages that the store no longer has as they were written. Each is dropped, and all others go on.
 
-    The store has the row in its quarantine, as it stands. What else becomes of it is for its queue to say:
+    The store keeps the row in its quarantine, as it stands. Otherwise it depends on the queue:
 
         our own, to a destination or a next hop     it is lost: a dead letter
         of others, on its way                       transactional: nothing, as its source repeats it; else it is lost
@@ -105,8 +105,8 @@ class Damage:
         in its queue                                it is lost
         a FinalAck, or what waits for one           its message stays without an outcome
 
-    Who sent what is lost is told as they have asked for, as far as its head can be read. Its dead letter here is a
-    message of our own, which tells only what it was: nobody knows what in a hurt packet is right.
+    The sender of a lost message is told as it asked to be, as far as the message's head can be read. The dead letter
+    here is a message of our own, which says only what was lost: nobody knows which parts of a damaged packet are right.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Damage:
             self._left(key, packet, row.name, REPEATED if row.kind is QueueKind.HELD else GOES)
 
     def found(self, key: int, packet: HurtPacket, now: Moment) -> None:
-        """One was read from the store."""
+        """Handle a damaged message that was read from the store."""
         number, position = key >> POSITION_BITS, key & (1 << POSITION_BITS) - 1
         head = head_in(packet)
         outgoing, local = self._outbound.queue(number), self._queues.of_lane(number)
@@ -164,10 +164,10 @@ class Damage:
         *,
         in_doubt: bool = False,
     ) -> None:
-        """It is lost: a dead letter says so, and who sent it hears of it if its head can be read."""
+        """A message is lost: a dead letter says so, and its sender is told if its head can be read."""
         packet = ending.packet
         assert isinstance(packet, HurtPacket)
-        # What cannot be read is known to be ours only where all is that waits there.
+        # If its head cannot be read, it is known to be ours only where all messages are.
         source = self._identity if letters is SystemQueue.DEADXACT else None
         if head is not None:
             self._endings.append(ending)
@@ -185,7 +185,7 @@ class Damage:
 
 
 def head_in(packet: HurtPacket) -> UserMessage | None:
-    """What a hurt packet says, if its head is to be read: the row beside it says the same of it."""
+    """Decode a damaged packet; None unless its head is readable and agrees with the row beside it."""
     try:
         message = decode_message(packet)
     except WireFormatError:

@@ -1,8 +1,8 @@
 """One queue manager: events in, one batch of effects out.
 
-It decides; it never waits. The shell feeds it all that has happened, takes one batch, commits its writes, then sends:
+It decides; it never waits. The shell feeds it all that happened, takes one batch, commits its writes, then sends:
 
-    core.is_blocked / count_blocked        somebody has connected from where nobody gets an answer
+        core.is_blocked / count_blocked        a connection came from a blocked host
     core.accepted(host, now)               somebody has connected
     core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
@@ -11,24 +11,24 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.receive(session, data, now)       bytes arrived
     core.tick(now)                         a deadline passed
     core.stored(size_bytes)                a batch was committed
-    core.has_room(room_bytes)              what a batch may add, as the disk is nearly full
+        core.has_room(room_bytes)              how much a batch may add while the disk is nearly full
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
     core.reject                            it refuses what it was given, for good
-    core.remember(outcomes)                what came of the operation that was fed last
+        core.remember(outcomes)                the outcome of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
-    core.make / change / delete            an operator has more queues, other ones, fewer
-    core.block / unblock                   an operator has nobody from somewhere answered
+        core.make / change / delete            an operator adds, changes or deletes a queue
+        core.block / unblock                   an operator blocks a host or network, or unblocks it
     core.peek / status / peers             an operator looks
     core.is_empty                          whether a consumer has to wait
-    core.whereabouts                       and looks for messages
+        core.whereabouts                       an operator looks for messages
     core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
 The parts: `neighbours` has the sessions and what to send on them, `arrivals` decides what becomes of a message that
 came, `transfer` has the sequences, `confirmations` takes their acknowledgments, `localqueues` has what applications
-receive, `expiration` finds what is over, and `outcomes` does what follows when a message ends.
+receive, `expiration` finds expired messages, and `outcomes` does what follows when a message ends.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid
 
 QUEUES_NAMED: Final = 16
-"""How many outgoing queues a refusal lists, as peers can make more of them."""
+"""The most outgoing queues that a refusal lists, because peers can make more of them."""
 
 
 class QueueManager:
@@ -105,14 +105,14 @@ class QueueManager:
 
     Args:
         identity: QueueManager.Identifier, unique in the world.
-        queues: what its topology declares, and it hosts if no operator has changed that (`declared`). A queue that the
-            store knows, and that is gone from this list, keeps its messages, unreachable.
-        routes: who comes next on the way to others.
+        queues: the queues that its topology declares; it hosts them unless an operator has changed that (`declared`). A
+            queue that the store knows, but that is not in this list, keeps its messages, unreachable.
+        routes: the next hops towards other queue managers.
         settings: timers and limits.
         state: what the store knew when it was opened.
-        now: when that was.
-        guard: encrypts, signs, and judges what others have; without it nobody here can.
-        follow: which messages belong to a trace: each of their steps is a note that says so.
+        now: the moment at which it was opened.
+        guard: encrypts, signs, and judges others' messages; by default there are no keys for that.
+        follow: tells which messages belong to a trace: each of their steps then is a note.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class QueueManager:
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
         self._damage = Damage(desk, self._outbound, self._queues, self._outcomes, state)
         self._again: list[ReadPage | ReadExpired] = []
-        """The pages that had messages which are hurt."""
+        """The pages that had damaged messages; they are read again."""
         self._stored_bytes = 0
         self._room_bytes: int | None = None
         self._purges = Purges(desk)
@@ -209,21 +209,21 @@ class QueueManager:
     # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
-        """Somebody at `host` has connected to us; the number given back names the session from now on.
+        """A host has connected to us. Return the number that names the session from now on.
 
-        certified: the queue manager that the certificate is pinned to which was shown; None of a plain connection.
+        certified: the queue manager to which the certificate that was shown is pinned; None for a plain connection.
         """
         return self._neighbours.accepted(host, now, certified).key
 
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
-        """Whether one that connects from `host` gets nothing for this reason: not if a known one may be there."""
+        """Whether to turn away a connection from `host` for this reason; never if a known peer may be there."""
         if not self._neighbours.door.turns_away(host, reason):
             return False
         self._neighbours.hosts.turned_away(host, reason, now)
         return True
 
     def is_known(self, session: int) -> bool:
-        """Whether the peer is a queue manager that an operator has declared: not before it has said who it is."""
+        """Whether the peer has said who it is, and is a queue manager that an operator has declared."""
         found = self._neighbours.sessions.get(session)
         return found is not None and found.is_proven
 
@@ -233,46 +233,46 @@ class QueueManager:
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
     def in_flight_bytes(self, session: int) -> int:
-        """What was sent on a session, is more than an acknowledgment, and has not been acknowledged."""
+        """The bytes sent on a session and not acknowledged, apart from acknowledgments."""
         found = self._neighbours.sessions.get(session)
         return found.data.in_flight_bytes if found is not None else 0
 
     def is_declared(self, host: str) -> bool:
-        """Whether a queue manager that an operator has declared may be at a host, and speaks without TLS."""
+        """Whether a declared queue manager may be at a host, and speaks without TLS."""
         return self._parts.routes.is_declared(host)
 
     def is_blocked(self, host: str) -> bool:
-        """Whether nobody who connects from a host, or asks from there, gets an answer: an operator has said so."""
+        """Whether an operator has blocked a host: connections and pings from there get no answer."""
         return self._blocks.covers(host)
 
     def count_blocked(self, host: str, now: Moment) -> None:
-        """Somebody has connected from there; the connection was closed, and there is no session."""
+        """Count a connection from a blocked host. It was closed, and there is no session."""
         self._neighbours.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
-        """The transport of an OpenTransport is there, to this address of its host."""
+        """The transport of an OpenTransport is open, to this address of its host."""
         self._neighbours.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
-        """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error."""
+        """The transport broke, did not open, or the peer closed it. An unknown session is not an error."""
         self._neighbours.lost(session, reason, now)
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """A datagram came to our ping port: what to send back to where it came from, or None.  3.1.7.7
+        """Return the answer to a datagram that came to our ping port, or None.  3.1.7.7
 
         This changes nothing, so there is no batch to take afterwards.
         """
         return self._neighbours.pinged(datagram)
 
     def ping_answered(self, session: int, datagram: bytes) -> bool:
-        """A datagram came from where a SendPing went; whether it was the response. Any other is ignored.  3.1.7.8"""
+        """Take a datagram from where a SendPing went. Return whether it was the response; ignore others.  3.1.7.8"""
         return self._neighbours.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
         """Bytes arrived. Those of a session that is closed already are dropped.
 
         Returns:
-            How many bytes the packets have that are whole now: what was kept of one until now is among them.
+            How many bytes the packets have that are complete now, including what was kept of one until now.
         """
         found = self._neighbours.sessions.get(session)
         if found is None or found.closed is not None:
@@ -292,7 +292,7 @@ class QueueManager:
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
-        """Messages came; what cannot be taken closes the session. How many there were.  3.1.5.8"""
+        """Take in messages. One that cannot be taken closes the session. Return how many came.  3.1.5.8"""
         count, full, ended = 0, False, False
         arrivals, remote = self._arrivals, session.remote
         arrivals.brought_by(remote, session.window_announced)
@@ -305,7 +305,7 @@ class QueueManager:
                     some = run.part(at, 1 if full else arrivals.together(run, at, remote))
                 at += len(some.packets)
                 if full and not is_acknowledgment(some):
-                    continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
+                    continue  # Nothing may overtake a message that had no room, except acknowledgments: they make room.
                 self._waypoints.arrived(some.packets, session)
                 try:
                     arrivals.arrived(some, remote, now)
@@ -318,7 +318,7 @@ class QueueManager:
         return count
 
     def _turn_away(self, run: Run, session: Session, section: str, reason: Exception) -> None:
-        """A message is not taken, and the session ends."""
+        """Turn away a message, and end the session."""
         [packet] = run.packets
         self._waypoints.turned_away(packet, str(reason))
         session.refuse(section, str(reason))
@@ -350,21 +350,21 @@ class QueueManager:
                 self._writes.force()
 
     def stored(self, size_bytes: int) -> None:
-        """A batch was committed, or the store opened: what the messages in it take now."""
+        """A batch was committed, or the store was opened: its messages take this many bytes now."""
         self._stored_bytes = size_bytes
         self._arrivals.room.stored_bytes = self._sending.stored_bytes = size_bytes
         self.has_room(self._room_bytes)
 
     @property
     def added_bytes(self) -> int:
-        """What applications have handed in since the last commit, about."""
+        """About how many bytes applications have handed in since the last commit."""
         return self._sending.stored_bytes - self._stored_bytes
 
     def has_room(self, room_bytes: int | None) -> None:
-        """What a batch may add to the store, from applications and from neighbours; None if quota_bytes alone counts.
+        """Set how many bytes a batch may add to the store; None if quota_bytes alone counts.
 
-        Beyond it applications are refused, and neighbours keep what they send. What makes the store smaller is carried
-        out whatever it is. It holds until something else is said.
+        Beyond that, applications are refused, and neighbours keep what they send. Whatever makes the store
+        smaller is always carried out. The limit holds until the next call.
         """
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
@@ -372,7 +372,7 @@ class QueueManager:
         self._writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
-        """The answer to one of a batch's reads; rows as it says."""
+        """Take the answer to one of a batch's reads; that says what `rows` are."""
         if hurt := [(place, packet) for place, packet, _ in rows if isinstance(packet, HurtPacket)]:
             first = 0 if isinstance(page, ReadExpired) else message_key(page.queue, 0)
             for place, packet in hurt:
@@ -399,7 +399,7 @@ class QueueManager:
                 self._queues.stir(local)
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """The answer to one of a batch's reads of sequences."""
+        """Take the answer to one of a batch's reads of sequences."""
         self._arrivals.found(read, rows, now)
 
     # Applications
@@ -407,9 +407,9 @@ class QueueManager:
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
-        """An application sends messages; they are accepted once the next batch's writes are committed, all or none.
+        """An application sends messages. They are accepted, all or none, once the next batch's writes are committed.
 
-        together: whether those of them that are transactional are one transaction, or one each.
+        together: whether the transactional messages form one transaction, or one each.
 
         Returns:
             The messages' ordinals, unique among all that this queue manager sends.
@@ -432,7 +432,7 @@ class QueueManager:
         self._queues.stir(local)
 
     def is_empty(self, queue: str) -> bool:
-        """Whether nothing is in a local queue, so that a consumer who asks has to wait.
+        """Whether a local queue is empty, and a consumer who asks has to wait.
 
         Raises:
             UsageError: there is no such queue.
@@ -440,7 +440,7 @@ class QueueManager:
         return not self._queues.named(queue).count
 
     def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
-        """An application asks for certain messages, by what `peek` says of them; it settles them as others.
+        """Hand certain messages to an application, by their keys from `peek`; it settles them like others.
 
         Raises:
             UsageError: one of them is not in memory any more, or the consumer has not settled. Nothing was handed out.
@@ -475,7 +475,7 @@ class QueueManager:
         self._queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
-        """A consumer is gone; what it did not settle goes back to where it was."""
+        """A consumer is gone; the messages that it did not settle go back to where they were."""
         local = self._queues.named(queue)
         local.abandon(consumer)
         self._expiration.look_again(now)
@@ -496,10 +496,10 @@ class QueueManager:
         needed: bool = False,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Keep what came of an operation that was just fed, in one transaction with what that did.
+        """Keep the outcome of the operation that was just fed, in one transaction with its effects.
 
-        One that changes nothing on disk, such as to send an express message, leaves no outcome there either, unless it
-        is `needed`: a crash forgets both.
+        An operation that changes nothing on disk, such as sending an express message, leaves no outcome there either,
+        unless it is `needed`: a crash forgets both.
 
         Args:
             counters: numbers of the shell's own, kept under these names together with the outcomes.
@@ -515,8 +515,8 @@ class QueueManager:
         rows: dict[tuple[bytes, int], OutcomeRow | None] | None = None,
         counters: dict[str, int] | None = None,
     ) -> None:
-        """The invokers of these names come no more: their outcomes go with the next commit, and in the same transaction
-        these rows and counters are kept."""
+        """Forget the outcomes of these invokers, who come no more, with the next commit; keep these rows and
+        counters in the same transaction."""
         self._writes.forget(invokers, rows or {}, counters or {})
 
     # Operators
@@ -526,10 +526,10 @@ class QueueManager:
 
         Messages that a consumer has not settled go if it gives them back.
 
-        It is on disk with the next commit how far: a process that starts again goes on with it.
+        The next commit records how far: a process that starts again continues.
 
         Returns:
-            How many messages are to go; it takes a while if most of them are on disk.
+            How many messages are to go. This takes a while if most of them are on disk.
 
         Raises:
             UsageError: there is no such queue.
@@ -546,7 +546,7 @@ class QueueManager:
         return local.count
 
     def _go_on_purging(self, number: int, last: int) -> None:
-        """A queue, or a lane of one, was to be emptied up to there, and a process ended before it was."""
+        """Continue to empty a queue, or a lane of one, up to where a process that ended was to do it."""
         if (outgoing := self._outbound.queue(number)) is not None:
             self._purges.go_on(outgoing, last)
             return
@@ -555,9 +555,9 @@ class QueueManager:
             self._writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
-        """Whether some of what `purge` was to delete has yet to be read from disk; what consumers have aside.
+        """Whether messages that `purge` was to delete are still to be read from disk, apart from those consumers have.
 
-        The last of it leaves with the batch that is taken next, once this is no longer so.
+        The last of them leaves with the next batch that is taken after this became false.
         """
         outgoing = self._outbound.named(queue)
         if outgoing:
@@ -568,21 +568,21 @@ class QueueManager:
             return False  # It was deleted meanwhile.
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """Have one more queue, from now on and over restarts; other things than its topology may say so.
+        """Add a queue to those of its topology, from now on and over restarts.
 
         Args:
-            declaration: what it is to be. Its identifier is chosen here, and was never that of another queue.
+                declaration: the queue to add. Its identifier is chosen here, and was never that of another queue.
 
-        Raises:
-            UsageError: there is one of that name or GUID, or one of that name was deleted and is not empty yet.
+            Raises:
+                UsageError: a queue has that name or GUID, or one of that name was deleted and is not empty yet.
         """
         return self._queues.make(declaration)
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """Have a queue with other quotas, with or without a journal, open to strangers or not, over restarts as well.
+        """Change a queue's quotas, its journal, or whether it is open to strangers, over restarts as well.
 
         Raises:
-            UsageError: there is no such queue, or its journal is not empty and was to be no more.
+            UsageError: there is no such queue, or its journal is to go and is not empty.
         """
         self._queues.change(declaration)
 
@@ -602,15 +602,15 @@ class QueueManager:
 
     @property
     def declared(self) -> list[QueueDeclaration]:
-        """The queues that there are, but for journals and the system's, as they are now."""
+        """The queues that exist now, except journals and the system's."""
         return self._queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
-        """Send dead letters, or journaled messages, to where they were going once more, as new messages.
+        """Send dead letters, or journaled messages, to their destinations once more, as new messages.
 
         Args:
             queue: a dead-letter queue or a journal.
-            keys: which of its messages, as `peek` names them; None for all that `peek` shows.
+            keys: which of its messages, by their keys from `peek`; None for all that `peek` shows.
 
         Returns:
             How many were sent; the others have no destination any more, or are not there.
@@ -638,15 +638,15 @@ class QueueManager:
             self._neighbours.hold(outgoing[0])
 
     def block(self, network: str, *, is_blocked: bool) -> int:
-        """Answer nobody who connects from an address or a network, over restarts as well; or answer them again.
+        """Answer nobody who connects from an address or a network, over restarts as well; or unblock it.
 
-        The sessions end that came from there. Those that this queue manager opened go on, and it opens more.
+        Sessions that came from there end. Those that this queue manager opened go on, and it opens more.
 
         Returns:
             How many sessions end.
 
         Raises:
-            UsageError: it is no network, BLOCKS are blocked already, or this one is not and was to be no more.
+            UsageError: it is not a network, BLOCKS are blocked already, or the one to unblock is not blocked.
         """
         network = network_of(network)
         if not is_blocked:
@@ -656,7 +656,7 @@ class QueueManager:
         return self._neighbours.turn_out(self._blocks.covers)
 
     def add_peer(self, name: str, host: str, manager: Guid | None, now: Moment) -> MetStatus:
-        """An operator says where a queue manager is that nobody has declared, and what to call it.
+        """Add a queue manager that nobody has declared: an operator says where it is, and its name.
 
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many.
@@ -664,32 +664,32 @@ class QueueManager:
         return describe_met(self._met, self._met.add(name, host, manager, now))
 
     def is_also(self, name: str, addresses: Collection[str]) -> MetStatus:
-        """One, by its name or its GUID, has these addresses as well.
+        """Give a peer, by its name or its GUID, these addresses as well.
 
         Raises:
-            UsageError: there is none, or it has too many.
+            UsageError: there is no such peer, or it has too many addresses.
         """
         return describe_met(self._met, self._met.is_also(name, addresses))
 
     def remove_peer(self, name: str) -> MetStatus:
-        """Forget one, by its name or its GUID.
+        """Forget a peer, by its name or its GUID.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such peer.
         """
         return describe_met(self._met, self._met.remove(name))
 
     def move_peer(self, name: str) -> MetStatus:
-        """One has moved to where its GUID has turned up last.
+        """Move a peer to where its GUID has turned up last.
 
         Raises:
-            UsageError: there is none, or it has turned up nowhere else.
+            UsageError: there is no such peer, or it has turned up nowhere else.
         """
         return describe_met(self._met, self._met.move(name))
 
     @property
     def peer_hosts(self) -> Mapping[str, str]:
-        """By the name that an operator has given a peer, in lower case: where that is. It changes as they do."""
+        """The hosts of peers, by the names that an operator gave them, in lower case. It changes as they do."""
         return self._met.hosts_by_name
 
     def stop(self) -> None:
@@ -728,7 +728,7 @@ class QueueManager:
         if self._arrivals.reads:
             reads += self._arrivals.take_reads()
         reads += self._confirmations.pages()
-        # One after the other: of what two of them let go, neither would know that the other has.
+        # One after the other: if two of them let go of one message, neither would know that the other has.
         if self._again:
             reads += self._again
             self._again = []
@@ -752,30 +752,30 @@ class QueueManager:
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
-        """What waits where, for people; the caller adds the time.
+        """Return what waits where, for people; the caller adds the time.
 
-        names: the queues to tell of; by default all, of which QUEUES_LISTED and SEQUENCES_LISTED are.
+        names: the queues to describe; by default all, of which QUEUES_LISTED and SEQUENCES_LISTED are listed.
         """
         return describe(self._parts, names)
 
     def outgoing_names(self) -> list[str]:
-        """The names of all outgoing queues, each once, in the order in which they came to be."""
+        """Return the names of all outgoing queues, each once, the oldest first."""
         return list(dict.fromkeys(queue.name for queue in self._outbound))
 
     def peers(self, now: Moment) -> PeersStatus:
-        """Who is connected, who was, and what they did, for people."""
+        """Return who is connected, who was, and what they did, for people."""
         return describe_peers(self._parts, now)
 
     def floods(self, now: Moment) -> list[FloodStatus]:
-        """The hosts that did too much in the last minute."""
+        """Return the hosts that did too much in the last minute."""
         return floods(self._neighbours.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
-        """What `status` counts, for those who ask often: it costs a fraction of all that is for people."""
+        """Return what `status` counts, at a fraction of its cost, for those who ask often."""
         return counts(self._parts)
 
     def leaving(self) -> dict[str, int]:
-        """How many messages at most the next commit removes from each local queue that it removes some from."""
+        """Return the most messages that the next commit removes, for each local queue that it removes any from."""
         leaving = self._writes.leaving()
         return {
             queue.name: count
@@ -784,7 +784,7 @@ class QueueManager:
         }
 
     def whereabouts(self) -> Whereabouts:
-        """Where messages are, for people; it holds until something is fed or taken."""
+        """Return where messages are, for people; it is valid until something is fed or taken."""
         return Whereabouts(self._parts)
 
     def inspect(self) -> Parts:

@@ -18,7 +18,7 @@ from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import RECOVERABLE, TRANSACTIONAL, Head, goes_to_private, priority_of
 
 NEARLY_FULL: Final = 8
-"""Nothing is held in a store that would have less room than this part of what it has."""
+"""Nothing is held if that leaves less room than one part in this many of what is stored."""
 HIGHEST_HELD: Final = attrgetter("highest_held")
 
 
@@ -32,11 +32,11 @@ class NoRoomError(Exception):
 
 
 class Room:
-    """What the store of one queue manager may still take.
+    """The room that is left in the store of one queue manager.
 
     Attributes:
         stored_bytes: what it held when the last batch was committed, and what was put into it since.
-        limit_bytes: what it may hold after the next commit, as the disk has no room for more; None if it has.
+        limit_bytes: what it may hold after the next commit, because the disk is nearly full; None if it is not.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Room:
 
     @property
     def left_bytes(self) -> int:
-        """How much more the store may hold, by the quota and as the disk has room."""
+        """How many more bytes the store may hold, within the quota and the room on the disk."""
         limit_bytes, quota_bytes = self.limit_bytes, self._settings.quota_bytes
         if limit_bytes is None or limit_bytes > quota_bytes:
             limit_bytes = quota_bytes
         return limit_bytes - self.stored_bytes
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
-        """With this message the store would have more than it may.
+        """See that there is room for a message with which the store would exceed a limit.
 
-        A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
+        A duplicate that was never acknowledged takes no room; acknowledgments make room.
 
         Raises:
             NoRoomError: there is no place for it.
@@ -99,12 +99,12 @@ class Room:
         )
 
     def _gives_way(self, run: Run, head: Head) -> bool:
-        """Whether there is room for a transactional message for us once what is held gives way.
+        """Whether there is room for a transactional message to us once held messages give way.
 
-        To the one that its sequence awaits it does, as that alone may be what keeps the others from being received: of
-        all sequences the highest numbers first. One that came before needs no room, and one that is early is turned
-        away; but where the awaited one would find none either, all are refused alike: its sender finds a message that
-        is refused by the others that are taken.
+        They give way to the one that its sequence awaits, because that alone may keep the others from being
+        received. The highest numbers of all sequences go first. A message that came before needs no room, and
+        an early one is turned away. But if the awaited one would find no room either, all are refused alike:
+        a sender finds the message that is refused by the others that are taken.
         """
         [packet] = run.packets
         queue = self._queues.of_run(run)
@@ -133,8 +133,8 @@ class Room:
         return sum(sequence.held_bytes for sequence in self._sequences)
 
     def may_hold(self, size_bytes: int) -> bool:
-        """Whether there is room to hold one more message: nothing is held where little room is left, and all that is
-        held takes half of what may be stored at most, so that the awaited ones have a place."""
+        """Whether there is room to hold one more message: nothing is held when little room is left, and held
+        messages take at most half of what may be stored, which leaves a place for the awaited ones."""
         stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
             return False

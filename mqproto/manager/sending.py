@@ -1,7 +1,7 @@
 """Applications' messages on their way into the queues.  [MS-MQQB] 3.1.7.11, 3.1.7.1.3
 
-Messages come in runs that are alike. A run is looked at once; then each of its messages gets its numbers, and its
-packet is stamped.
+Messages come in runs of messages that are alike. A run is checked once; then each of its messages gets its
+numbers, and its packet is stamped.
 """
 
 from __future__ import annotations
@@ -58,53 +58,53 @@ FINAL_ACK: Final = TransactionHeader.final_ack.mask
 IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
 IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
 SHA_512: Final = 0x800E
-"""HashAlgorithm of what is signed, if its application names no other.  [MS-MQMQ] 2.2.19.3"""
+"""HashAlgorithm of a signed message whose application names no other.  [MS-MQMQ] 2.2.19.3"""
 BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
 """5.1, 3.1.7.1.5"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
-"""Of a transactional message that has no place yet."""
+"""The place of a transactional message that has no place yet."""
 STAMP_LIMIT: Final = 1_000
-"""How many kinds of messages are remembered, after which all are forgotten."""
+"""How many kinds of messages are remembered. When there are more, all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
-"""Of a packet without its body, for its kind to be remembered."""
+"""The largest packet, without its body, whose kind is remembered."""
 
 OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
-"""In what messages differ that are alike."""
+"""The fields in which messages of one run may differ."""
 likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
-"""All else of a draft."""
+"""All other fields of a draft."""
 
 
 class Run(NamedTuple):
-    """Messages in a row, for one destination and alike."""
+    """Consecutive messages that are alike and have one destination."""
 
     destination: Destination
     drafts: list[Draft]
     signed: Sequence[UserMessage] = ()
-    """If they are signed, each as it was signed, before anything had changed."""
+    """The messages as they were signed, before anything changed; empty if they are not signed."""
 
     @property
     def example(self) -> Draft:
-        """The first of them, which has what they have in common."""
+        """The first draft, which has everything that they have in common."""
         return self.drafts[0]
 
     @property
     def size_bytes(self) -> int:
-        """What of their packets their application decides, about."""
+        """About how many bytes of their packets the application decides."""
         own_bytes = _own_bytes(self.drafts)
         return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
 
     @property
     def longest(self) -> Draft:
-        """The one with the most of its own."""
+        """The draft with the largest body and extension."""
         own_bytes = _own_bytes(self.drafts)
         return self.drafts[own_bytes.index(max(own_bytes))]
 
 
 def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
-    """The same messages, in order."""
+    """Yield the same messages as runs, in order."""
     for (destination, _), run in groupby(messages, lambda message: (message[0], likeness(message[1]))):
         yield Run(destination, [draft for _, draft in run])
 
@@ -124,16 +124,16 @@ class Sending:
         self._guard = desk.guard
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
-        """What the store held when the last batch was committed, and what was handed in since."""
+        """The bytes that the store held after the last commit, and those handed in since."""
         self.limit_bytes: int | None = None
-        """What the store may hold after the next commit, as the disk has no room for more; None if it has."""
+        """The bytes that the store may hold after the next commit if the disk is nearly full, or None."""
 
     def enqueue(
         self, messages: Sequence[tuple[Destination, Draft]], now: Moment, *, together: bool = True
     ) -> list[int]:
         """Number messages, build their packets once, and put them where they wait.
 
-        together: whether those of them that are transactional are one transaction, or one each.
+        together: whether the transactional messages form one transaction, or one each.
 
         Raises:
             UsageError: one of them cannot be sent like this; nothing has changed.
@@ -155,7 +155,7 @@ class Sending:
         return ordinals
 
     def _check(self, runs: Iterable[Run], now: Moment) -> int:
-        """See that all can be sent, and that there is room for them; how many bytes they take in the store."""
+        """Check that all can be sent and that there is room. Return how many bytes they take in the store."""
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
@@ -191,9 +191,9 @@ class Sending:
         return stored_bytes
 
     def _stays_in_memory(self, run: Run, count: int, size_bytes: int) -> bool:
-        """Whether an express run needs no disk; where that has room for anything, nobody asks.
+        """Whether an express run needs no disk. Nobody asks while the disk has room.
 
-        count, size_bytes: with what comes before it, as if all of that went where it goes.
+        count, size_bytes: of this run and all before it, as if they all went to the same queue.
         """
         if self.limit_bytes is None:
             return True
@@ -206,9 +206,9 @@ class Sending:
         return window.takes(count, size_bytes)
 
     def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
-        """See that a run can be sent to where it goes.
+        """Check that a run can be sent to its destination.
 
-        here_bytes: what the messages before it take in queues of ours that have a quota; this run is added.
+        here_bytes: the bytes that earlier messages take in those of our queues that have a quota; this run is added.
         """
         destination, transactional = run.destination, run.example.transactional
         if destination.transactional not in (None, transactional):
@@ -239,7 +239,7 @@ class Sending:
             )
 
     def _check_letters(self, run: Run) -> None:
-        """See that the queue that is chosen for dead letters can have these.  [MS-MQDMPR] 3.1.1.12"""
+        """Check that the queue chosen for dead letters can take them.  [MS-MQDMPR] 3.1.1.12"""
         example = run.example
         queue = self._queues.named(example.dead_letter_queue)
         if queue.is_system:
@@ -257,7 +257,7 @@ class Sending:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
-        """See that a queue of ours takes a run; what another queue manager's queue takes, it says itself."""
+        """Check that a queue of ours takes a run. Another queue manager decides for its own queues."""
         signed, protection = bool(run.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
@@ -270,7 +270,7 @@ class Sending:
             raise UsageError(f"queue {queue.name}: {error.reason}") from None
 
     def _packets_bytes(self, run: Run) -> int:
-        """What the packets of a run take, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
+        """The bytes of a run's packets, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
         stamp = self._stamp(run)
         if run.example.signer:
             example = self._example(run)
@@ -279,7 +279,7 @@ class Sending:
         return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
     def _check_manager(self, manager: Guid) -> None:
-        """See that somebody knows where it is."""
+        """Check that it is known where a queue manager is."""
         if not self._outbound.knows(manager):
             raise UsageError(
                 f"no queue manager {guid_text(manager)} is in the topology, and none was met: send to it by a direct "
@@ -340,7 +340,7 @@ class Sending:
         self._writes.changed(sequence, urgent=True)
 
     def _await_answers(self, run: Run, now: Moment) -> None:
-        """What is sent may be answered: one that may not call us is called for that."""
+        """Expect answers to a run. A destination that may not call us is called to fetch them."""
         draft, destination = run.example, run.destination
         if self._outbound.is_declared(destination):
             return
@@ -355,7 +355,7 @@ class Sending:
             self._outbound.expect_answers(destination, until_s, ours, now)
 
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
-        """The destination is ours: no session, no sequence, straight into the queue."""
+        """Put a run straight into a queue of ours, without a session or a sequence."""
         queue, example = self._here(run), run.example
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         recoverable = example.transactional or example.recoverable
@@ -382,9 +382,9 @@ class Sending:
     def _packets(
         self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
     ) -> list[bytes]:
-        """The packets of a run, which have one SentTime, and so one time until which they may be on their way.
+        """Build the packets of a run. They have one SentTime, and so one deadline for being on their way.
 
-        places: the `place_bytes` of each, if they are transactional.
+        places: the `place_bytes` of each packet, if they are transactional.
         """
         packet, sent_s = self._stamp(run).packet, now.utc_s
         packets = [
@@ -399,7 +399,7 @@ class Sending:
         return packets
 
     def _signed(self, run: Run, now: Moment) -> Run:
-        """A run whose messages are signed, which is about nothing that they have no number or time for yet.
+        """Return a run with its messages signed. The signature does not cover numbers and times, which come later.
 
         Raises:
             UsageError: its key is too short for the hash.
@@ -410,7 +410,7 @@ class Sending:
         return run._replace(signed=[self._guard.signed(decode_message(packet)) for packet in packets])
 
     def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
-        """A packet with its signature; where it joins a queue of ours that has been verified."""
+        """Add a message's signature to its packet; in a queue of ours it counts as verified."""
         message = replace(
             decode_message(packet),
             security=signed.security,
@@ -422,9 +422,9 @@ class Sending:
         return encode_packet(message)
 
     def _stamp(self, run: Run) -> Stamp:
-        """What makes the packets of a run. A producer that sends one message at a time sends the same kind again.
+        """The stamp that makes the packets of a run, cached because producers send the same kind again.
 
-        Who signs under a name has another certificate once his key is replaced.
+        The signer's certificate is part of the kind, because a replaced key has another one.
         """
         name = run.example.signer
         kind = (run.destination, likeness(run.example), self._guard.signer(name) if name else None)
@@ -439,7 +439,7 @@ class Sending:
         return stamp
 
     def _example(self, run: Run) -> UserMessage:
-        """A message of its kind, in which all is still to be set that differs."""
+        """A message of the run's kind; the fields in which its messages differ are still to be set."""
         destination, draft = run.destination, run.example
         message = user_message(
             source=self._identity,
@@ -479,7 +479,7 @@ class Sending:
 
 
 def refusal_of_kind(destination: Destination) -> str:
-    """What to say of a message that a connector queue does not take by its name."""
+    """The error text for a message that a connector queue does not take under this name."""
     name = f"CONNECTOR={destination.name.removeprefix('PUBLIC=')}"
     if destination.transactional:
         return f"{name};XACTONLY takes transactional messages alone: send this one in a transaction, or to {name}"
@@ -487,9 +487,9 @@ def refusal_of_kind(destination: Destination) -> str:
 
 
 def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, together: bool) -> list[int]:
-    """TransactionHeader.Flags for each message, 0 for one that is not transactional.  [MS-MQMQ] 2.2.20.5
+    """TransactionHeader.Flags for each message; 0 for one that is not transactional.  [MS-MQMQ] 2.2.20.5
 
-    The transaction's identifier is unique at its queue manager, as MessageIDs are.
+    The transaction's identifier is unique at its queue manager, like MessageIDs.
 
     Args:
         together: whether they are one transaction, or one each.
@@ -515,7 +515,7 @@ def asks_final_ack(draft: Draft) -> bool:
 
 
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
-    """Of each, in what the sizes of messages differ that are alike, but for labels."""
+    """The bytes, for each draft, in which the sizes of messages of one run differ, apart from labels."""
     return [len(draft.body) + len(draft.extension) for draft in drafts]
 
 

@@ -39,19 +39,19 @@ from mqproto.wire.guid import Guid, guid_text
 class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
-    waiting: all of its messages; unsettled are those of them that a consumer has been given and not settled.
+    waiting: all of its messages. unsettled: those of them that a consumer was given and has not settled.
     held: messages that wait behind a gap, and do not count in `waiting`.
     size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
     consumers: applications that wait for a message, or have some that they did not settle.
     purging: whether messages are still to be deleted.
     entered, left: messages that came and went since the process began, for whatever reason.
-    oldest_s: when the message that is here longest was sent, UTC, as its sender says; None if there is none, or if it
+    oldest_s: when the oldest message here was sent, UTC, as its sender says; None if there is none, or if it
         is still to be read from the store.
-    passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
-        the caller compares the two and fills this in.
-    received, waited_s: how many messages applications have received since the process began, and how long these were
-        in the queue together; waited_within: how many of them no longer than each of some times, in seconds. Nothing
-        for a journal or a dead-letter queue.
+    passed_over: messages that are in the store but unknown to the queue; none, unless mqproto has a bug. The
+        caller compares the two and fills this in.
+    received, waited_s: how many messages applications have received since the process began, and the total
+        time these were in the queue. waited_within: how many of them waited no longer than each of some
+        times, in seconds; empty for a journal or a dead-letter queue.
     """
 
     name: str
@@ -74,19 +74,19 @@ class LocalStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingStatus:
-    """A queue on its way out, all its priorities as one. The last group is for a sequence of transactional messages.
+    """An outgoing queue, all its priorities as one. The last group of fields is for a transactional sequence.
 
     Times ending in `_at_ms` are on the uptime clock, None where nothing is planned; those in `_s` are UTC.
 
     waiting: for a sequence, the messages without an OrderAck; else those that the next hop has not acknowledged.
-    unsent: those of them that are to be sent now, or again because the connection broke.
-    in_flight: those that were sent and that the next hop has not acknowledged; copies count as well.
+    unsent: those that are to be sent now, or again because the connection broke.
+    in_flight: those that were sent and not yet acknowledged by the next hop; copies count as well.
     next_manager: the GUID of the queue manager at the next hop; empty if that is not known.
     state: connected, connecting, disconnected, on hold, or no route.
-    next_hops: all that there are, the preferred first; next_hop is the one that serves, or is tried next.
+    next_hops: all next hops, the preferred first; next_hop is the one that serves, or is tried next.
     retry_at_ms: when the first next hop is tried again; also while a later one serves.
     history: the last tries to have a session, the oldest first.
-    failing_since_s: since when there is none though something waits.
+    failing_since_s: since when messages wait and there is no session.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
     is_waited_for: whether the next hop is not called, and what waits leaves when it calls.
     resent: copies that were sent.
@@ -95,11 +95,11 @@ class OutgoingStatus:
     last_ack: EodLastAck, the number of the last message that the destination has acknowledged, 0 for none.
     last_ack_s: EodLastAckTime; None if none has come since the node started.
     last_ack_count: EodLastAckCount, OrderAcks that have come.
-    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of those that were sent.
+    first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of messages that were sent.
     next_number: EodNextSeq.
-    identifier: SequenceIdentifier of the sequence that all these numbers are of, as (TimeStamp, Ordinal).
-    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are on disk alone:
-        the caller fills this in.
+    identifier: SequenceIdentifier of the sequence that all these numbers belong to, as (TimeStamp, Ordinal).
+    unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are only
+        on disk: the caller fills this in.
     """
 
     name: str
@@ -135,14 +135,14 @@ class OutgoingStatus:
 
 @dataclass(frozen=True, slots=True)
 class IncomingStatus:
-    """A sequence of transactional messages that comes in.  [MS-MQDMPR] 3.1.1.5
+    """An incoming sequence of transactional messages.  [MS-MQDMPR] 3.1.1.5
 
-    queue: the local queue that it is for; name is how the sender calls that.
+    queue: the local queue that it is for; name is the sender's name for that.
     source: the sender's queue manager.
     number, sequence: SequenceNumber and SequenceIdentifier of the last message accepted, the latter as
         (TimeStamp, Ordinal).
     reject_count: messages that came since and could not be accepted.
-    last_access_s: when a message came last, UTC.
+    last_access_s: when the last message came, UTC.
     held, held_bytes: what waits behind a gap.
     missing: the numbers that the gap is made of, first and last, if something is held.
     """
@@ -161,9 +161,9 @@ class IncomingStatus:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesStatus:
-    """What was dropped of one sender because it came before; `source` is its queue manager.
+    """How many messages of one sender were dropped because they came before; `source` is its queue manager.
 
-    lately: if most of its last messages were dropped, how many; `of` is how many messages those are.
+    lately: how many of its last `of` messages were dropped, if most of them were.
     """
 
     source: str
@@ -174,14 +174,14 @@ class DuplicatesStatus:
 
 QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
-"""How many outgoing queues and incoming sequences a node tells of at once, as peers can make more of them: the queues
-that have a way and in which the most waits, the sequences that hold the most and were accessed last."""
+"""The most outgoing queues and incoming sequences that a node lists, because peers can make more: the queues
+that have a way and in which most waits, the sequences that hold most and were accessed last."""
 SESSIONS_LISTED: Final = 100
-"""How many sessions, as strangers can open more."""
+"""The most sessions that a node lists, because strangers can open more."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
-"""Of how many senders it is shown, those with the most."""
+"""The most senders that are shown, those with the most duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,25 +189,25 @@ class NodeStatus:
     """One queue manager at one moment. The counts begin when its process does.
 
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
-    stored_bytes, quota_bytes: what is on disk, and what may be.
-    flushes: how often the store had the disk flush for a commit; the caller fills this in.
-    commits_s: how long all commits took together; commits_within: how many of them took no longer than each of some
-        times, in seconds; as well.
-    arrived, ages_s: how many messages came into their queues, and how old these were together, by their senders'
-        clocks; ages_within: how many of them were no older than each of some times, in seconds.
-    free_bytes: what the file system had left when it was last asked, if it told; as well.
-    in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
-    disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
-    room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
-    floods: hosts that do far more than others; as well.
-    elsewhere: those whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
-    damaged: messages that the store had not as they were written.
-    refusals: how many messages were refused, by the name of the class with which they were; `refused` are all.
-    sessions: those that are open, SESSIONS_LISTED at most, which are those with the most unacknowledged.
-    unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
-    unlisted_sequences: incoming sequences that are not in `incoming`.
-    unfinished_bytes: what is kept of packets that strangers have begun and that are not whole.
-    duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
+    stored_bytes, quota_bytes: how much is on disk, and how much may be.
+    flushes: how often the store flushed the disk for a commit.
+    commits_s: the total time of all commits. commits_within: how many took at most each of some times, in seconds.
+    arrived, ages_s: how many messages came into their queues, and their total age, by their senders' clocks.
+    ages_within: how many of them were no older than each of some times, in seconds.
+    free_bytes: what the file system had left when it was last asked, if it told.
+    in_doubt: the names of lists of messages that may have been delivered before.
+    disk_is_full: whether messages that have to be on disk are refused because it has no room.
+    room_lasts_s: how long the store may go on growing as it has of late, if it grows.
+    floods: hosts that do far more than others. The caller fills in this and the fields from `flushes` to here, except
+        `arrived` and the ages.
+    elsewhere: peers whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
+    damaged: messages that the store no longer had as they were written.
+    refusals: how many messages were refused, by the name of the class that refused them; `refused` counts all.
+    sessions: the open sessions, SESSIONS_LISTED at most: those with the most unacknowledged.
+    unlisted: outgoing queues left out of `outgoing` because there are too many. unlisted_waiting: the messages there.
+    unlisted_sequences: incoming sequences left out of `incoming`.
+    unfinished_bytes: the bytes that are kept of packets that strangers have begun and not completed.
+    duplicates_of: by sender, those with the most first, DUPLICATES_SHOWN at most; `duplicates` counts all.
     """
 
     local: list[LocalStatus] = field(default_factory=list)
@@ -249,13 +249,13 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class PeersStatus:
-    """Who is connected or was, and what strangers have of this queue manager together.
+    """Who is or was connected, and what all strangers together take up here.
 
     blocked: the hosts and networks that get no answer.
-    open_queues: the queues that are open to strangers, with what each holds and may hold of theirs, in bytes.
-    sequences, sequences_limit: those of strangers.
-    utc_s: when that was.
-    met: those who are remembered, the one seen last first.
+    open_queues: the queues that are open to strangers, with the bytes that each holds and may hold of theirs.
+    sequences, sequences_limit: how many sequences strangers have, and may have.
+    utc_s: the time of all this.
+    met: the remembered peers, the one seen last first.
     """
 
     peers: list[PeerStatus]
@@ -268,9 +268,9 @@ class PeersStatus:
 
 
 def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
-    """Look at all parts of a queue manager; nothing changes.
+    """Describe a queue manager. Nothing changes.
 
-    names: the queues to tell of; by default all.
+    names: the queues to describe; by default all.
     """
     names = None if names is None else set(names)
     neighbours, queues, incoming = parts.neighbours, parts.queues, parts.incoming
@@ -324,7 +324,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
 
 
 def _listed(lanes: Mapping[str, list[OutgoingQueue]], neighbours: Neighbours) -> dict[str, None]:
-    """The names of the outgoing queues to tell of, in the order in which they came to be."""
+    """The names of the outgoing queues to list, the oldest first."""
     if len(lanes) <= QUEUES_LISTED:
         return dict.fromkeys(lanes)
     ranks = {
@@ -340,7 +340,7 @@ def _by_weight(sequence: IncomingSequence) -> tuple[int, int]:
 
 
 def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
-    """Look at all who are connected or were; nothing changes."""
+    """Describe all peers that are or were connected. Nothing changes."""
     settings = parts.desk.settings
     found = describe_hosts(
         parts.neighbours.hosts,
@@ -366,7 +366,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 
 def counts(parts: Parts) -> dict[str, int]:
-    """What a NodeStatus counts since the process began, by the names that it has there."""
+    """Return the counts of a NodeStatus since the process began, by their names there."""
     incoming = parts.incoming.counted
     return {
         "forwarded": parts.arrivals.forwarded_count,
@@ -496,7 +496,7 @@ def _incoming(sequence: IncomingSequence, queue: str, identity: Guid) -> Incomin
 def destination_name(name: QueueName, identity: Guid) -> str:
     """The format name that a DestinationQueue stands for at the queue manager `identity`; empty if it names none.
 
-    A direct name is what a peer wrote, so it is cut where it is longer than any name.
+    A direct name comes from a peer, so it is cut where it is longer than any name.
     """
     match name:
         case int():

@@ -1,7 +1,7 @@
 """Where a message is at its queue manager, for those who ask why it has not arrived.
 
-A queue manager has only its next messages in memory. So its shell reads the store itself, and is told here what
-the place of each message in it means; the express messages that are only in memory are listed.
+A queue manager has only its next messages in memory. So its shell reads the store itself, and learns here
+what the place of each stored message means. Express messages that are only in memory are listed here.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Spot(StrEnum):
     IN_QUEUE = "in queue"
     """In a queue of this node, a journal or a dead-letter queue."""
     UNSETTLED = "unsettled"
-    """The same; an application has been given it and has not settled."""
+    """In such a queue; an application was given it and has not settled."""
 
 
 class Found(NamedTuple):
-    """One message.
+    """One message, and where it is.
 
     queue: the name of the local queue that it is in or held for, or of the outgoing one.
-    key: the store's, which orders the messages of one priority.
-    in_doubt: whether it is a dead letter, and may have arrived.
+    key: its key in the store, which orders the messages of one priority.
+    in_doubt: whether it is a dead letter whose message may have arrived.
     """
 
     spot: Spot
@@ -64,18 +64,18 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
-    """The same in plain values.
+    """A message, and where it is, in plain values.
 
     source, ordinal: its identifier.
     destination: the format name that it was sent to.
     number: TxSequenceNumber, 0 if it is not transactional.
-    message_class: of a dead letter, why it is one.
-    sent_s: when it was sent first; reach_by_s and receive_by_s are the last second at which it may still be on its
-        way, and be received. All are UTC.
-    copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
-    in_doubt: of a dead letter, whether it was sent and may have arrived: its destination has not said.
+    message_class: for a dead letter, why it is one.
+    sent_s: when it was first sent; reach_by_s and receive_by_s: the last second in which it may still be on its way, or
+        be received. All are UTC.
+    copies: how many copies its queue has, as far as that was searched; a resend makes more.
+    in_doubt: for a dead letter, whether it was sent and may have arrived: its destination has not said.
     dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty for none.
-    is_readable: whether its packet makes sense; if not, the rest from `destination` on says nothing.
+    is_readable: whether its packet can be decoded; if not, the fields from `destination` on say nothing.
     """
 
     spot: Spot
@@ -99,12 +99,12 @@ class MessageStatus:
 
     @property
     def is_letter(self) -> bool:
-        """Whether it is a dead letter whose application has chosen a queue for it: this one, or it is the system's."""
+        """Whether it is a dead letter whose application chose a queue: this one, unless this is the system's."""
         return bool(self.dead_letter_queue) and bool(self.message_class & REFUSAL)
 
 
 def describe_message(found: Found) -> MessageStatus:
-    """What a packet tells."""
+    """Return what a packet tells."""
     queue = shown(found.queue, TEXT_LIMIT)
     try:
         message = decode_message(found.packet)
@@ -145,9 +145,9 @@ class Whereabouts:
         self._writes = parts.desk.writes
 
     def numbers_of(self, name: str) -> list[int]:
-        """The store's queues whose messages are in a local queue or held for it, or in the outgoing ones of a name.
+        """The store's numbers of a local queue and of what is held for it, or of the outgoing queues of a name.
 
-        The highest priority comes first, and what is held last.
+        The highest priority comes first, and held messages last.
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:
@@ -159,7 +159,7 @@ class Whereabouts:
         return [queue.queue for queue in outgoing] + [number for number in finals if number]
 
     def stored(self, key: int, packet: bytes) -> Found | None:
-        """A message of the store; None if it is one that waits to be removed, or an acknowledgment for us."""
+        """Locate a stored message; None if it waits to be removed, or is an acknowledgment for us."""
         number = key // message_key(1, 0)
         position = key - message_key(number, 0)
         outgoing = self._outbound.queue(number)
@@ -196,7 +196,7 @@ class Whereabouts:
         return Spot.UNSETTLED if any(one.message.position == position for one in given) else None
 
     def unstored(self) -> Iterator[Found]:
-        """The express messages that only memory has."""
+        """Yield the express messages that are only in memory."""
         for queue in self._queues:
             for lane in queue.lanes:
                 for message in lane.window:
@@ -218,7 +218,7 @@ class Whereabouts:
 
 def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spot | None:
     if position <= queue.cursors.acknowledged:
-        # The next commit takes it away, or puts it among those that wait for their FinalAck.
+        # The next commit removes it, or moves it to those that wait for their FinalAck.
         try:
             is_asked_for = asks_final_ack(decode_message(packet))
         except WireFormatError:
@@ -234,6 +234,6 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
 
 
 def _waits(lane: Lane, position: int) -> bool:
-    """Whether a message of the store waits in a lane, in memory or on disk alone; else it left, and may come back."""
+    """Whether a stored message waits in a lane, in memory or on disk; else it left, and may come back."""
     window = lane.window
     return position > window.read_through or any(message.position == position for message in window)
