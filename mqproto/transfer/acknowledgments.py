@@ -18,7 +18,7 @@ from mqproto.wire.guid import Guid
 
 
 def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
-    """Where the acknowledgments of a message go: by a direct name if it came by one, else by its sender's GUID."""
+    """Where to send a message's acknowledgments: by a direct name if it came by one, else by its sender's GUID."""
     user = message.user
     return ReplyTo(user.source_queue_manager, peer if isinstance(user.destination_queue, str) else None)
 
@@ -26,7 +26,7 @@ def reply_to_sender(message: UserMessage, peer: str) -> ReplyTo:
 def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
     """QueueManagerAddress and DestinationQueue that lead to the order queue of a message's sender.  3.1.7.17
 
-    The original sender is meant (3.1.1.6.2), not the neighbour, as RemoteQMGuid would have it.
+    That is the original sender (3.1.1.6.2), and not the neighbour that RemoteQMGuid would name.
     """
     if reply_to.direct_host is not None:
         return NULL_GUID, rf"TCP:{reply_to.direct_host}\PRIVATE$\order_queue$"
@@ -36,7 +36,7 @@ def order_queue_of(reply_to: ReplyTo) -> tuple[Guid, int | str]:
 def make_order_ack(
     reply_to: ReplyTo, place: tuple[TxSequenceId, int], identity: Guid, message_id: int, now: Moment
 ) -> UserMessage:
-    """All messages of a sequence up to a number are on our disk; 0 says that none is.  2.2.4"""
+    """Make an OrderAck: all messages of a sequence up to a number are on our disk; 0 means none is.  2.2.4"""
     identifier, number = place
     manager, destination = order_queue_of(reply_to)
     return OrderAck(
@@ -56,7 +56,7 @@ def make_order_ack(
 def make_final_ack(
     message: UserMessage, message_class: int, reply_to: ReplyTo, identity: Guid, message_id: int, now: Moment
 ) -> UserMessage:
-    """What became of one transactional message in the end.  2.2.5"""
+    """Make a FinalAck, which tells what became of one transactional message in the end.  2.2.5"""
     assert message.transaction is not None
     manager, destination = order_queue_of(reply_to)
     return FinalAck(

@@ -1,7 +1,7 @@
-"""Which messages of others wait unsent in a queue, so that a resend is not stored beside the copy before it.
+"""Others' messages that wait unsent in a queue, known so that a resend is not stored beside an earlier copy.
 
-A sender that hears of no OrderAck sends again, and an intermediate whose next hop is down would keep each copy. It
-knows the messages by source and MessageID; the TransactionHeader it does not read.  [MS-MQQB] 3.1.1.6.2
+A sender that gets no OrderAck sends again, and an intermediate whose next hop is down would keep every copy.
+It knows messages by source and MessageID, and does not read the TransactionHeader.  [MS-MQQB] 3.1.1.6.2
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
 KNOWN: Final = 16_384
-"""Of how many messages of a queue it is known that they wait, those that leave first; some 250 bytes each. A resend
-sends the oldest again, so these are the ones that come."""
+"""How many waiting messages of a queue are known, those that leave first; some 250 bytes each. A resend sends
+the oldest again, so these are the ones that come."""
 
 AS_IT_IS: Final = 0
-"""In place of a position, which begin at 1: the message waits with the same bytes."""
+"""Returned in place of a position, which is at least 1: the message waits with the same bytes."""
 
 MessageName = tuple[Guid, int]
 """Source and MessageID."""
 
 
 class Copies:
-    """Where the transactional messages in one queue stand.
+    """The places of the transactional messages in one queue.
 
-    What has left the queue is not taken out at once, for nearly all leave as soon as they came: whether a message still
-    waits is seen when it comes again.
+    A message that has left the queue is not removed at once, because nearly all leave as soon as they came.
+    Whether it still waits is checked when it comes again.
 
-    window: the queue's.
+    window: the queue's window.
     """
 
     def __init__(self, window: QueueWindow) -> None:
@@ -40,9 +40,9 @@ class Copies:
         self._places: dict[MessageName, int] = {}
         """The position of the copy that joined last."""
         self._hashes: dict[int, int] = {}
-        """By position, of the packets that are not in the window."""
+        """The hashes of packets that are not in the window, by position."""
         self._looked_at = 0
-        """What left next when it was last seen which have left."""
+        """The window's next position when messages that had left were last removed here."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -63,7 +63,7 @@ class Copies:
         return not self._places.keys().isdisjoint(names)
 
     def is_back(self, message: Waiting) -> None:
-        """A message is in memory that was sent before, or was in the store alone."""
+        """A message that was sent before, or was only in the store, is in memory now."""
         if is_transactional(message.packet):
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
@@ -71,9 +71,9 @@ class Copies:
                 self.joined([name], message.position, [message.packet])
 
     def later_copy(self, position: int, packet: bytes) -> int | None:
-        """Where a message that joined behind this one waits, and is the same byte by byte; None if none is known to.
+        """The position of a later copy that is the same byte by byte; None if none is known to wait.
 
-        It counts as gone from now on.
+        The copy counts as gone from now on.
         """
         if not is_transactional(packet):
             return None
@@ -91,11 +91,11 @@ class Copies:
             self._hashes[position] = hash(packet)
 
     def forget(self, position: int) -> None:
-        """A message has left the queue that the window had not, or is in the window now."""
+        """A message outside the window has left the queue, or is in the window now."""
         self._hashes.pop(position, None)
 
     def waiting(self, name: MessageName) -> int | None:
-        """The position of a message that waits; None if none is known to."""
+        """The position of a message that waits; None if it is not known to wait."""
         position = self._places.get(name)
         if position is None or position in self._hashes or self._in_memory(position) is not None:
             return position
@@ -114,7 +114,7 @@ class Copies:
         return next((message for message in self._window if message.position == position), None)
 
     def _make_room(self) -> None:
-        """Forget those that have left, now and then."""
+        """Forget messages that have left, now and then."""
         following = self._window.next_position
         if following - self._looked_at >= KNOWN // 8:
             self._looked_at = following

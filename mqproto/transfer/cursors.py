@@ -20,18 +20,18 @@ from __future__ import annotations
 from typing import Final
 
 CEILING_BLOCK: Final = 256
-"""By how much the stored ceiling of what was sent runs ahead, so that not every send has to wait for a commit."""
+"""How far the stored ceiling runs ahead of what was sent, so not every send has to wait for a commit."""
 
 
 class Cursors:
-    """The places of one sequence; all are positions. Where nothing was sent yet, all but `last` are the same.
+    """The places of one sequence; all are positions. Before anything is sent, all but `last` are the same.
 
-    base: before the first message of the current sequence.
+    base: the position before the first message of the current sequence.
     acknowledged: the destination has all up to here: an OrderAck said so.
     saved_through: the next hop has all up to here on its disk.
-    sent_ceiling: nothing behind it was ever sent. After a restart that is not known, so it is what was stored.
-    stored_ceiling: what the store says of it.
-    resend_after, resend_through: while something is to be resent, what lies between is still to be read.
+    sent_ceiling: nothing behind it was ever sent. After a restart it is not known, so it is the stored one.
+    stored_ceiling: the one in the store.
+    resend_after, resend_through: during a resend, the messages between them are still to be read.
     resent_through: the last message that was sent again.
     """
 
@@ -56,14 +56,14 @@ class Cursors:
         self.end_resend()
 
     def restore(self, base: int, acknowledged: int, saved_through: int, ceiling: int, last: int) -> None:
-        """Go on where the store left off. What was acknowledged, the next hop had."""
+        """Go on where the store left off. The next hop had all that was acknowledged."""
         self.base, self.acknowledged = base, acknowledged
         self.saved_through = max(saved_through, acknowledged)
         self.stored_ceiling, self.sent_ceiling = ceiling, min(ceiling, last)
         self.check(last)
 
     def send(self, position: int) -> bool:
-        """All up to a position leave; whether the stored ceiling was raised for that, and must be on disk first."""
+        """All up to a position leave. Return whether the stored ceiling was raised, and must be on disk first."""
         self.sent_ceiling = max(self.sent_ceiling, position)
         if self.sent_ceiling <= self.stored_ceiling:
             return False
@@ -71,14 +71,14 @@ class Cursors:
         return True
 
     def save(self, position: int) -> bool:
-        """The next hop has all up to a position; whether that is news."""
+        """The next hop has all up to a position. Return whether that is news."""
         if position <= self.saved_through:
             return False
         self.saved_through = position
         return True
 
     def acknowledge(self, position: int) -> bool:
-        """The destination has all up to a position, so the next hop had it.
+        """The destination has all up to a position, so the next hop had it too.
 
         Returns:
             Whether that is more than was sent again: the first copies were only late, and a resend is over.
@@ -88,21 +88,21 @@ class Cursors:
         return position > self.resent_through
 
     def begin_resend(self, sent_through: int) -> None:
-        """What was sent and is not acknowledged is to be sent again."""
+        """Begin to send again all that was sent and is not acknowledged."""
         self.resend_after = self.resent_through = self.acknowledged
         self.resend_through = sent_through
 
     def end_resend(self) -> None:
-        """Nothing more is to be sent again."""
+        """Send nothing more again."""
         self.resend_after = self.resend_through = 0
 
     @property
     def is_resending(self) -> bool:
-        """Whether something is still to be read, and sent again."""
+        """Whether messages are still to be read, and sent again."""
         return self.resend_after < self.resend_through
 
     def check(self, last: int) -> None:
-        """The places stand in the order of the picture."""
+        """Assert that the places stand in the order of the picture."""
         places = self.base, self.acknowledged, self.saved_through, last
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
         most = min(self.stored_ceiling, last)

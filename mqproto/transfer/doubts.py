@@ -1,10 +1,10 @@
 """Dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
 
-With `expire_sent = figures` a transactional message expires also where it was sent and its OrderAck is awaited. What
-has become of it nobody here knows: it is in doubt. Its dead letter is told from others by a row in a queue of the
-store, at the letter's own position, so that a word that comes after a restart finds it as well. The row is the
-FinalAck that this queue manager would have sent of its own message: it tells which one it is. Each queue that has
-letters in doubt, the system's or an application's, has one of these beside it.
+With `expire_sent = figures` a transactional message expires even if it was sent and its OrderAck is awaited. Nobody
+here knows what has become of it: it is in doubt. A row in a queue of the store, at the letter's own position, marks its
+dead letter, so an acknowledgment that comes after a restart finds it too. The row is the FinalAck that this queue
+manager would have sent for its own message, and identifies it. Each queue with letters in doubt, the system's or an
+application's, has such a queue beside it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from mqproto.wire import (
 )
 
 IN_DOUBT_NAME: Final = "in_doubt$"
-"""The name of the queue in the store; it is of the kind of the order queue, and what is in it stays in memory.
+"""The name of the queue in the store. It is of the order queue's kind, and its messages stay in memory.
 
-That of an application's letters has the number of their lane behind it.
+For an application's letters, the number of their lane follows.
 """
 DOUBTS: Final = 65_536
-"""How many messages in doubt are remembered, at some 500 bytes each. For one more the oldest stays a dead letter."""
+"""How many messages in doubt are remembered, at some 500 bytes each. Beyond that the oldest stays a dead letter."""
 
 
 class Doubt(NamedTuple):
     """One message in doubt.
 
-    lane: the number in the store of the lane that its dead letter is in.
-    letter: the position of that.
+    lane: the store's number of the lane that has its dead letter.
+    letter: the position of its dead letter.
     """
 
     identifier: TxSequenceId
@@ -59,7 +59,7 @@ class Doubt(NamedTuple):
 class Doubts:
     """All messages in doubt, by their places in their sequences and by their letters.
 
-    As they are transactional, all letters of a queue that are in doubt are in its first lane.
+    They are transactional, so all letters of a queue that are in doubt are in its first lane.
 
     Args:
         letters: the system's queue of dead letters.
@@ -77,7 +77,7 @@ class Doubts:
         """The oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
-        """By a lane of letters, the number in the store of the queue that tells which of them are in doubt."""
+        """By a lane of letters, the store's number of the queue that marks those in doubt."""
         for row in state.queues:
             if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
                 self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue
@@ -105,7 +105,7 @@ class Doubts:
         return number
 
     def add(self, message: UserMessage, letters: LocalQueue, now: Moment) -> None:
-        """A message has become the last dead letter of a queue, and may have arrived."""
+        """Remember a message that may have arrived: it has just become the last dead letter of a queue."""
         lane = letters.lane(0)
         letter = lane.last_position
         if len(self) >= DOUBTS:
@@ -134,11 +134,11 @@ class Doubts:
         self._by_letter[doubt.place] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
 
     def at(self, identifier: TxSequenceId, number: int) -> Doubt | None:
-        """The message in doubt that has a place in a sequence."""
+        """The message in doubt that has this place in a sequence."""
         return self._by_place.get(identifier, {}).get(number)
 
     def between(self, identifier: TxSequenceId, first: int, last: int) -> Iterator[Doubt]:
-        """Those with numbers from one to another, both included."""
+        """Yield the messages in doubt with numbers from `first` to `last`, both included."""
         of_sequence = self._by_place.get(identifier, {})
         if last - first < len(of_sequence):
             yield from (of_sequence[number] for number in range(first, last + 1) if number in of_sequence)
@@ -146,11 +146,11 @@ class Doubts:
             yield from (doubt for number, doubt in sorted(of_sequence.items()) if first <= number <= last)
 
     def of_letter(self, lane: int, letter: int) -> Doubt | None:
-        """That of the dead letter at a position of a lane."""
+        """The message in doubt whose dead letter is at a position of a lane."""
         return self._by_letter.get((lane, letter))
 
     def forget(self, doubt: Doubt) -> None:
-        """It is decided, or nobody will ask."""
+        """Forget a message in doubt: it is decided, or nobody will ask."""
         of_sequence = self._by_place[doubt.identifier]
         del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:

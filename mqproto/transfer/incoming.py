@@ -1,4 +1,4 @@
-"""What comes in: each sequence accepted in order and once, gaps held.  3.1.5.8.6"""
+"""Incoming sequences: each is accepted in order and once, and gaps are held.  3.1.5.8.6"""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
 
 
 def begins(header: TransactionHeader) -> bool:
-    """Whether a transactional message comes next where nothing is known of its sequence."""
+    """Whether a transactional message comes next if nothing is known about its sequence."""
     return not header.previous_tx_sequence_number
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
-"""What tells incoming sequences apart: source queue manager, number of the local queue, its name in the packets as the
-first of them spelled it."""
+"""Identifies an incoming sequence: source queue manager, number of the local queue, and its name in the
+packets as the first of them spelled it."""
 
 
 def held_name(key: SequenceKey) -> str:
-    """The name in the store of the queue of what one sequence holds; it tells all of the sequence's key."""
+    """The store's name for the queue of a sequence's held messages; it contains the sequence's whole key."""
     source, queue, name = key
     if isinstance(name, bytes):
         name = f"{{{guid_text(name)}}}"
@@ -43,7 +43,7 @@ def held_name(key: SequenceKey) -> str:
 
 
 def key_of_held(stored_name: str) -> SequenceKey:
-    """The key that `held_name` was given."""
+    """Return the key that `held_name` was given."""
     source, queue, name = stored_name.split("/", 2)
     key: QueueName = name
     if name.startswith("{"):
@@ -78,8 +78,8 @@ class Held:
 class IncomingSequence:
     """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
 
-    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender may count apart
-    what goes to one queue by a private and by a direct format name, so the name belongs to the key: spellings.py.
+    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender may count
+    messages under a private and a direct format name separately, so the name belongs to the key: spellings.py.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class IncomingSequence:
         self.overflow_count = 0
         self._held: dict[tuple[TxSequenceId, int], Held] = {}
         self._order: list[tuple[TxSequenceId, int]] = []
-        """What of `_held` comes first, and so on."""
+        """The keys of `_held`, in order."""
         self._last_held_position = 0
         self._settings = settings
         self._timers = timers
@@ -116,11 +116,11 @@ class IncomingSequence:
 
     @property
     def place(self) -> tuple[TxSequenceId, int] | None:
-        """What an OrderAck says: the last message accepted; None if there was none.
+        """The last message accepted, as an OrderAck names it; None if there was none.
 
-        If what is held, or came early and may not be held, is of a later sequence, its sender keeps nothing of those
-        before, and of that one nothing is here yet. If messages of it were acknowledged, this store is one of an
-        earlier moment, and they are lost.
+        If a message that is held, or that came early and may not be held, is from a later sequence, its
+        sender keeps nothing of those before, and nothing of that one is here yet. If messages of it were
+        acknowledged, this store is from an earlier moment, and they are lost.
         """
         early = self._order[0][0] if self._order else self._turned_away
         if early > self.identifier:
@@ -129,7 +129,7 @@ class IncomingSequence:
 
     @property
     def time_stamp(self) -> int:
-        """That of the last message accepted, or of the first that is held if none was."""
+        """The TimeStamp of the last message accepted, or of the first held one if none was."""
         return self._order[0][0].time_stamp if self._order and not self.number else self.identifier.time_stamp
 
     @property
@@ -150,12 +150,12 @@ class IncomingSequence:
         return comes_next(header, self.identifier, self.number)
 
     def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> Verdict:
-        """Decide, and take the message into the account if it is accepted.  3.1.5.8.6
+        """Decide about a message, and advance the sequence if it is accepted.  3.1.5.8.6
 
-        A message that is not accepted does not advance the sequence: by the letter it would, and the messages before
-        it would then be lost.
+        A message that is not accepted does not advance the sequence: by the letter it would, and the messages
+        before it would then be lost.
 
-        may_hold: whether one that comes early may be held; a stranger's is not.
+        may_hold: whether an early message may be held; a stranger's may not.
         """
         key = (header.tx_sequence_id, header.tx_sequence_number)
         if comes_next(header, self.identifier, self.number):
@@ -175,13 +175,13 @@ class IncomingSequence:
         return Verdict.HOLD
 
     def turn_away(self, header: TransactionHeader) -> Verdict:
-        """A message that came early is not held, or no longer."""
+        """Do not hold a message that came early, or hold it no longer."""
         self.overflow_count += 1
         self._turned_away = header.tx_sequence_id
         return Verdict.OVERFLOW
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
-        """Keep a message that `take` said to hold; the caller stores it at the position given back."""
+        """Hold a message, as `take` said to; the caller stores it at the position in the result."""
         self._last_held_position += 1
         held = Held(header, packet, self._last_held_position)
         self._keep(held)
@@ -189,7 +189,7 @@ class IncomingSequence:
         return held
 
     def restore_held(self, header: TransactionHeader, packet: bytes, position: int) -> None:
-        """A message that was held when the node stopped."""
+        """Restore a message that was held when the node stopped."""
         self._keep(Held(header, packet, position))
 
     def _keep(self, held: Held) -> None:
@@ -199,7 +199,7 @@ class IncomingSequence:
         insort(self._order, key)
 
     def drop_held(self, header: TransactionHeader) -> int | None:
-        """A message is another sequence's, and is not held here any more; its position if it was."""
+        """Drop a message that belongs to another sequence. Return its position; None if it was not held."""
         key = (header.tx_sequence_id, header.tx_sequence_number)
         held = self._held.pop(key, None)
         if held is None:
@@ -214,21 +214,21 @@ class IncomingSequence:
         return self._order[-1][1] if self._order else 0
 
     def let_go(self) -> Held:
-        """Hold the last of them no longer. No OrderAck covered it, so its sender still has it.  3.1.5.6"""
+        """Hold the last message no longer. No OrderAck covered it, so its sender still has it.  3.1.5.6"""
         held = self._held[self._order[-1]]
         self.drop_held(held.header)
         self.turn_away(held.header)
         return held
 
     def forget_held(self) -> int:
-        """Nothing is held any more; the last position that ever was."""
+        """Forget all held messages. Return the last position that was ever used."""
         self._held.clear()
         self._order.clear()
         self.held_bytes = 0
         return self._last_held_position
 
     def release(self) -> tuple[list[Held], list[Held]]:
-        """After an acceptance: the held messages that come next now, in order, and those that nobody needs."""
+        """After an acceptance, return the held messages that come next, in order, and those that nobody needs."""
         accepted: list[Held] = []
         stale: list[Held] = []
         for key in self._order:
@@ -266,7 +266,7 @@ class IncomingSequence:
         self._scheduled = None
 
     def row(self) -> IncomingRow:
-        """What must survive process and node failures."""
+        """The data that must survive process and node failures."""
         return IncomingRow(
             self.source,
             self.held_queue,
@@ -279,7 +279,7 @@ class IncomingSequence:
         )
 
     def restore(self, row: IncomingRow, last_held: int) -> None:
-        """Continue where a row left off; no message that is held gets this position or one before it."""
+        """Continue where a row left off; held messages get positions above `last_held`."""
         self._last_held_position = last_held
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.number = row.number

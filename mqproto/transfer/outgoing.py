@@ -1,4 +1,4 @@
-"""What goes out to a neighbour: express and recoverable messages, our own and those that are passed on.
+"""Messages that go out to a neighbour: express and recoverable ones, our own and those that are passed on.
 
 A message leaves its `OutgoingQueue` when the neighbour has acknowledged it. Our own transactional messages stay longer:
 sequence.py.
@@ -28,7 +28,7 @@ from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"
-"""What follows the destination in the name of the queue of acknowledgments that go there."""
+"""Follows the destination in the name of the queue of acknowledgments that go there."""
 
 
 class OutgoingQueue(Lane):
@@ -49,16 +49,16 @@ class OutgoingQueue(Lane):
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
         self.expires_sent = settings.follows_figures
-        """Whether what was sent ends as well when its time is over."""
+        """Whether messages that were sent end as well when their time is over."""
         self.restored_through = self.window.last
-        """The last message of an earlier run, which may have sent any of them."""
+        """The last message from an earlier run, which may have sent any of them."""
         self.withheld: set[int] = set()
         """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
         self.copies = Copies(self.window)
 
     @property
     def may_send(self) -> bool:
-        """Whether it is its turn, whatever it has to send."""
+        """Whether the queue may send, whatever it has."""
         return not self.on_hold
 
     @property
@@ -72,7 +72,7 @@ class OutgoingQueue(Lane):
         return self.has_next or (self.window.on_disk > 0 and not self.on_hold)
 
     def lead_to(self, name: str, priority: int) -> None:
-        """It is empty, and for another destination from now on. The store hears of it with a message that is kept."""
+        """Use an empty queue for another destination. The store hears of that with the next message that it keeps."""
         assert not self.count, f"{self.count} messages are in {self.name}"
         self.name, self.priority = name, priority
         self.registered = False
@@ -84,8 +84,8 @@ class OutgoingQueue(Lane):
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
-        """The next messages, as many as fit both limits but at least one: those to send; and the ends of those whose
-        time is over, which have left the queue.  3.1.7.1.2"""
+        """Take the next messages: as many as fit both limits, but at least one. Return those to send, and the
+        ends of those whose time is over, which have left the queue.  3.1.7.1.2"""
         entries: list[InFlight] = []
         over: list[Ending] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
@@ -102,28 +102,28 @@ class OutgoingQueue(Lane):
         return InFlight(self, position, packet, is_recoverable(packet), final_ack, stored, expires_s)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """The last second, UTC, at which a message may be sent from here; None if any will do.
+        """The last second, UTC, at which a message may be sent from here; None if there is no limit.
 
-        Transactional ones of others pass: only their destination can tell whether it had them before, and their sender
-        waits for its word. By figure 10 they end here as well.  3.1.1.1.1.8
+        Others' transactional messages pass: only their destination can tell whether it had them before, and
+        their sender waits for its answer. By figure 10 they end here as well.  3.1.1.1.1.8
         """
         deadline_s = reach_deadline_s(packet)
         passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
         return None if passes else deadline_s
 
     def is_over(self, message: Waiting | InFlight, now: Moment) -> bool:
-        """Whether its time is over."""
+        """Whether a message's time is over."""
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
     def is_copy(self, packet: bytes) -> bool:
-        """Whether a message that is here stays with its sender until its destination has told of it."""
+        """Whether a message here is a copy: its sender keeps it until its destination has answered."""
         return is_transactional(packet)
 
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
-        """Those that were sent, are over, and end without the neighbour's answer: they have left the queue.
+        """Let go of messages that were sent, are over, and end without the neighbour's answer. Return them.
 
-        By figures 5 and 7, transactional ones do not: they go on until they are acknowledged, or are back.
+        By figures 5 and 7, transactional ones do not end so: they go on until they are acknowledged, or are back.
         """
         if not self.expires_sent:
             return []
@@ -133,11 +133,11 @@ class OutgoingQueue(Lane):
         return over
 
     def may_have_arrived(self, position: int) -> bool:
-        """Whether a message of our own that is kept was sent, so that its destination may have it."""
+        """Whether a kept message of our own was sent, and its destination may have it."""
         return False
 
     def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
-        """A message whose time is over leaves the queue."""
+        """Let go of a message whose time is over."""
         in_doubt = self.may_have_arrived(message.position)
         self.remove(message, writes)
         return Ending(
@@ -149,7 +149,7 @@ class OutgoingQueue(Lane):
         )
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
-        """A message that was never sent leaves the queue."""
+        """Remove a message that was never sent."""
         self.count -= 1
         self.copies.forget(message.position)
         self.window.forget_on_disk(message.position)
@@ -157,7 +157,7 @@ class OutgoingQueue(Lane):
             writes.urgent().remove(self.queue, message.position, message.position)
 
     def expired(self, now: Moment, writes: PendingWrites) -> list[Ending]:
-        """Those in memory whose time is over leave; their ends."""
+        """Let go of the messages in memory whose time is over. Return their ends."""
         over = [message for message in self.window if self.is_over(message, now)]
         for message in over:
             self.window.forget(message.position)
@@ -166,7 +166,7 @@ class OutgoingQueue(Lane):
     def expired_on_disk(
         self, position: int, packet: bytes, now: Moment, writes: PendingWrites
     ) -> Ending | None:
-        """The end of a message that the store has, if its time is over and memory has not got it: it has left then."""
+        """Let go of a stored message if its time is over and it is not in memory. Return its end, or None."""
         if not self._may_expire_on_disk(position):
             return None
         message = Waiting(position, packet, final_ack=False, stored=True)
@@ -176,7 +176,7 @@ class OutgoingQueue(Lane):
         return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
-        """A message leaves unsent, if it is here; whether it was. One that the neighbour may have is not."""
+        """Delete a message, if it is here and unsent. Return whether it was."""
         message = self.window.forget(position)
         if position in self.withheld:
             self.withheld.discard(position)
@@ -189,9 +189,9 @@ class OutgoingQueue(Lane):
         return True
 
     def withhold(self, entry: InFlight, writes: PendingWrites) -> None:
-        """A message that left is back, and waits to be sent alone.
+        """Have a message that left and is back wait to be sent alone.
 
-        A copy that has come meanwhile leaves: it would be refused like this one, as if the neighbour refused all.
+        A copy that has come meanwhile leaves: it would be refused too, as if the neighbour refused all messages.
         """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
@@ -201,19 +201,19 @@ class OutgoingQueue(Lane):
             self.copies.is_withheld(entry.position, entry.packet)
 
     def passed_over(self, entry: InFlight) -> None:
-        """What was taken last, or is to be sent again, does not leave now."""
+        """A message that was taken last, or is to be sent again, does not leave now."""
 
     def release(self, position: int) -> None:
-        """It leaves again, or waits among the others."""
+        """A withheld message leaves again, or waits among the others."""
         self.withheld.discard(position)
         self.copies.forget(position)
 
     def again(self, entry: InFlight) -> InFlight:
-        """A message that was taken or is withheld still, as it is to be sent now."""
+        """Return a message that was taken, or is still withheld, as it is to be sent now."""
         return replace(entry, order=0, done=False, sealed=b"")
 
     def awaits(self, position: int) -> bool:
-        """Whether a message that is withheld is still to be sent."""
+        """Whether a withheld message is still to be sent."""
         return position in self.withheld
 
     def acknowledged(self, entries: Sequence[InFlight], writes: PendingWrites) -> None:
@@ -234,7 +234,7 @@ class OutgoingQueue(Lane):
         return (page,) if page else ()
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
-        """A page that was asked for; the first deadline in it, or None."""
+        """Take a page that was asked for. Return the first deadline in it, or None."""
         through = self.window.read_through
         deadline_s = self.window.loaded(rows, self.deadline_s)
         if self.kind is QueueKind.OUTGOING:
@@ -244,10 +244,10 @@ class OutgoingQueue(Lane):
         return deadline_s
 
     def earlier_copy(self, name: MessageName, packet: bytes) -> int | None:
-        """Where a transactional message of others waits, which has come again; None if it does not.
+        """The position at which an earlier copy of another's transactional message waits; None if there is none.
 
-        AS_IT_IS if it has the same bytes. They differ if the sender has withdrawn the message before it:
-        PreviousTxSequenceNumber is another.
+        AS_IT_IS if it has the same bytes. They differ if the sender has withdrawn the message before it,
+        which changes PreviousTxSequenceNumber.
         """
         waiting = self.copies.waiting(name)
         if waiting is None or not self.copies.is_same(waiting, packet):
@@ -255,10 +255,10 @@ class OutgoingQueue(Lane):
         return AS_IT_IS
 
     def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
-        """Transactional messages of others join, of which no copy is here, or none any more: see `delete`.
+        """Add others' transactional messages, of which no copy is here, or none any more: see `delete`.
 
-        The place of an earlier copy is not used again, as the store never uses one twice; the destination holds what
-        overtakes it.
+        The place of an earlier copy is not used again, because the store never uses one twice; the
+        destination holds messages that overtake it.
         """
         first = self._last + 1
         self.join(messages, writes)

@@ -1,9 +1,9 @@
 """The places that strangers' sequences have in memory, and how the store finds one that has given up its own.
 
-There are `strangers_sequences` of them. Where all are taken, the host that has the most gives one up, of its queue
-managers the one that has the most, the place that it used longest ago. So nobody is turned away, and who wants many has
-them at his own expense. What was accepted stays on disk: order and exactly once hold for as long as messages can come
-again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
+There are `strangers_sequences` places. If all are taken, the host with the most gives one up: its queue
+manager with the most gives up the place that it used longest ago. So nobody is turned away, and a stranger
+that wants many has them at its own expense. What was accepted stays on disk: order and exactly once hold for
+as long as messages can come again.  [MS-MQQB] 3.1.1.3.1, 3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mqproto.wire.guid import Guid
 SPELLING_BITS: Final = 15
 NAME_BITS: Final = 28
 QUEUE_BITS: Final = 20
-"""What stands for a sequence that gave up its place, where others have the number of their HELD queue: the number of
-its local queue, and hashes of its name without case and as it was spelled. It is made negative, which no queue's is."""
+"""Identify a sequence that gave up its place, where others have the number of their HELD queue: the number of its
+local queue, and hashes of its name without case and as it was spelled. The whole is negative, as no queue's is."""
 
 
 class Places:
@@ -31,7 +31,7 @@ class Places:
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[Guid, OrderedDict[IncomingSequence, None]]] = {}
-        """By host and source, that accessed longest ago first."""
+        """By host and source, the one accessed longest ago first."""
         self._host_of: dict[IncomingSequence, str] = {}
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Places:
         return sequence in self._host_of
 
     def take(self, sequence: IncomingSequence, host: str) -> None:
-        """A sequence is accessed from a host: it gets a place, or keeps the one that it has."""
+        """Give a place to a sequence that is accessed from a host, or let it keep the one that it has."""
         if self._host_of.get(sequence) != host:
             if sequence in self._host_of:
                 self._leave(sequence)
@@ -51,8 +51,8 @@ class Places:
         places.move_to_end(sequence)
 
     def give_up(self, new_host: str, new_source: Guid) -> tuple[IncomingSequence, IncomingRow | None]:
-        """The sequence that gives up its place for one from there, and what stays of it on disk: None if it never
-        accepted anything."""
+        """Take away a sequence's place, for one from there. Return it, and what stays of it on disk: None if
+        it never accepted anything."""
         host = max(
             self._hosts, key=lambda each: sum(map(len, self._hosts[each].values())) + (each == new_host)
         )
@@ -76,20 +76,20 @@ class Places:
 
 
 def lookup(source: Guid, queue: int) -> ReadSequences:
-    """Asks for what stays of the sequences of a source for a local queue."""
+    """Return a request for the stored rows of a source's sequences for a local queue."""
     last = -1 - (queue % 2**QUEUE_BITS << NAME_BITS + SPELLING_BITS)
     return ReadSequences(source, last - 2 ** (NAME_BITS + SPELLING_BITS) + 1, last)
 
 
 def every_one(source: Guid) -> ReadSequences:
-    """Asks for what stays of all sequences of a source."""
+    """Return a request for the stored rows of all sequences of a source."""
     return ReadSequences(source, -(2**63), -1)
 
 
 def returning(
     rows: Iterable[IncomingRow], queue: int, name: QueueName, header: TransactionHeader
 ) -> IncomingRow | None:
-    """Of what `lookup` has found the sequence that a message belongs to, by the rules of spellings.py; None if none."""
+    """The row found by `lookup` that a message belongs to, by the rules of spellings.py; None if there is none."""
     key, identifier = _key(queue, name), header.tx_sequence_id
     high = NAME_BITS + SPELLING_BITS
     of_queue = (row for row in rows if row.queue >> high == key >> high)

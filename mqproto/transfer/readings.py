@@ -1,25 +1,25 @@
-"""OrderAcks that do not name a sequence of ours: which of them they confirm, if that can be told.
+"""OrderAcks that do not name a sequence of ours: which sequence they confirm, if that can be told.
 
-An OrderAck has the TxSequenceID of what it acknowledges, and its number (2.2.4.1). By the table of 3.1.7.17 it has the
-TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number stands there. A destination that reads this so
-leaves open which sequence it means. If its word counted for another one, messages would be lost. So it counts where no
-other can be meant, ever, and nobody knows how a destination reads before its first OrderAck:
+An OrderAck has the TxSequenceID of what it acknowledges, and its number (2.2.4.1). But by the table of 3.1.7.17 it has
+the TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number stands there. A destination that reads it
+this way leaves open which sequence it means. If its OrderAck counted for the wrong one, messages would be lost. So it
+counts only if no other can ever be meant. How a destination reads is not known before its first OrderAck:
 
     orders at c    1 2 3 ............ 4,096                              12,289 ...
     notes at c                              4,097 4,098 ... 8,192
     orders at d                                                   8,193 ...
 
-- Until an OrderAck has named a sequence, no number is given twice, in whatever sequence: each takes its numbers in
-  blocks, above all that were given before, also by earlier processes. A queue manager may have several names, so it
-  does not matter where a sequence leads. The blocks tell after a restart whose a number is: of a message that was
-  withdrawn nothing is kept, but others in its block are.
-- Numbers begin again only where an OrderAck that names the sequence has confirmed all of it (`OutgoingSequence`).
-  From a destination that has named one, a number alone counts no more until this process ends.
-- A store of an earlier moment, put back, does not know what it had given. Such a destination is not to be relied upon
-  with it.
+- Until an OrderAck has named a sequence, no number is given twice, in any sequence: each takes its numbers in blocks,
+  above all that were given before, also by earlier processes. A queue manager may have several names, so it does not
+  matter where a sequence leads. After a restart the blocks tell whose a number is: nothing is kept of a withdrawn
+  message, but others in its block are kept.
+- Numbers begin again only when an OrderAck that names the sequence has confirmed all of it (`OutgoingSequence`).
+  Once a destination has named one, a number alone no longer counts until this process ends.
+- A store that is restored from an earlier moment does not know which numbers it had given. Such a destination cannot
+  be relied upon with it.
 
-So a word that comes late cannot confirm a younger message. A destination that names sequences hardly notices: the first
-of several may begin above 1.
+So a late OrderAck cannot confirm a younger message. A destination that names sequences hardly notices: the
+first of several sequences may begin above 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def may_be_ours(time_stamp: int) -> bool:
 
 
 def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | None:
-    """The one of a queue manager's sequences for which a number is news, if it can be about no other."""
+    """The one sequence of a queue manager for which a number is news; None if another may be meant."""
     if any(succession.by_name for succession in theirs):
         return None
     found = [one for one in chain.from_iterable(theirs) if one.may_mean(number)]

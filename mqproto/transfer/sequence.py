@@ -31,14 +31,14 @@ from mqproto.wire.glance import reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
 
 TRANSACTION_LIMIT: Final = 10_000
-"""Messages in one transaction: they are written in one commit."""
+"""The most messages in one transaction, because they are written in one commit."""
 LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
-"""A sequence that has come so far takes no more; it begins anew when all its messages are acknowledged."""
+"""A sequence that has come this far takes no more; it begins anew when all its messages are acknowledged."""
 NONE_ANEW: Final[frozenset[int]] = frozenset()
 NUMBER_BLOCK: Final = 4_096
-"""Where no number is to be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
+"""If no number may be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
 
 
 def block_of(number: int) -> int:
@@ -53,13 +53,13 @@ class OutgoingSequence(OutgoingQueue):
     `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
     kept belongs to the current one.
 
-    It takes messages only in the process that began it. What comes after a restart is of the next one in the
-    Succession, and leaves when nothing of this one is kept any more.
+    It takes messages only in the process that began it. Messages that come after a restart belong to the next
+    one in the Succession, and leave when this one keeps none any more.
 
-    A resend sends what is kept anew, in order, `resend_batch` messages at a time: the next ones leave when an OrderAck
-    has told that these arrived, and the resend ends when one tells of more than that. By the letter of 3.1.6.5 all go
-    at once; with a destination that is down and a backlog, each time-out would then fill the disks on the way with
-    copies.
+    A resend sends the kept messages anew, in order, `resend_batch` at a time. The next ones leave when an
+    OrderAck tells that these arrived, and the resend ends when one tells of more. By the letter of 3.1.6.5
+    all go at once; with a destination that is down and a backlog, each time-out would then fill the disks on
+    the way with copies.
     """
 
     def __init__(
@@ -80,40 +80,40 @@ class OutgoingSequence(OutgoingQueue):
         self.is_head = True
         """Whether it may send; those after it in their Succession wait."""
         self.emptied: Callable[[], None] | None = None
-        """What to do when nothing of it is kept any more."""
+        """Called when no message of it is kept any more."""
         self.behind: int | None = None
-        """The number that the destination is at, if it has gone back behind its own OrderAck, with an older store. What
-        it has lost is gone here as well, so the first message that is kept bridges that."""
+        """The number that the destination is at, if it has fallen behind its own OrderAck, with an older
+        store. What it has lost is gone here as well, so the first kept message bridges that."""
         self.renumbered_through = 0
-        """The packets up to this position say other numbers than they are sent with."""
+        """The packets up to this position contain other numbers than those they are sent with."""
         self.cursors = Cursors(self._last)
         self.final_queue = 0
-        """Where messages go that had their OrderAck and wait for their FinalAck; 0 until one asks for it."""
+        """The queue of messages that wait for a FinalAck after their OrderAck; 0 until one asks for it."""
         self.final_asked = bool(stored and stored.final_ack_count)
         """Whether a message that is kept asked for a FinalAck."""
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count = 0
         self.resend_interval_index = 0
         self._overdue_ms: int | None = None
-        """When the OrderAck was due that was awaited as the last session ended."""
+        """The deadline of the OrderAck that was awaited when the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session, while nothing is known to be out: when the OrderAck is due of messages that are seen to be out
-        once those before them, which came back, are withdrawn."""
+        """In a session, while no message is known to be out: the deadline of the OrderAck for messages that
+        turn out to be out once those before them, which came back, are withdrawn."""
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
         self._of_others = Ranges()
-        """Those of them that this sequence passed over, as others may have given them."""
+        """Those of `_holes` that this sequence passed over, because others may have given them."""
         self._bridged_through = 0
-        """The highest number that a message which was sent has passed over."""
+        """The highest number that a sent message has passed over."""
         self._settings = settings
         self._timers = timers
         self._never_left: set[int] = set()
-        """Positions of messages that were passed over when it was their turn for the first time."""
+        """Positions of messages that were passed over when their turn came for the first time."""
         self._sent_before = 0
-        """Up to which position messages had left before the last were taken; those of `_taken_anew` had not."""
+        """Messages up to this position had left before the last were taken; those of `_taken_anew` had not."""
         self._taken_anew: frozenset[int] = frozenset()
-        """Positions of those taken last that had been passed over before."""
+        """Positions of the messages taken last that had been passed over before."""
         self._resends: deque[Waiting] = deque()
         self._resend_reading = False
 
@@ -124,7 +124,7 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def last_ack(self) -> int:
-        """The number that the last OrderAck told of; 0 if none came for the current sequence."""
+        """The number in the last OrderAck; 0 if none came for the current sequence."""
         return self.cursors.acknowledged - self.cursors.base
 
     # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
@@ -141,7 +141,7 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def resends_in_vain(self) -> bool:
-        """Whether something was sent again, on this session, and no OrderAck has told of it."""
+        """Whether messages were sent again, on this session, and no OrderAck has told of them."""
         return self.resend_interval_index > 0
 
     @property
@@ -162,14 +162,14 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def _last_begun(self) -> int:
-        """The last number that was sent or withdrawn; what was purged on disk alone lies before the sequence."""
+        """The last number that was sent or withdrawn; messages purged only on disk lie before the sequence."""
         return max(0, self.sent_through - self.base)
 
     # Sending
 
     @property
     def sent_through(self) -> int:
-        """The position before the one that is sent next; none up to it waits to be sent for the first time."""
+        """The position before the next one to be sent; none up to it waits to be sent for the first time."""
         return self.window.next_position - 1
 
     @property
@@ -185,36 +185,36 @@ class OutgoingSequence(OutgoingQueue):
         return self.is_head and super().is_waiting
 
     def begin(self, identifier: TxSequenceId) -> None:
-        """It keeps nothing, and takes messages from now on, with numbers from 1."""
+        """Take messages from now on, with numbers from 1. It must keep none."""
         assert not self.count, f"sequence {self.identifier} still has {self.count} messages"
         self.is_closed = False
         self.identifier = identifier
         self._begin_anew()
 
     def has_room(self, count: int) -> bool:
-        """Whether messages can join with the numbers that are left of a block of its own."""
+        """Whether messages can join with the numbers that are left in a block of its own."""
         return not self.is_closed and 0 < (self.next_number - 1) % NUMBER_BLOCK <= NUMBER_BLOCK - count
 
     def pass_over(self, number: int) -> None:
-        """No message gets a number below this one any more: others may have them."""
+        """Give no message a number below this one any more: others may have them."""
         first = self.next_number
         if number <= first:
             return
         if first == 1:
-            # Nothing is at its positions, so they need not jump as its numbers do.
+            # No message is at its positions, so they need not jump as its numbers do.
             self.cursors.begin(max(0, self._last - number + 1))
         self._holes.add(first, number - 1)
         self._of_others.add(first, number - 1)
         self._last = self.base + number - 1
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
-        """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
+        """Return identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
-        Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
-        is what will be on the wire, also after a crash. Nothing changes until the message joins.
+        Numbers are given when a message is accepted from its application, not when it is first sent: the
+        bytes on disk are those on the wire, also after a crash. Nothing changes until the message joins.
 
-        Where nothing is kept, nothing need come before it. So it is welcome also where its destination has lost what it
-        had, with an older store.
+        If no message is kept, none need come before it. So it is welcome even at a destination that has lost
+        what it had, with an older store.
         """
         previous = self._holes.before(self.next_number) if self.count else 0
         return self.identifier, self.next_number, previous
@@ -225,13 +225,13 @@ class OutgoingSequence(OutgoingQueue):
         return self._last - self.base + 1
 
     def _give_up_blocks(self, first: int, last: int) -> None:
-        """Nothing of these numbers is kept, so whole blocks of them may be another sequence's, except for the last."""
+        """None of these numbers is kept, so whole blocks, but not the last, may be another sequence's."""
         first, last = block_of(first - 1 + NUMBER_BLOCK), block_of(min(last + 1, self.next_number - 1)) - 1
         if first <= last:
             self._of_others.add(first, last)
 
     def _count_kept(self, after: int, last: int) -> int:
-        """How many messages with numbers above one and up to another still wait for their OrderAck."""
+        """How many messages with numbers above `after` and up to `last` still wait for their OrderAck."""
         after = max(after, self.last_ack)
         if after >= last:
             return 0
@@ -263,7 +263,7 @@ class OutgoingSequence(OutgoingQueue):
         return entries, over
 
     def _leave(self, entries: list[InFlight]) -> None:
-        """These are taken to be sent; until others are, `passed_over` knows of them what had left before."""
+        """Note that these are taken to be sent; `passed_over` needs to know which of them had left before."""
         self._sent_before = self.cursors.sent_ceiling
         self._taken_anew = NONE_ANEW
         if self._never_left:
@@ -295,8 +295,8 @@ class OutgoingSequence(OutgoingQueue):
         return InFlight(self, position, packet, True, final_ack, True, expires_s)
 
     def _as_numbered(self, position: int, packet: bytes) -> bytes:
-        """A packet as it is sent: its PreviousTxSequenceNumber leads over the gap that withdrawn messages left, and
-        over what a destination has lost; and it has its new place if it was numbered anew."""
+        """A packet as it is sent: its PreviousTxSequenceNumber bridges the gap of withdrawn messages, and of
+        those that a destination has lost; and it has its new place if it was renumbered."""
         number = position - self.base
         previous = self._holes.before(number)
         if self.behind is not None and previous <= self.last_ack:
@@ -308,15 +308,15 @@ class OutgoingSequence(OutgoingQueue):
         return with_previous_number(packet, previous)
 
     def with_its_place(self, position: int, packet: bytes) -> bytes:
-        """A packet that the store has, with the place in the sequence that it is sent with."""
+        """A stored packet, with the place in the sequence that it is sent with."""
         if position > self.renumbered_through:
             return packet
         number = position - self.base
         return with_place(packet, self.identifier, number, self._holes.before(number))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """As above, if it was never sent. Else its destination may have it, and must say, unless the setting is that it
-        expires in doubt.  3.1.1.1.1.7"""
+        """As above, if it was never sent. Otherwise its destination may have it and decides, unless the
+        setting says that it expires in doubt.  3.1.1.1.1.7"""
         return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
 
     def is_copy(self, packet: bytes) -> bool:
@@ -334,7 +334,7 @@ class OutgoingSequence(OutgoingQueue):
         return super()._let_go(message._replace(packet=packet), writes)
 
     def _may_expire_on_disk(self, position: int) -> bool:
-        # What was sent is in no window, and the session that sent it needs it no more.
+        # Sent messages are in no window, and the session that sent them no longer needs them.
         if self.expires_sent:
             return position <= self._last and self.is_kept(position)
         return super()._may_expire_on_disk(position)
@@ -368,7 +368,7 @@ class OutgoingSequence(OutgoingQueue):
         return 0 < number <= self.cursors.sent_ceiling - self.base
 
     def may_mean(self, number: int) -> bool:
-        """Whether an OrderAck that tells this number alone may be about this one."""
+        """Whether an OrderAck with only this number may be about this sequence."""
         return self.was_sent(number) and number not in self._of_others
 
     def _see_to_timer(self, now: Moment) -> None:
@@ -376,24 +376,24 @@ class OutgoingSequence(OutgoingQueue):
             self._await_order_ack(now)
 
     def _await_order_ack(self, now: Moment) -> None:
-        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
+        """Messages are out: await their OrderAck from now on.  3.1.2.6"""
         self._would_be_due_ms = None
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
 
     def first_proven(self, number: int) -> int:
-        """From which number on an OrderAck with this one proves of messages that are not kept that they arrived.
+        """The first number whose message, if it is no longer kept, an OrderAck with `number` proves to have arrived.
 
-        Its own arrived. Those before it did as far as none that was sent after them has passed over them.
+        The message with `number` arrived. Those before it did as well, unless one sent after them has passed over them.
         """
         return min(number, max(self.last_ack, self._bridged_through) + 1)
 
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
-        """The destination has all messages up to a number; false if that says nothing new.  3.1.5.6
+        """The destination has all messages up to a number. Return False if that says nothing new.  3.1.5.6
 
-        The caller has seen that it is for the current sequence and that the number was sent.
+        The caller has checked that it is for the current sequence and that the number was sent.
 
-        named: whether an OrderAck says so with the TxSequenceID of the sequence. If all is acknowledged then, the next
-            message begins a new one. Else its number goes on, as an OrderAck that tells a number alone may come late.
+        named: whether the OrderAck names the sequence by its TxSequenceID. If all is acknowledged then, the next
+            message begins a new one. Otherwise its numbers go on, because an OrderAck with only a number may come late.
         """
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count += 1
@@ -405,7 +405,7 @@ class OutgoingSequence(OutgoingQueue):
         self.behind = None
         first, last = self.base + self.last_ack + 1, self.base + number
         if self.final_asked:
-            # One that was withdrawn may be there until this is written, and has its outcome.
+            # A withdrawn message may be there until this is written, and has its outcome.
             for low, high in self._holes.gaps(self.last_ack + 1, number):
                 writes.later.await_final_acks(self.queue, self.base + low, self.base + high, self.final_queue)
         writes.later.remove(self.queue, first, last)
@@ -430,21 +430,21 @@ class OutgoingSequence(OutgoingQueue):
         return True
 
     def see_it_behind(self, number: int) -> None:
-        """The destination says that it is at a number, and had said more before.
+        """The destination says that it is at a number, after it had acknowledged more.
 
-        An OrderAck may be late, and then it says nothing. If it answers a resend, the destination has lost what it had,
-        with an older store. What it had acknowledged is here no more, so the next message has to follow on this number.
-        To bridge more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
+        A late OrderAck says nothing. But one that answers a resend means that the destination has lost messages, with
+        an older store. Those that it had acknowledged are gone here, so the next message has to follow on this number.
+        Bridging more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
         """
         if number < self.last_ack and self.resends_in_vain and number != self.behind:
             self.behind = number
             self._resend()
 
     def renumber(self, identifier: TxSequenceId, now: Moment, writes: PendingWrites) -> None:
-        """What is kept gets another identifier, and numbers from 1, and is sent again.
+        """Give the kept messages another identifier, and numbers from 1, and send them again.
 
-        Under the old one the destination takes it for something else that it had. The new one is on disk before it is
-        sent.
+        Under the old identifier the destination takes them for others that it had. The new one is on disk
+        before they are sent.
         """
         gone, holes = self.last_ack, Ranges()
         for first, last in self._holes:
@@ -464,8 +464,8 @@ class OutgoingSequence(OutgoingQueue):
     def withdraw(self, number: int, writes: PendingWrites, *, decided: bool = False) -> None:
         """One message leaves before its OrderAck, and the next one bridges the gap.  3.1.5.7, 3.1.7.1.3
 
-        decided: its outcome is known here. Else, if it asked for a FinalAck, it goes on to `final_queue`, where its
-            outcome finds it.
+        decided: whether its outcome is known here. If not, and it asked for a FinalAck, it moves to
+            `final_queue`, where its outcome finds it.
         """
         if number <= self.last_ack or number in self._holes:
             return
@@ -478,8 +478,8 @@ class OutgoingSequence(OutgoingQueue):
         self._never_left.discard(position)
         if self.final_asked and not decided:
             writes.urgent().await_final_acks(self.queue, position, position, self.final_queue)
-        # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
-        # which is past it, would drop it without a word.
+        # It is off the disk before the next message bridges the gap. Otherwise it would come back after a
+        # crash, and its destination, which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)
         self._rest_if_empty(writes)
         if self._would_be_due_ms is not None and self.unacked_count:
@@ -488,7 +488,7 @@ class OutgoingSequence(OutgoingQueue):
         writes.changed(self, urgent=True)
 
     def _end(self, writes: PendingWrites) -> None:
-        """No OrderAck that tells a number alone can come for it: the next message begins a new sequence.  3.1.5.6"""
+        """End the sequence: no OrderAck with only a number can come for it. The next message begins anew.  3.1.5.6"""
         self.identifier = replace(self.identifier, ordinal=self.identifier.ordinal + 1)
         self._begin_anew()
         writes.changed(self, urgent=False)
@@ -504,7 +504,7 @@ class OutgoingSequence(OutgoingQueue):
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
-        """Nothing is kept, and no OrderAck has said so that names the sequence: its numbers go on."""
+        """Go on with the numbers if none is kept, but no OrderAck that names the sequence has said so."""
         if self.count:
             return
         if self.next_number > USED_UP:
@@ -556,16 +556,16 @@ class OutgoingSequence(OutgoingQueue):
 
     @property
     def resend_note(self) -> Note:
-        """What the log says of a resend."""
+        """The line of the log about a resend."""
         return Note("resend", {"queue": self.name, "waiting": self.count})
 
     def connected(self, now: Moment) -> bool:
-        """A session to the next hop is open: what was sent before and never acknowledged is watched again; whether any
-        of it is overdue, and goes again now.  3.1.3.2
+        """A session to the next hop is open: watch again what was sent and never acknowledged. Return whether any of it
+        is overdue, and goes again now.  3.1.3.2
 
-        What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the
-        neighbour's disk. If it was lost further on, the resend brings it: when it would have without the interruption,
-        or sessions that are shorter than the interval would put it off for ever.
+        Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
+        would have it. If they were lost further on, the resend brings them, when it would have without the
+        interruption. Otherwise sessions that are shorter than the interval would put it off for ever.
         """
         self.resend_interval_index = 0
         overdue_ms, self._overdue_ms = self._overdue_ms, None
@@ -621,7 +621,7 @@ class OutgoingSequence(OutgoingQueue):
     # The store
 
     def row(self) -> OutgoingRow:
-        """What must survive process and node failures."""
+        """The data that must survive process and node failures."""
         return OutgoingRow(
             self.queue,
             self.destination_manager or NULL_GUID,
@@ -638,7 +638,7 @@ class OutgoingSequence(OutgoingQueue):
     def restore(self, row: OutgoingRow, gaps: Iterable[tuple[int, int]], first: int) -> None:
         """Continue where a row left off; gaps are the positions missing between the first message and the last.
 
-        What is missing, there or at either end, was withdrawn.
+        Messages that are missing, there or at either end, were withdrawn.
         """
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.renumbered_through = row.renumbered_through
@@ -650,7 +650,7 @@ class OutgoingSequence(OutgoingQueue):
         acknowledged = row.base + row.last_ack
         self._give_up_blocks(1, row.last_ack)
         missing = [(acknowledged + 1, first - 1), *gaps, (self.loaded_through + 1, self._last)]
-        # All of it may be gone, if the store was hurt; an OrderAck for it may still come.
+        # A damaged store may have lost all of it; an OrderAck for it may still come.
         for low, high in missing if self.count else [(acknowledged + 1, self._last)]:
             if low <= high:
                 self._holes.add(low - row.base, high - row.base)

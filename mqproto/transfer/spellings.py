@@ -1,17 +1,17 @@
-"""One queue under several names: which of them mean one sequence.
+"""Which of the several names of one queue mean one sequence.
 
-A queue has a number, perhaps a GUID, and direct names without end, as a host has names and addresses and case does not
-count. A sender may keep one stream and name the queue in each message as its application did, or count the messages
-under each name apart. Both are right, and both may come from one sender:
+A queue has a number, perhaps a GUID, and any number of direct names, because a host has names and addresses,
+and case does not count. A sender may keep one stream and name the queue in each message as its application
+did, or count the messages under each name separately. Both are right, and both may come from one sender:
 
     goes on (PreviousTxSequenceNumber is not 0)   joins the sequence of that source and queue which has its exact
                                                   TxSequenceID, the one under its own name first
     begins (it is 0), or no sequence has it       belongs to the sequence under its own name, without case
 
-So a stream may change its spelling in the midst, and two streams that are called the same stay apart from the first
-message on. Senders that count apart what differs in case, as our version 0.5 did, give each spelling a TimeStamp of its
-own: what begins under a new spelling and a new TimeStamp is a sequence beside the first, as otherwise all of the lower
-TimeStamp would be taken for what came before.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
+So a stream may change its spelling halfway, and two streams with the same name stay apart from their first
+message on. Senders that count spellings in another case separately, as our version 0.5 did, give each its own
+TimeStamp. A sequence with a new spelling and a new TimeStamp therefore stands beside the first; otherwise all
+messages with the lower TimeStamp would count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from mqproto.wire.guid import Guid
 
 
 def without_case(name: QueueName) -> QueueName:
-    """The name of a queue in a packet, as all spellings of it are compared."""
+    """The name of a queue in a packet, in the form in which all its spellings are compared."""
     return name.lower() if isinstance(name, str) else name
 
 
 class Counts(NamedTuple):
-    """What incoming sequences have counted."""
+    """The counts of incoming sequences."""
 
     duplicates: int = 0
     held: int = 0
     overflowed: int = 0
 
     def plus(self, sequences: Iterable[IncomingSequence]) -> Counts:
-        """The same and what these have."""
+        """Return these counts plus those of the sequences."""
         duplicates, held, overflowed = self
         for sequence in sequences:
             duplicates += sequence.duplicate_count
@@ -53,7 +53,7 @@ class IncomingSequences:
     def __init__(self) -> None:
         self._by_queue: dict[tuple[Guid, int], dict[QueueName, list[IncomingSequence]]] = {}
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
-        """By source, local queue and name with its case: nearly every message goes on where its name says."""
+        """By source, local queue and name with its case: nearly every message goes on under its own name."""
         self._count = 0
         self._forgotten = Counts()
 
@@ -69,7 +69,7 @@ class IncomingSequences:
     ) -> IncomingSequence | None:
         """The sequence that a transactional message belongs to, if it is there.
 
-        queue: the number of the local queue that it is for, which it calls by this name.
+        queue: the number of the local queue, which the message calls by this name.
         """
         identifier = header.tx_sequence_id
         usual = self._as_spelt.get((source, queue, name))
@@ -102,8 +102,8 @@ class IncomingSequences:
         return (source, queue, name) in self._as_spelt
 
     def under_name(self, source: Guid, queue: int, name: QueueName) -> list[IncomingSequence]:
-        """The sequence under the name that messages have for a local queue; one for each spelling with a TimeStamp of
-        its own."""
+        """The sequences under the name that messages have for a local queue: one for each spelling that has
+        its own TimeStamp."""
         return self._by_queue.get((source, queue), {}).get(without_case(name), [])
 
     def of(self, source: Guid, queue: int) -> IncomingSequence | None:
@@ -112,7 +112,7 @@ class IncomingSequences:
         return next(chain.from_iterable(names.values()), None)
 
     def add(self, sequence: IncomingSequence) -> None:
-        """A sequence that is new here."""
+        """Add a sequence that is new here."""
         names = self._by_queue.setdefault((sequence.source, sequence.queue), {})
         names.setdefault(without_case(sequence.name), []).append(sequence)
         self._as_spelt[sequence.source, sequence.queue, sequence.name] = sequence
@@ -120,11 +120,11 @@ class IncomingSequences:
 
     @property
     def counted(self) -> Counts:
-        """What all have counted since the process began, also those that are forgotten: it never falls."""
+        """The counts of all sequences since the process began, forgotten ones included: they never fall."""
         return self._forgotten.plus(self)
 
     def remove(self, sequence: IncomingSequence) -> None:
-        """A sequence is forgotten. What it has counted is not."""
+        """Forget a sequence, but not its counts."""
         self._forgotten = self._forgotten.plus([sequence])
         of_queue, name = (sequence.source, sequence.queue), without_case(sequence.name)
         names = self._by_queue[of_queue]

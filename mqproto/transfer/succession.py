@@ -1,9 +1,9 @@
 """The sequences to one destination queue: those that earlier processes began, and the one that takes messages.
 
-A store may be one of an earlier moment, put back, and nothing here need tell. So a process adds nothing to a sequence
-that it found: the next numbers there may stand for messages that a later moment of the store had sent, and the
-destination would drop others under them as duplicates. It begins one of its own, which waits until nothing of the ones
-before is kept.
+A store may have been restored from an earlier moment, and nothing here need show it. So a process adds nothing to a
+sequence that it found: the next numbers there may stand for messages that a later moment of the store had sent, and the
+destination would drop others under them as duplicates. It begins a sequence of its own, which waits until those before
+keep no message.
 
     found in the store, in order of their TxSequenceIDs          begun in this process
     ┌ 1999999999/1700000000 ─┐  ┌ 1999999999/1700003600 ─┐        ┌ 1999999999/1700007200 ─┐
@@ -11,13 +11,13 @@ before is kept.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when nothing of it is kept, the next one is the head ──►
 
-The TimeStamp is made of the destination's name, whatever its case, in every store alike. So an OrderAck is known to
-be about this destination queue, though it may name an identifier that this store has not given, or not yet; it says
-nothing else of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it
-is the present second, UTC, and a few more, where that is above. So it is greater than all that another moment of the
-store has given, unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to
-where the one before had come. If it is not greater after all, the destination tells:
-`Confirmations._destination_is_ahead`.
+The TimeStamp is made from the destination's name, whatever its case, and is the same in every store. So an
+OrderAck is known to be about this destination queue, even if it names an identifier that this store has not
+given, or not yet; nothing else in it tells where it belongs. The Ordinal grows by one after each sequence, as
+3.1.5.6 says. Each process begins at the present second, UTC, and a few more, if that is higher. So its
+Ordinal is greater than all that another moment of the store has given, unless the clock was wrong; and a
+store that knows that it begins a new life also knows how far the last one had come. If it is not greater
+after all, the destination tells: `Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from mqproto.wire import TxSequenceId
 
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
 """The lowest of our TimeStamps: above the seconds, UTC, that version 0.5 took, and that Windows takes by note <35>,
-until July 2029. The highest has 31 bits, as the whole is a signed integer elsewhere ([MS-MQMQ] 2.2.5)."""
+until July 2029. The highest has 31 bits, because elsewhere the whole is a signed integer ([MS-MQMQ] 2.2.5)."""
 LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
-"""Among how many ordinals a process chooses its first."""
+"""The number of ordinals among which a process chooses its first."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
-"""No destination's word leads above it: each end of a sequence takes another."""
+"""No OrderAck leads above it, because each end of a sequence takes another Ordinal."""
 IDENTIFIER: Final = attrgetter("identifier")
 
 
 def one_spelling(name: str) -> str:
-    """A format name as all spellings of it are compared: case does not count, and this is how most are written."""
+    """A format name in the form in which spellings are compared: case does not count, and most are written so."""
     keyword, colon, rest = name.partition(":")
     if not colon:
         return name.upper()
@@ -52,20 +52,20 @@ def one_spelling(name: str) -> str:
 
 
 def time_stamp_of(name: str) -> int:
-    """The TimeStamp of all sequences to the queue with this format name; by chance another's may be the same."""
+    """The TimeStamp of all sequences to the queue with this format name; another's may be the same by chance."""
     return FIRST_TIME_STAMP + zlib.crc32(one_spelling(name).encode()) % 2**28
 
 
 class Succession:
     """The sequences to one destination queue, in order.
 
-    Version 0.5 told names apart by case. What it left under several spellings is one succession with several
-    TimeStamps: the lower are sent first, and what begins has the highest, under the name of those that have it.
+    Version 0.5 told names apart by case. Its sequences under several spellings form one succession with several
+    TimeStamps: the lower are sent first, and new ones have the highest, under the name of those that have it.
 
     Args:
-        time_stamp: that of what begins from now on. Sequences that version 0.5 left may have another.
-        first_ordinal: from which Ordinal on none can have been given before; 0 if that is not known.
-        dice: a number of the shell's, another one in each process.
+        time_stamp: the TimeStamp of new sequences. Those that version 0.5 left may have another.
+        first_ordinal: the first Ordinal that cannot have been given before; 0 if that is not known.
+        dice: a number from the shell, another one in each process.
         wake: tells that a sequence may have something to send.
     """
 
@@ -78,39 +78,39 @@ class Succession:
         self._wake = wake
         self._members: list[OutgoingSequence] = []
         self.by_name = False
-        """Whether only an OrderAck that names one of them counts: its destination has done so since this process began,
-        or there are no numbers left that were never given."""
+        """Whether only an OrderAck that names a sequence counts: the destination has done so since this
+        process began, or no numbers are left that were never given."""
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
         return iter(self._members)
 
     @property
     def head(self) -> OutgoingSequence:
-        """The one that sends."""
+        """The sequence that sends."""
         return next(member for member in self._members if member.is_head)
 
     @property
     def newest(self) -> OutgoingSequence:
-        """The last one; it takes messages if it is not closed."""
+        """The last sequence; it takes messages if it is not closed."""
         return self._members[-1]
 
     @property
     def spare(self) -> OutgoingSequence | None:
-        """One that keeps nothing, and may begin again under its name."""
+        """A sequence that keeps no message, and may begin again under its name."""
         name = self.newest.name
         return next((member for member in self._members if not member.count and member.name == name), None)
 
     @property
     def last_number(self) -> int:
-        """The highest number that one of them has given."""
+        """The highest number that one of the sequences has given."""
         return max(member.next_number for member in self._members) - 1
 
     def named(self, identifier: TxSequenceId) -> OutgoingSequence | None:
-        """The one that has this identifier now."""
+        """The sequence that has this identifier now."""
         return next((member for member in self._members if member.identifier == identifier), None)
 
     def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
-        """The one that has this identifier, or one that followed on it."""
+        """The sequence that has this identifier, or one that followed it."""
         time_stamp = identifier.time_stamp
         same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
         return self.named(identifier) or (
@@ -118,7 +118,7 @@ class Succession:
         )
 
     def add(self, sequence: OutgoingSequence) -> None:
-        """One that was found, or a new one; each has its place by its identifier."""
+        """Add a sequence that was found, or a new one; its identifier decides its place."""
         self.time_stamp = max(self.time_stamp, sequence.identifier.time_stamp)
         sequence.emptied = self._choose_head
         self._members.append(sequence)
@@ -126,21 +126,21 @@ class Succession:
         self._choose_head()
 
     def begin(self, sequence: OutgoingSequence, now: Moment) -> None:
-        """One of them, or a new one, takes messages from now on, and is the newest."""
+        """Have a sequence, known or new, take messages from now on; it is the newest."""
         sequence.begin(self._above(0, now))
         if sequence in self._members:
             self._members.remove(sequence)
         self.add(sequence)
 
     def renumber(self, sequence: OutgoingSequence, above: int, now: Moment, writes: PendingWrites) -> None:
-        """One that this process began gets an Ordinal above one that its destination has seen, and above all others."""
+        """Give a sequence of this process an Ordinal above one that its destination has seen, and above all others."""
         sequence.renumber(self._above(above, now), now, writes)
         self._members.sort(key=IDENTIFIER)
 
     def _above(self, seen: int, now: Moment) -> TxSequenceId:
-        """An identifier above all here, and above that with an Ordinal that the destination has seen.
+        """An identifier above all here, with an Ordinal above one that the destination has seen.
 
-        Each of those here may still end, and then takes the Ordinal after its own.
+        Each sequence here may still end, and then takes the Ordinal after its own.
         """
         known = max((member.identifier.ordinal for member in self._members), default=0)
         ordinal = max(known + 2, seen + 1, self._first_ordinal, now.utc_s) + self._dice % SPREAD
