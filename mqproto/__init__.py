@@ -1,10 +1,10 @@
 """The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
 
-`QueueManager` is the core of a node: it is fed what happened, and `take` gives back one `Batch` of what is to be done,
-which `carry_out` has your `Hands` do, in the order that keeps the promise.
+`QueueManager` is the core of a node: feed it events, and `take` returns one `Batch` of what to do. `carry_out` has
+your `Hands` do it, in the order that keeps the promise.
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
 
-A name is imported when somebody asks for it, so that those who want the wire alone do not wait for the core.
+A name is imported on first use, so a program that needs only the wire does not wait for the core.
 """
 
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from mqproto.turn.effects import Batch, StoredState, Writes
     from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
 else:
-    # The same once more, as type checkers understand nothing else than the above; a test holds the two equal.
+    # The same names again: type checkers understand only the imports above. A test keeps the two equal.
     _HOMES = {
         "base.configuration": ("Settings",),
         "base.errors": ("FormatNameError", "MqprotoError", "UsageError", "WireFormatError"),
@@ -76,7 +76,7 @@ else:
     }
 
     def __getattr__(name):
-        """PEP 562"""
+        """Import a name on first use (PEP 562)."""
         if name == "__version__":
             from importlib.metadata import version
 

@@ -1,7 +1,7 @@
 """`python -m mqproto` is the command `mqproto`.
 
-The command lies above this package, which imports nothing of it. So the installed distribution is asked what its
-console script starts, as that script was.
+The command lies above this package, which imports nothing from it. So this asks the installed distribution what its
+console script starts, and starts that.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What everything stands on: time, timers, settings, errors. It knows no packet."""
+"""What everything else builds on: time, timers, settings, errors. Nothing here knows packets."""

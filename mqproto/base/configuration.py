@@ -1,7 +1,7 @@
 """Timers and limits, with the specification's names and Windows' defaults.
 
 [MS-MQQB] 3.1.1.3, 3.1.2, 3.1.3 and the product behavior notes in its appendix A. The last group has no counterpart
-in the specification: it bounds what a peer or a backlog may cost us.
+in the specification: it limits what a peer or a backlog may cost us.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 ACK_WAIT_TIMEOUT_RANGE_MS = (20_000, 120_000)
 RECOVERABLE_ACK_TIMEOUT_RANGE_MS = (500, 120_000)
 WINDOWS_REMEMBERED: Final = 4
-"""How many windows of one neighbour are remembered at least: two of express and two of recoverable messages."""
+"""The fewest windows to remember for one neighbour: two of express and two of recoverable messages."""
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
 KEEP: Final = "keep"
@@ -25,31 +25,31 @@ ALGORITHMS: Final = {
     "preferred_enhanced_algorithm": RC2_AND_RC4,
     "preferred_base_algorithm": RC2_AND_RC4,
 }
-"""What each of them may be.  3.1.1.3"""
+"""The values that each setting may have.  3.1.1.3"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an operator may change about one queue manager.
+    """The settings of one queue manager that an operator may change.
 
     Raises:
         UsageError: a value is outside the range that the specification or sense allows.
     """
 
     window_size: int = 64
-    """WindowSize: how many UserMessages may be unacknowledged on a session; the smaller of both ends' counts."""
+    """WindowSize: how many UserMessages may be unacknowledged on a session; the smaller of both ends' values counts."""
     ack_wait_timeout_ms: int = 20_000
-    """AckWaitTimeout: the session closes if neither a session acknowledgment nor another packet comes for this time."""
+    """AckWaitTimeout: close the session if neither a session acknowledgment nor another packet arrives in this time."""
     session_initialization_timeout_ms: int = 60_000
     session_cleanup_timeout_ms: int = 300_000
     try_connect_interval_ms: int = 5_000
     """Session Retry Connect Timer: from a failed or lost session to the next try."""
 
     answer_pings: bool = True
-    """Whether Pings are answered: note <10>. Windows NT to Server 2003 always do, and ask before they call; without an
-    answer they stay away. Windows since Vista answers only if it is told to (EnablePingService)."""
+    """Whether to answer Pings: note <10>. Windows NT to Server 2003 always answer; they ping before they connect,
+    and stay away without an answer. Windows since Vista answers only if it is told to (EnablePingService)."""
     require_pings: bool = False
-    """Whether neighbours are asked by a Ping before they are called, and not called without an answer: note <7>, <56>.
+    """Whether to ping a neighbour before connecting, and not to connect without an answer: note <7>, <56>.
     Windows NT to Server 2003 do so. Windows since Vista does not, and would not answer."""
 
     order_ack_timeout_ms: int = 500
@@ -60,65 +60,64 @@ class Settings:
     resend_timeouts_final_s: float = 21_600
 
     expire_sent: str = KEEP
-    """What becomes of a message whose TimeToReachQueue is over when it was sent, and its acknowledgment is awaited.
+    """What to do with a message whose TimeToReachQueue ends after it was sent and before it is acknowledged.
 
-    KEEP: one of ours in a sequence waits for its destination's word, any other for that of the next hop or the end of
-    the session, and a transactional one of others is passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 have it.
-    It may have arrived; one of ours in a sequence is a dead letter in doubt until its destination says more. One that
+    KEEP: a message of ours in a sequence waits for word from its destination, any other for the next hop or the end of
+    the session, and a transactional one from elsewhere is passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 say.
+    It may have arrived: ours in a sequence is a dead letter in doubt until its destination says more. A message that
     asks for no dead letter is journaled instead, if it asks for that.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8"""
 
     waypoints: bool = False
-    """Whether each step of each message is a line of the log: mqproto/turn/waypoints.py."""
+    """Whether to log each step of each message: mqproto/turn/waypoints.py."""
 
     remove_duplicate_size: int = 131_072
-    """How many entries the MessageIDHistoryTable has at most, of all senders together; four times `window_size` at
-    least. Windows has 10,000. An entry takes some 100 bytes of memory."""
+    """The most entries that the MessageIDHistoryTable has, all senders together; at least four times `window_size`.
+    Windows has 10,000. An entry takes about 100 bytes of memory."""
     remove_duplicate_cleanup_ms: int = 1_800_000
-    """How long each entry stays if there is room. The newest of each sender stay longer: manager/identifiers.py."""
+    """How long each entry stays if there is room. Each sender's newest stay longer: manager/identifiers.py."""
 
     send_insecure_nacks: bool = False
-    """SendInsecureNacks: whether an administration queue is told that a queue does not exist, say.  5.1"""
+    """SendInsecureNacks: whether to tell an administration queue, for example, that a queue does not exist.  5.1"""
     quota_bytes: int = 8 * 2**30
-    """QueueManagerQuota: what may be on disk. Beyond it nothing more is accepted, from applications and neighbours."""
+    """QueueManagerQuota: the most bytes on disk. Beyond it nothing is accepted, from applications or neighbours."""
     journal_quota_bytes: int | None = None
-    """JournalQuota, for the journal and each dead-letter queue; what has no room there is dropped. None is no bound."""
+    """JournalQuota of the journal and of each dead-letter queue; messages beyond it are dropped. None: no limit."""
 
     maximum_sessions: int = 1_000
-    """Strangers are refused when there are more sessions than this; known queue managers are not."""
+    """With more sessions than this, strangers are refused; known queue managers are not."""
     maximum_sequences: int = 20_000
-    """Incoming sequences, one for each sender, queue and name of the queue. One more is turned away."""
+    """Incoming sequences, one for each sender, queue and name of the queue. Any more are turned away."""
     strangers_share_percent: int = 25
-    """The share of a node's time that strangers get together; each host as much of it as any other."""
+    """The share of a node's time for all strangers together; each host gets the same share of it."""
     strangers_sequences: int = 1_000
-    """Incoming sequences of strangers in memory; for one more the host that has the most has one on disk alone."""
+    """Strangers' incoming sequences in memory. Beyond it, the host with the most has one moved to disk."""
     strangers_remembered: int = 8_192
-    """How many of strangers' messages the MessageIDHistoryTable has."""
+    """How many strangers' messages the MessageIDHistoryTable has."""
     strangers_queue_bytes: int = 16 * 2**20
-    """What a queue may hold when a stranger's message is let in; one beyond it is refused."""
+    """A stranger's message is refused if its queue already holds more than this."""
     strangers_unfinished_bytes: int = 32 * 2**20
-    """What all strangers may have in packets that have begun and are not whole; beyond it the host with the most loses
-    one."""
+    """The most that all strangers may have in unfinished packets. Beyond it, the host with the most loses one."""
     peers_remembered: int = 1_000
-    """How many queue managers are remembered that nobody has declared, with the address where each was met."""
+    """How many undeclared queue managers to remember, with the address where each was met."""
     peers_forgotten_days: int = 30
-    """For how long after they were seen last."""
+    """For how long to remember them after they were last seen."""
     roaming: bool = False
-    """Whether such a GUID may move to another address by itself, once nobody with it answers at the one before."""
+    """Whether an undeclared GUID may move to another address once nobody with it answers at the old one."""
     answers_awaited_s: int = 86_400
-    """For how long at most one that is in no topology is called for the answers to what it was sent."""
+    """For how long at most to call a queue manager outside the topology for answers to what it was sent."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
-    """What one sequence may hold behind a gap; a message beyond it is dropped, its sender still has it."""
+    """What one sequence may hold behind a gap. A message beyond it is dropped; its sender still has it."""
     resend_batch: int = 1_024
-    """How many messages a resend sends before an OrderAck must say that they arrive."""
+    """How many messages to resend before an OrderAck must confirm that they arrive."""
     resident_messages: int = 512
     resident_bytes: int = 4 * 2**20
-    """What of each queue stays in memory; the rest is read from the store when its turn comes."""
+    """How much of each queue stays in memory; the rest is read from the store when its turn comes."""
     in_flight_bytes: int = 8 * 2**20
-    """What may be unacknowledged on one session, in bytes; at least one message always may."""
+    """The most unacknowledged bytes on one session; one message is always allowed."""
 
     preferred_advanced_algorithm: int = 0x6610
-    """PreferredAdvancedAlgorithm, with which bodies are encrypted for those who have a key for AES: AES-256."""
+    """PreferredAdvancedAlgorithm, which encrypts bodies for receivers with a key for AES: AES-256."""
     preferred_enhanced_algorithm: int = 0x6801
     """PreferredEnhancedAlgorithm: RC4."""
     preferred_base_algorithm: int = 0x6801
@@ -128,10 +127,10 @@ class Settings:
     receive_symmetric_key_cache_size: int = 127
     send_symmetric_key_cache_size: int = 53
     symmetric_key_short_lifetime_ms: int = 600_000
-    """SymmetricKeyShortLifetime: a session key is used no longer."""
+    """SymmetricKeyShortLifetime: how long a session key is used."""
     user_cert_cache_size: int = 53
     user_cert_lifetime_ms: int = 1_200_000
-    """UserCertLifetime: so long a user's certificate counts after it was seen in the directory."""
+    """UserCertLifetime: how long a user's certificate counts after it was seen in the directory."""
 
     def __post_init__(self) -> None:
         low, high = ACK_WAIT_TIMEOUT_RANGE_MS

@@ -1,4 +1,4 @@
-"""How long something takes that happens often: a histogram, which costs less than a microsecond each time."""
+"""A histogram of durations; adding one costs less than a microsecond."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Durations:
         self._counts = [0] * (len(bounds_s) + 1)
 
     def add(self, duration_s: float, count: int = 1) -> None:
-        """It was done once more, or several times, and took that long each time."""
+        """Count one duration, or the same one `count` times."""
         self.total_s += duration_s * count
         self._counts[bisect_left(self._bounds_s, duration_s)] += count
 
     @property
     def count(self) -> int:
-        """How often it was done."""
+        """How many durations were added."""
         return sum(self._counts)
 
     @property
     def within(self) -> list[tuple[float, int]]:
-        """How often it took no longer than each of the bounds."""
+        """For each bound, in seconds, how many durations were no longer."""
         return [*zip(self._bounds_s, accumulate(self._counts), strict=False)]

@@ -1,4 +1,4 @@
-"""What mqproto raises.  Whose mistake was it? The bytes', or the caller's."""
+"""The errors that mqproto raises, by whose mistake it was: the bytes' or the caller's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class MqprotoError(Exception):
 class WireFormatError(MqprotoError, ValueError):
     """Bytes that form no packet of [MS-MQQB] 2.2.
 
-    The text names all five facts, so that a reader can go from it to the byte and to the rule. It is one line, and has
-    no more of what a peer wrote than foreign.py lets through.
+    The text is one line and names all five facts, so a reader can find the byte and the rule. It has no more of what a
+    peer wrote than foreign.py lets through.
 
     Args:
         field: dotted, in the record's words: `user.destination_queue.count`.
         offset: of the field's first byte, counted from the first byte of the packet.
         value: what stood there, or how many bytes there were.
-        limit: in words, what would have been right: `at most 250`, `0x10`, `28 bytes`.
+        limit: what would have been right, in words: `at most 250`, `0x10`, `28 bytes`.
         section: of the specification, as in `[MS-MQMQ] 2.2.19.3`.
     """
 
@@ -39,15 +39,15 @@ class WireFormatError(MqprotoError, ValueError):
 
 
 class FormatNameError(MqprotoError, ValueError):
-    """A text that names no queue, and what is wrong with it: one line of 600 characters at most.  [MS-MQMQ] 2.1"""
+    """A text does not name a queue; says why in one line of 600 characters at most.  [MS-MQMQ] 2.1"""
 
     def __init__(self, text: str) -> None:
         super().__init__(shown(text, TEXT_LIMIT))
 
 
 class UsageError(MqprotoError, ValueError):
-    """The caller asked for what cannot be; the text says what to do instead."""
+    """The caller asked for something impossible; the text says what to do instead."""
 
 
 class QuotaExceeded(UsageError):  # noqa: N818
-    """There is no room for what the caller hands in; the same will do when there is."""
+    """There is no room for what the caller hands in; the same call will do once there is."""

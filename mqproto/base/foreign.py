@@ -1,21 +1,21 @@
-"""A stranger's text, as it may stand in a refusal, a note, a table or a line of a log."""
+"""Makes a stranger's text safe to show in a refusal, a note, a table or a log line."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VALUE_LIMIT: Final = 200
-"""How many characters stand of a text that somebody else has written, at most; each takes up to 4 bytes of UTF-8."""
+"""The most characters to show of a text that somebody else wrote; each takes up to 4 bytes of UTF-8."""
 TEXT_LIMIT: Final = 600
-"""How many characters a whole refusal or a fact of a note has: our own words with such a text among them. The longest
-format name of a queue, some 450, fits whole."""
+"""The most characters of a whole refusal or a fact of a note: our own words and a stranger's. The longest format name
+of a queue, about 450, fits whole."""
 
 
 def shown(text: str, limit: int = VALUE_LIMIT) -> str:
-    """The text on one line and not for ever, in `limit` characters at most.
+    """Return the text on one line, in `limit` characters at most.
 
-    What cannot be printed, line breaks and what a terminal would obey among it, is escaped. What does not fit is left
-    out, and its end says how long it was: `... (2,097,000 characters)`.
+    Unprintable characters are escaped, also line breaks and what a terminal would obey. A text that is too long is cut,
+    and its end says how long it was: `... (2,097,000 characters)`.
     """
     if len(text) <= limit and text.isprintable():
         return text
@@ -28,5 +28,5 @@ def shown(text: str, limit: int = VALUE_LIMIT) -> str:
 
 
 def quoted(text: str) -> str:
-    """The same in quotes, as a value in a refusal."""
+    """Return `shown` in quotes, as a value in a refusal."""
     return f"'{shown(text, VALUE_LIMIT - 2)}'"

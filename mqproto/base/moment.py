@@ -10,7 +10,7 @@ class Moment:
     """One instant, on the two clocks that the protocol reads.
 
     uptime_ms: milliseconds on a clock that never goes back; every timer runs on it.
-    utc_s: whole seconds since 1970, UTC; SentTime and expiry are told in it. It may jump.
+    utc_s: whole seconds since 1970, UTC; SentTime and expiry use it. It may jump.
     """
 
     uptime_ms: int

@@ -1,4 +1,4 @@
-"""A set of numbers kept as ranges: those of a sequence come, go and expire in long runs."""
+"""A set of numbers kept as ranges: the numbers of a sequence come, go and expire in long runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ranges:
 
     @property
     def range_count(self) -> int:
-        """In how many ranges the numbers are: what the set costs."""
+        """How many ranges the set has, which is what it costs."""
         return len(self._first)
 
     @property
@@ -74,7 +74,7 @@ class Ranges:
         return sum(min(last, number) - first + 1 for first, last in self if first <= number)
 
     def drop_through(self, number: int) -> int:
-        """Forget all numbers up to this one; how many of them were in the set."""
+        """Forget all numbers up to this one; return how many were in the set."""
         count = 0
         while self._first and self._first[0] <= number:
             last = min(self._last[0], number)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Timer(Enum):
-    """What a deadline is for, with the section that says what happens at it."""
+    """What a deadline is for, and the section that says what happens then."""
 
     __hash__ = object.__hash__  # Enum's own hashes the name each time, and timers are started per message.
 
@@ -33,7 +33,7 @@ class Timer(Enum):
 
 
 class Timers:
-    """Deadlines by timer and owner. Putting one off costs a dictionary entry, so it may be done per message.
+    """Deadlines by timer and owner. Putting one off costs a dictionary entry, cheap enough for every message.
 
     An owner is anything hashable that has several instances of a timer: a session, a sequence.
     """
@@ -53,7 +53,7 @@ class Timers:
             self._push(key, deadline_ms)
 
     def stop(self, timer: Timer, owner: Any) -> None:
-        """Stop a timer; one that does not run stays stopped."""
+        """Stop a timer, if it runs."""
         self._deadlines.pop((timer, owner), None)
 
     def runs(self, timer: Timer, owner: Any) -> bool:
@@ -65,7 +65,7 @@ class Timers:
         return self._deadlines.get((timer, owner))
 
     def expired(self, uptime_ms: int) -> Iterator[tuple[Timer, Any]]:
-        """The timers that are due, earliest first; each is stopped as it is handed out."""
+        """Yield the timers that are due, earliest first, and stop each."""
         while (next_ms := self.next_ms) is not None and next_ms <= uptime_ms:
             key = heapq.heappop(self._heap)[2]
             del self._heaped[key]
@@ -74,7 +74,7 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
-        """The earliest deadline. Entries that were stopped or put off since they were heaped are set right first."""
+        """The earliest deadline, or None. Corrects heap entries that were stopped or put off since."""
         while self._heap:
             at, _, key = self._heap[0]
             deadline = self._deadlines.get(key)

@@ -1,4 +1,4 @@
-"""Words for people, and those that programs read, each with what it means."""
+"""Words for people and programs: words with a meaning, counts, dates and times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counted(count: int, what: str) -> str:
 
 @lru_cache(maxsize=256)
 def _told(second: int) -> tuple[str, str]:
-    """Date and time of day, UTC, of a second since 1970 or before: a year of five digits has a sign, as in ISO 8601."""
+    """Date and time of day, UTC, of a second since 1970 or before; a year of five digits has a sign, as in ISO 8601."""
     eras, rest = divmod(second, ERA_S)
     moment = _EPOCH + timedelta(seconds=rest)
     year = moment.year + ERA_YEARS * eras
@@ -46,11 +46,11 @@ def date(time_ns: int) -> str:
 
 
 def clock(time_ns: int, digits: int = 6) -> str:
-    """The time of day of it, to so many digits of a second, UTC."""
+    """The time of day, UTC, with this many digits of a second."""
     second, rest_ns = divmod(time_ns, 10**9)
     return f"{_told(second)[1]}.{rest_ns // 10 ** (9 - digits):0{digits}d}"
 
 
 def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
-    """Date and time of day of it, UTC."""
+    """Date and time of day, UTC."""
     return f"{date(time_ns)}{parted}{clock(time_ns, digits)}"
