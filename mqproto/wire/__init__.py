@@ -1,8 +1,8 @@
 """The wire: packets of MSMQ as records, and back.  Begin with README.md.
 
-`decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only says whether one is
-good, `PacketBuffer` finds the packets in a stream, patch.py changes packets without decoding them, alike/ knows again
-and makes more of one kind, and `inspect_packet` shows an analyst every byte.
+`decode_packet` and `encode_packet` turn whole packets into records and back, `check_packet` only judges one, and
+`PacketBuffer` finds the packets in a stream. patch.py changes packets without decoding them, alike/ recognizes and
+makes messages of one kind, and `inspect_packet` shows an analyst every byte.
 """
 
 from mqproto.wire.acknowledgment import (

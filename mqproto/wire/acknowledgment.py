@@ -42,11 +42,11 @@ JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive
 
 
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
-    """What a UserMessage acknowledges if it is an OrderAck or a FinalAck, else None.  [MS-MQQB] 3.1.5.1.1
+    """Return the body of an OrderAck or a FinalAck; None for any other UserMessage.  [MS-MQQB] 3.1.5.1.1
 
-    All bits of BaseHeader.Flags are to be 0 there. Some are let pass: a SessionHeader may ride on any UserMessage,
+    All bits of BaseHeader.Flags should be 0 there. We accept a few: a SessionHeader may ride on any UserMessage,
     reserved bits are ignored on receipt, and a priority does not say what a message is ([MS-MQMQ] 2.2.19.1). With DH it
-    is another packet, as acknowledgments have no DebugHeader.
+    is another packet, because acknowledgments have no DebugHeader.
     """
     properties = message.properties
     message_class = properties.message_class
@@ -77,7 +77,7 @@ def addresses_order_queue(message: UserMessage) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class EndToEndAck:
-    """What an OrderAck and a FinalAck have in common: whose message it is, where it goes, and what it is.
+    """The fields common to OrderAck and FinalAck: who sends it, where it goes, and what it acknowledges.
 
     source: the queue manager that acknowledges.
     destination_manager: the first sender's; NULL_GUID for a direct name.
@@ -97,7 +97,7 @@ class EndToEndAck:
     definition: ClassVar[AcknowledgmentPacket[Any]]
 
     def message(self) -> UserMessage:
-        """The UserMessage that it is. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
+        """Return it as a UserMessage. DM stays 0, as 2.2.4 says; 3.1.7.17 asks for Recoverable.
 
         Raises:
             UsageError: a value breaks a rule of the specification.
@@ -121,15 +121,15 @@ class EndToEndAck:
         )
 
     def build(self) -> bytes:
-        """The packet; a UsageError as from `message`, or if it would be another."""
+        """Return the packet. Raises UsageError as `message` does, or if it would be another packet."""
         return self.definition.build(self)
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """The acknowledgment in one whole packet. What else its sender may have put into it, its definition shows.
+        """Return the acknowledgment in one whole packet. Its definition shows what else the packet holds.
 
         Raises:
-            WireFormatError: it is no packet, or another.
+            WireFormatError: it is not a packet, or it is another one.
         """
         record: Self = cls.definition.decode(data)
         return record
@@ -154,7 +154,7 @@ A = TypeVar("A", OrderAck, FinalAck)
 
 
 class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
-    """A UserMessage whose MessageBody is that of an acknowledgment: all its headers, and the fields of the body."""
+    """A UserMessage with the MessageBody of an acknowledgment: all its headers, and the fields of the body."""
 
     def __init__(self, kind: type[A], body: Record[Any], classes: str) -> None:
         super().__init__(user_message_packet)
@@ -182,7 +182,7 @@ class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
         return fields
 
     def _judge(self, message: UserMessage) -> OrderAckBody | FinalAckBody:
-        """The body of a message that is such an acknowledgment."""
+        """Return the body of this kind of acknowledgment; refuse any other message."""
         body = acknowledgment_in(message)
         if body is None or type(body) is not self.body.kind:
             at = properties_offset(encode_packet(message)) + message_properties_header.offset_of(
@@ -193,10 +193,10 @@ class AcknowledgmentPacket(Anywhere, Base, Generic[A]):
         return body
 
     def decode(self, data: bytes) -> A:
-        """The record of one whole packet, which takes exactly these bytes.
+        """Return the record of the one whole packet that these bytes are.
 
         Raises:
-            WireFormatError: they form no packet, or another.
+            WireFormatError: they do not form a packet, or they form another one.
         """
         message = user_message_packet.decode(data)
         body: Any = self._judge(message)

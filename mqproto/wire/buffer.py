@@ -35,15 +35,15 @@ _SIZE_AT: Final = base_header.offset_of("packet_size")
 _KINDS: Final[dict[int, type[Packet]]] = {
     record.sizeof(): record.kind for record in INTERNAL_PACKETS.values()
 }
-"""Each kind of internal packet has a size of its own, by which its head tells it.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+"""The kinds of internal packets by size: each kind has a different one.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
 assert len(_KINDS) == len(INTERNAL_PACKETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What may come next, as far as the first 16 bytes of a packet tell: by IN and PacketSize.
+    """The packets that may come next, told by IN and PacketSize in their first 16 bytes.
 
-    message_limit_bytes: the largest PacketSize of a UserMessage; 0 where none is welcome.
+    message_limit_bytes: the largest PacketSize of a UserMessage; 0 if UserMessages are not welcome.
     internal_sizes: the PacketSizes that an internal packet may have.
     """
 
@@ -52,17 +52,17 @@ class Welcome:
 
     @classmethod
     def of(cls, *kinds: type[Packet]) -> Welcome:
-        """These kinds of packets, and no others."""
+        """Return a Welcome for these kinds of packets only."""
         sizes = frozenset(size for size, kind in _KINDS.items() if kind in kinds)
         return cls(MAXIMUM_PACKET_SIZE if UserMessage in kinds else 0, sizes)
 
 
 ANYTHING: Final = Welcome(MAXIMUM_PACKET_SIZE, range(SMALLEST_INTERNAL_PACKET, MAXIMUM_PACKET_SIZE + 1))
-"""For those who look at what others sent: an internal packet of a wrong size is one that can be shown."""
+"""For analysts: even an internal packet of a wrong size can be shown."""
 
 
 class UnwelcomeError(WireFormatError):
-    """The head of a packet that is good, and of a kind that may not come now."""
+    """The head of a packet is valid, but this kind may not come now."""
 
     def __init__(self, kind: type[Packet], size: int) -> None:
         limit = f"that of a packet that may come now, which a {kind.__name__} is not"
@@ -73,13 +73,13 @@ class UnwelcomeError(WireFormatError):
 class PacketBuffer:
     """Bytes in as they arrive, whole packets out.
 
-    A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond
-    PacketSize where a UserMessage has SH set. Its first 16 bytes are judged before anything more is kept: that they
-    begin a packet, and that one of this kind and size may come now. What is kept for a peer is what it has sent of one
-    packet. Nothing searches for `LIOR`, which may stand in any field.
+    A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond PacketSize if a
+    UserMessage has SH set. Its first 16 bytes are judged before more is kept: they have to begin a packet whose kind
+    and size may come now. The buffer keeps what a peer has sent of one packet. It does not search for `LIOR`, which may
+    stand in any field.
 
-    Packets that stand before a fault are returned, and the fault waits in `fault`; the next `feed` raises
-    it, as does the one that finds a fault first thing. A stream that has once lost its way stays closed.
+    If packets precede a fault, they are returned, the fault waits in `fault`, and the next `feed` raises it. Otherwise
+    `feed` raises it at once. After a fault the buffer stays closed.
     """
 
     __slots__ = ("_kept", "_needed", "_rest", "fault")
@@ -92,29 +92,29 @@ class PacketBuffer:
 
     @property
     def pending_bytes(self) -> int:
-        """How much has arrived behind the last packet that was handed out."""
+        """How many bytes have arrived since the last packet that was handed out."""
         return len(self._kept) + len(self._rest)
 
     @property
     def pending(self) -> bytes:
-        """What of it has arrived."""
+        """The bytes that have arrived since then."""
         return bytes(self._kept) + self._rest
 
     @property
     def missing_bytes(self) -> int:
-        """How much of a packet that has begun is still to come; 0 before its first 16 bytes are there."""
+        """How many bytes of the unfinished packet are still to come; 0 before its first 16 bytes are there."""
         return self._needed - len(self._kept) if len(self._kept) >= HEAD_SIZE else 0
 
     def feed(self, data: bytes | bytearray | memoryview, welcome: Welcome = ANYTHING) -> list[bytes]:
-        """The packets that these bytes complete, in order.
+        """Return the packets that these bytes complete, in order.
 
         Args:
-            welcome: what may come next. Where no UserMessage may, at most one packet is handed out, as it changes what
-                may come after it: what stands behind it is kept unjudged, and a `feed` of nothing goes on with it.
+            welcome: what may come next. If it excludes UserMessages, at most one packet is returned, because it changes
+                what may come after it. The bytes behind it are kept unjudged; `feed(b"")` goes on with them.
 
         Raises:
-            UnwelcomeError: the bytes after the last packet begin one that may not come.
-            WireFormatError: they begin none; see the class for packets before them.
+            UnwelcomeError: the bytes after the last packet begin one that may not come now.
+            WireFormatError: they do not begin a packet; the class says what becomes of packets before them.
         """
         if self.fault is not None:
             raise self.fault
@@ -142,7 +142,7 @@ class PacketBuffer:
         return packets
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """Add to the packet that is kept, or begin one; how many bytes of `data` that took."""
+        """Add to the kept packet, or begin one; return how many bytes of `data` that took."""
         kept = self._kept
         at = 0
         if len(kept) < HEAD_SIZE:
@@ -182,7 +182,7 @@ class PacketBuffer:
             self._kept += data[at:]
 
     def _size_of(self, head: bytearray, welcome: Welcome) -> int:
-        """The size of the packet that begins so, SessionHeader included, judged on its first 16 bytes."""
+        """Judge the first 16 bytes of a packet; return its size with its SessionHeader."""
         version, flags, signature, size = _unpack_head(head)
         if flags & _INTERNAL:
             fits = size in welcome.internal_sizes
@@ -194,7 +194,7 @@ class PacketBuffer:
         return whole
 
     def _refuse(self, head: bytes) -> None:
-        """Raise what the layout has against these 16 bytes, or that such a packet may not come now."""
+        """Raise the layout's error about these 16 bytes, or say that this packet may not come now."""
         announced(head)
         _, flags, _, size = _unpack_head(head)
         kind = _KINDS.get(size) if flags & _INTERNAL else UserMessage
@@ -207,39 +207,39 @@ class PacketBuffer:
 
 
 class DroppingBuffer(PacketBuffer):
-    """The same for whoever need not keep all of a packet: zeros are there when it is handed out."""
+    """A PacketBuffer that need not keep all of a packet: it hands out zeros for what it dropped."""
 
     __slots__ = ("_dropped", "_hole_at", "_to_drop")
 
     def __init__(self) -> None:
         super().__init__()
         self._hole_at = self._dropped = self._to_drop = 0
-        """Where what is dropped begins, 0 for nowhere; how much has been, and how much has yet to come."""
+        """The offset of the dropped bytes, 0 for none; how many were dropped, and how many are still to come."""
 
     @property
     def kept_bytes(self) -> int:
-        """How much is kept of what has arrived behind the last packet."""
+        """How many bytes are kept of those that arrived since the last packet."""
         return len(self._kept) + len(self._rest)
 
     @property
     def pending_bytes(self) -> int:
-        """How much has arrived, whether it is kept or not."""
+        """How many bytes have arrived, kept or not."""
         return len(self._kept) + len(self._rest) + self._dropped
 
     @property
     def missing_bytes(self) -> int:
-        """How much of a packet that has begun is still to come."""
+        """How many bytes of the unfinished packet are still to come."""
         return super().missing_bytes + self._to_drop
 
     @property
     def is_hollow(self) -> bool:
-        """Whether the packet that has begun is one of which something is dropped."""
+        """Whether bytes of the unfinished packet are dropped."""
         return self._hole_at > 0
 
     def drop(self, start: int, end: int) -> None:
-        """Keep nothing between two offsets of the packet that has begun.
+        """Keep nothing between two offsets of the unfinished packet.
 
-        Where they do not lie in the packet, or `start` has yet to come, all is kept.
+        Keeps everything if they do not lie in the packet, or if `start` has yet to come.
         """
         came = min(len(self._kept), end)
         if HEAD_SIZE <= start < came and end <= self._needed and not self._hole_at:
@@ -248,7 +248,7 @@ class DroppingBuffer(PacketBuffer):
             self._needed -= end - start
 
     def _complete(self, data: bytes, packets: list[bytes], welcome: Welcome) -> int:
-        """The same, but for what is dropped."""
+        """Complete a packet, passing over what is dropped."""
         if not self._hole_at:
             return super()._complete(data, packets, welcome)
         at = min(self._to_drop, len(data))

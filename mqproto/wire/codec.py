@@ -1,7 +1,7 @@
-"""The codec that nodes run: generated.py, some eighty times as fast as interpreting the layouts.
+"""The codec that nodes run: generated.py, about eighty times as fast as interpreting the layouts.
 
-It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds
-the words; so both refuse alike by construction, and a test holds that they accept alike.
+It says yes or no. When it says no, the reference codec reads the same bytes, or the same record, and finds the words.
+So both refuse the same by construction, and a test makes sure that they accept the same.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
     if type(data) is not bytes:
         data = bytes(data)
     try:
-        # Most packets are UserMessages without a SessionHeader: they are spared a call.
+        # Most packets are UserMessages without a SessionHeader, so they skip one call.
         if data[_FLAGS_AT] & _INTERNAL_OR_SESSION:
             return decode_or_refuse(data)
         return read_user_message(data, None)
@@ -88,7 +88,7 @@ def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
 
 
 def _explain(data: bytes, refusal: Exception) -> NoReturn:
-    """Raise what the reference codec says of a packet, as only it knows the words; it must not find it good."""
+    """Raise the reference codec's error about a packet, because only it has the words; it must refuse too."""
 
     def skip(item: Record[Any], at: int, end: int) -> int:
         assert item is mqf_format_name_element, "lists are of nothing else"
@@ -103,14 +103,14 @@ def _explain(data: bytes, refusal: Exception) -> NoReturn:
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> UserMessage:
-    """The same of a packet that is known to be a UserMessage."""
+    """Decode a packet that is known to be a UserMessage."""
     message = decode_packet(data)
     assert isinstance(message, UserMessage), "it is another packet"
     return message
 
 
 def decode_or_refuse(data: bytes) -> Packet:
-    """What the generated code alone says, for those who need no words: a packet, or one of REFUSALS."""
+    """Decode by the generated code alone, for callers that need no words: it raises one of REFUSALS."""
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     packet: Packet
     if not flags:
@@ -127,13 +127,12 @@ def decode_or_refuse(data: bytes) -> Packet:
 
 
 def check_packet(data: bytes | bytearray | memoryview) -> None:
-    """Refuse what `decode_packet` refuses, and make nothing of the rest: a UserMessage takes less than half the time.
+    """Refuse what `decode_packet` refuses, but make no record, in less than half the time for a UserMessage.
 
-    For a node that passes a message on: it has to judge the whole of a packet from a peer, but as an
-    intermediate it needs no more of its fields than glance.py reads.
+    An intermediate node has to judge the whole packet from a peer, but needs only the fields that glance.py reads.
 
     Raises:
-        WireFormatError: as `decode_packet` does.
+        WireFormatError: as from `decode_packet`.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -144,7 +143,7 @@ def check_packet(data: bytes | bytearray | memoryview) -> None:
 
 
 def check_or_refuse(data: bytes) -> None:
-    """What the generated code alone says, for those who need no words: nothing, or one of REFUSALS."""
+    """Check by the generated code alone, for callers that need no words: it raises one of REFUSALS."""
     flags = data[_FLAGS_AT] & _INTERNAL_OR_SESSION
     if not flags:
         check_user_message(data)
@@ -156,11 +155,11 @@ def check_or_refuse(data: bytes) -> None:
 
 
 def encode_packet(packet: Packet) -> bytes:
-    """The bytes of a packet, its SessionHeader included.  Sizes and counts follow from what it holds.
+    """Return the bytes of a packet with its SessionHeader.  Sizes and counts follow from its contents.
 
     Raises:
-        UsageError: a value breaks a rule of the specification, or the flags announce other headers than
-        there are.
+        UsageError: a value breaks a rule of the specification, or the flags announce headers other than
+        those present.
     """
     try:
         if type(packet) is not UserMessage:

@@ -1,4 +1,4 @@
-"""What a packet says of itself without being decoded."""
+"""Reads single fields of a packet without decoding it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ assert _USER_AT + _head.size == _DESTINATION_AT, "it ends where fields of no fix
 
 
 class Head(NamedTuple):
-    """Whose a UserMessage is, and what it has: of the fixed fields of its UserHeader.  [MS-MQMQ] 2.2.19.2"""
+    """Fixed fields of a UserHeader: source, destination, number and flags.  [MS-MQMQ] 2.2.19.2"""
 
     source_queue_manager: Guid
     queue_manager_address: Guid
@@ -83,12 +83,12 @@ class Head(NamedTuple):
 
 
 def head_of(packet: bytes) -> Head:
-    """The head of a UserMessage."""
+    """Return the head of a UserMessage."""
     return Head._make(_head.unpack_from(packet, _USER_AT))
 
 
 def is_internal(packet: bytes) -> bool:
-    """Whether a packet is no UserMessage.  [MS-MQMQ] 2.2.19.1"""
+    """Whether a packet is not a UserMessage.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_BASE_FLAGS_AT] & _INTERNAL)
 
 
@@ -100,12 +100,12 @@ def session_header_of(packet: bytes) -> SessionHeader | None:
 
 
 def has_debug_header(packet: bytes) -> bool:
-    """DH.  [MS-MQMQ] 2.2.19.1"""
+    """Whether a packet has DH set.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_BASE_FLAGS_AT] & _DEBUG)
 
 
 def priority_of(packet: bytes, flags: int) -> int:
-    """A message's priority, which counts for nothing if it is transactional.  [MS-MQDMPR] 3.1.7.1.32"""
+    """Return a message's priority; 0 for a transactional message, which ignores it.  [MS-MQDMPR] 3.1.7.1.32"""
     return 0 if flags & TRANSACTIONAL else packet[_BASE_FLAGS_AT] & _PRIORITY
 
 
@@ -118,7 +118,7 @@ def goes_to_private(packet: bytes, flags: int, identifier: int) -> bool:
 
 
 def is_recoverable(packet: bytes) -> bool:
-    """Whether a UserMessage, given as its whole packet, is recoverable or transactional.  [MS-MQMQ] 2.2.19.2"""
+    """Whether a UserMessage is recoverable; transactional ones are.  [MS-MQMQ] 2.2.19.2"""
     return bool(packet[_FLAGS_AT] & RECOVERABLE)
 
 
@@ -128,19 +128,19 @@ def is_transactional(packet: bytes) -> bool:
 
 
 def is_traced(packet: bytes) -> bool:
-    """Whether a report is to be sent wherever the message comes or goes: TR.  [MS-MQMQ] 2.2.19.1"""
+    """Whether each node on a message's way sends a report: TR.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_TRACE_AT] & _TRACE)
 
 
 def has_security_header(packet: bytes) -> bool:
-    """Whether a UserMessage says who sent it, is signed, or is encrypted: it has a SecurityHeader.  2.2.19.2"""
+    """Whether a UserMessage has a SecurityHeader: it names its sender, is signed, or is encrypted.  2.2.19.2"""
     return bool(packet[_SECURITY_AT] & _SECURITY)
 
 
 def may_leave_changed(packet: bytes) -> bool:
-    """Whether what is kept of a UserMessage may differ from what is sent: it has a SecurityHeader, or JN.
+    """Whether a UserMessage as it is kept may differ from what is sent: it has a SecurityHeader, or JN.
 
-    The first may be encrypted, and the second may have a name behind it that stays here (`kept.py`).
+    With a SecurityHeader it may be encrypted; with JN a name may stand behind it that stays here (`kept.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 
@@ -152,13 +152,13 @@ def user_flags(packet: bytes) -> int:
 
 
 def sent_time_s(packet: bytes) -> int:
-    """SentTime of a UserMessage: when it was sent, UTC, as its sender says.  [MS-MQMQ] 2.2.19.2"""
+    """SentTime of a UserMessage: when its sender says it was sent, UTC.  [MS-MQMQ] 2.2.19.2"""
     sent: int = _times.unpack_from(packet, _RECEIVE_AT)[1]
     return sent
 
 
 def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    """SentTime of UserMessages: each that there is, and of how many. What is done for each message is no Python."""
+    """Yield each SentTime and how many UserMessages have it. No Python code runs per message."""
     for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
         yield sent, count
 
@@ -175,11 +175,11 @@ def receive_deadline_s(packet: bytes) -> int | None:
 def reach_deadline_s(packet: bytes) -> int | None:
     """The last second, UTC, at which a message may still be on its way; None if any will do.
 
-    TimeToReachQueue ends it, and TimeToBeReceived does if that is sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
+    TimeToReachQueue or TimeToBeReceived, whichever is sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
     """
     to_reach_queue, to_be_received, sent = _deadlines.unpack_from(packet)
     if to_reach_queue == INFINITE == to_be_received:
-        return None  # as most do
+        return None  # most messages
     deadline_s: int = sent + min(to_reach_queue, to_be_received)
     return deadline_s
 
@@ -191,12 +191,12 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
 
 
 def message_ids(packets: Iterable[bytes]) -> list[int]:
-    """MessageID of each UserMessage.  [MS-MQMQ] 2.2.19.2"""
+    """Return the MessageID of each UserMessage.  [MS-MQMQ] 2.2.19.2"""
     return [message_id for (message_id,) in map(_message_id.unpack_from, packets)]
 
 
 def variable_part(packet: bytes) -> tuple[int, int, int, int]:
-    """Where Label, ExtensionData and MessageBody begin in a UserMessage, and where that ends.  [MS-MQMQ] 2.2.19.3"""
+    """Return where Label, ExtensionData and MessageBody begin, and where the body ends.  [MS-MQMQ] 2.2.19.3"""
     at = properties_offset(packet)
     label_length, body_size, extension_size = _lengths.unpack_from(packet, at)
     label = at + _LABEL_AT
@@ -206,18 +206,18 @@ def variable_part(packet: bytes) -> tuple[int, int, int, int]:
 
 
 def body_of(packet: bytes) -> bytes:
-    """MessageBody of a UserMessage.  [MS-MQMQ] 2.2.19.3"""
+    """Return the MessageBody of a UserMessage.  [MS-MQMQ] 2.2.19.3"""
     _, _, body, end = variable_part(packet)
     return packet[body:end]
 
 
 def acknowledges(packet: bytes) -> bool:
-    """Whether a UserMessage may be an OrderAck or a FinalAck; one whose body has their label is taken for one, too."""
+    """Whether a UserMessage may be an OrderAck or a FinalAck; true as well if only its body has their label."""
     return _LABEL in packet
 
 
 def place_in_sequence(packet: bytes) -> tuple[TxSequenceId, int] | None:
-    """TxSequenceID and TxSequenceNumber of a transactional message; None for others.  [MS-MQMQ] 2.2.20.5"""
+    """Return TxSequenceID and TxSequenceNumber of a transactional message; None for others.  [MS-MQMQ] 2.2.20.5"""
     at = transaction_offset(packet)
     if at < 0:
         return None

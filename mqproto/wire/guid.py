@@ -15,10 +15,10 @@ NULL_GUID: Final = Guid(bytes(16))
 
 
 def guid_from_text(text: str) -> Guid:
-    """`557358d1-5055-9591-9549-97b6e611ea26`, with or without braces, in any case, as 16 bytes.
+    """Return the 16 bytes of `557358d1-5055-9591-9549-97b6e611ea26`, with or without braces, in any case.
 
     Raises:
-        ValueError: the text is no GUID.
+        ValueError: the text is not a GUID.
     """
     if len(text.strip("{}")) != 36:
         raise ValueError(f"{text!r} is no GUID: write it as 00000000-0000-0000-0000-000000000000")
@@ -27,5 +27,5 @@ def guid_from_text(text: str) -> Guid:
 
 @lru_cache(maxsize=4_096)
 def guid_text(guid: Guid) -> str:
-    """The GUID as the specifications print it: upper case, no braces."""
+    """Return the GUID as the specifications print it: upper case, no braces."""
     return str(uuid.UUID(bytes_le=guid)).upper()

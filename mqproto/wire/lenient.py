@@ -1,8 +1,8 @@
-"""What an analyst wants to see of a packet, broken or not: every field where it lies, and what is wrong.
+"""Shows an analyst a packet, broken or not: every field where it lies, and what is wrong.
 
-The same layouts and the same rules as `decode_packet`; only that a broken rule is noted where the reading
-can go on. `inspect_stream` does so with packets and Pings that stand behind one another. `decode_beginning` reads the
-headers of a packet of which the rest was not seen.
+Layouts and rules are those of `decode_packet`, but a broken rule is only noted if the reading can go on.
+`inspect_stream` does so with successive packets and Pings. `decode_beginning` reads the headers of a packet whose rest
+was not seen.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SeenField:
     """One field of a packet: its dotted name, where it lies, what it says.
 
     offset, size: in bytes, the offset from the packet's first byte.
-    value: an int, text, or bytes; of a queue name its parts come one by one.
+    value: an int, text, or bytes; the parts of a queue name are separate fields.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Remark:
 
 @dataclass(slots=True)
 class Inspection:
-    """All that can be said of some bytes that should be a packet.
+    """All that can be said about some bytes that should be a packet.
 
-    fields: in the order of their bytes; of a valid packet they hold every byte exactly once. What lies
-        beyond a fault that ends the reading is one last field called `unread`.
+    fields: in the order of their bytes; those of a valid packet hold every byte exactly once. The bytes
+        beyond a fault that ends the reading are one last field called `unread`.
     findings: errors that `decode_packet` would raise, then remarks.
-    packet: None where the bytes could not be read to the end.
+    packet: None if the bytes could not be read to the end.
     """
 
     fields: list[SeenField] = field(default_factory=list)
@@ -101,12 +101,12 @@ class Inspection:
 
     @property
     def is_valid(self) -> bool:
-        """Whether `decode_packet`, or the function for what else it is, accepts these bytes."""
+        """Whether `decode_packet`, or the decoder of a Ping or key blob, accepts these bytes."""
         return not any(isinstance(finding, WireFormatError) for finding in self.findings)
 
 
 def inspect_packet(data: bytes) -> Inspection:
-    """Read as much as can be read of what should be one whole packet; raises nothing."""
+    """Read as much as possible of what should be one whole packet; raises nothing."""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     packet = None
@@ -120,14 +120,14 @@ def inspect_packet(data: bytes) -> Inspection:
 
 
 def inspect_ping(datagram: bytes) -> Inspection:
-    """The fields of a Ping, which has no other rules than its size and its signature."""
+    """Return the fields of a Ping, whose only rules are its size and its signature."""
     seen: list[Any] = []
     ping = ping_packet.typed(ping_packet.parse_stream(PacketStream(datagram, onlooker=Onlooker(seen))))
     return Inspection(_fields(seen, datagram), packet=ping)
 
 
 def inspect_key_blob(data: bytes) -> Inspection:
-    """The fields of what begins as a PUBLICKEYBLOB or a SIMPLEBLOB, and what is wrong with it.  [MS-MQQB] 2.4"""
+    """Return the fields of a PUBLICKEYBLOB or SIMPLEBLOB, and what is wrong with it.  [MS-MQQB] 2.4"""
     seen: list[Any] = []
     faults: list[WireFormatError] = []
     record: Record[Any] = public_key_blob if data[0] == PUBLIC_KEY else simple_blob
@@ -143,9 +143,9 @@ def inspect_key_blob(data: bytes) -> Inspection:
 
 
 def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
-    """The packets and Pings that stand behind one another, each with its offset; or the one key blob that it is.
+    """Yield successive packets and Pings, each with its offset; or the one key blob that `data` is.
 
-    The last may be one whose end is missing, or a rest that begins none: nothing searches for another behind it.
+    The last may lack its end, or be a rest that begins no packet; nothing behind it is searched.
     """
     at = 0
     if begins_key_blob(data) and not begins_ping(data):
@@ -168,18 +168,18 @@ def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
 
 
 def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
-    """What the headers of a packet say of which only the first bytes are there.
+    """Decode the headers of a packet from its first bytes alone.
 
-    Of a message the record has as much of label, extension and body as is there, a text or the extension not in part,
-    and none of the headers behind its body, though the flags say which there are; `announced_sizes` says how long they
-    are. Its fixed fields may end with message_size: if not all of those behind that are there, they are 0. What lacks
-    of an EstablishConnection, its InternalHeader aside, is as in one without GUIDs.
+    The record of a message has as much of label, extension and body as is there (label and extension whole or not at
+    all). It has no headers behind the body, though the flags still announce them; `announced_sizes` has the lengths.
+    Its fixed fields may end with message_size: unless all those behind it are there, they are 0. What an
+    EstablishConnection lacks after its InternalHeader is as in one without GUIDs.
 
     Args:
-        data: the beginning, with the head of a packet that is longer.
+        data: the beginning of a longer packet, with its head.
 
     Returns:
-        the record; None if too little is there to say what the packet is, or if what is there breaks a rule.
+        the record; None if there is too little to tell what the packet is, or if it breaks a rule.
     """
     flags, size = _base.unpack_from(data)
     if flags & BaseHeader.internal.mask:
@@ -203,21 +203,21 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
 
 
 def announced_sizes(data: bytes) -> tuple[int | None, int]:
-    """How many bytes extension and body have of a message that `decode_beginning` reads; None where it does not say."""
+    """Return the extension and body sizes that a message for `decode_beginning` announces; None if it does not say."""
     properties = properties_offset(data)
     _, message_size, extension_size = _lengths.unpack_from(_with_fixed_fields(data, properties), properties)
     return extension_size if len(data) >= properties + _LABEL_AT else None, message_size
 
 
 def _with_fixed_fields(data: bytes, properties: int) -> bytes:
-    """With zeros for the last fixed fields, if not all of those are there but all before them; else as it is."""
+    """Return `data` with zeros for the last fixed fields if only some of those are missing; otherwise as it is."""
     if properties + _BODY_SIZE_END <= len(data) < properties + _LABEL_AT:
         return data[: properties + _BODY_SIZE_END] + bytes(_LABEL_AT - _BODY_SIZE_END)
     return data
 
 
 def _shortened(data: bytes) -> bytes:
-    """A whole message that ends where these bytes do, or its body, at most; or one of REFUSALS."""
+    """Return a whole message that ends where these bytes or its body end; raises one of REFUSALS."""
     flags, size = _base.unpack_from(data)
     properties = properties_offset(data)
     data = _with_fixed_fields(data, properties)
@@ -246,7 +246,7 @@ def _shortened(data: bytes) -> bytes:
 
 
 def begins_stream(data: bytes) -> bool:
-    """Whether a packet, a Ping or a key blob begins with these bytes, so that `inspect_stream` has one to show."""
+    """Whether a packet, a Ping or a key blob for `inspect_stream` begins with these bytes."""
     try:
         return begins_ping(data) or begins_key_blob(data) or _size_of(data[:HEAD_SIZE]) > 0
     except WireFormatError:
@@ -254,7 +254,7 @@ def begins_stream(data: bytes) -> bool:
 
 
 def _size_of(head: bytes) -> int:
-    """The size of the packet that begins so, as whoever receives it would have it."""
+    """Return the size of the packet with this head, as its receiver would reckon it."""
     if len(head) < HEAD_SIZE:
         announced(head)
     buffer = PacketBuffer()
@@ -263,7 +263,7 @@ def _size_of(head: bytes) -> int:
 
 
 def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
-    """What was seen, and as one last field what was not."""
+    """Return the fields that were seen; the unread bytes are one last field."""
     fields = [
         SeenField(name, offset, len(raw), value, raw, section) for name, offset, value, raw, section in seen
     ]
@@ -274,7 +274,7 @@ def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
 
 
 def remarks(packet: Packet) -> Iterator[Remark]:
-    """What the specification asks of senders and receivers do not insist on."""
+    """Yield what the specification asks from senders but receivers do not insist on."""
     if not isinstance(packet, UserMessage):
         if packet.base.debug_header:
             yield Remark("base.flags", "has DH set, which is for UserMessages", "[MS-MQMQ] 2.2.19.1")

@@ -1,4 +1,4 @@
-"""UserMessages made from what a sender knows.  [MS-MQMQ] 2.2.20, [MS-MQQB] 3.1.7.11"""
+"""Makes UserMessages from what a sender knows.  [MS-MQMQ] 2.2.20, [MS-MQQB] 3.1.7.11"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def user_message(
     sender_id: bytes = b"",
     multi_queue_format: MultiQueueFormatHeader | None = None,
 ) -> UserMessage:
-    """A message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
+    """Return a message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
 
     Args:
         source: the queue manager that sends it first.
@@ -73,20 +73,20 @@ def user_message(
             `DIRECT=`, such as `TCP:10.0.0.1\\\\private$\\\\orders`.
         message_id: unique at the source.
         sent_time_s: seconds since 1970, UTC.
-        label: up to 249 characters; none if empty.
+        label: up to 249 characters; empty for none.
         recoverable: kept through restarts; a transactional message always is.
         priority: 0 to 7; by default 3, and 0 for a transactional message, which must not have another.
         admin_queue, response_queue: a number is a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
-        trace_queue: the public queue that report messages go to, wherever the message comes by.
-        sender_id: the sender's SID, which nothing proves; none if empty.
+        trace_queue: the public queue for report messages from each node on the way.
+        sender_id: the sender's SID, which nothing proves; empty for none.
         multi_queue_format: lists all queues that get a copy of it.
     """
     if priority is None:
         priority = 0 if transaction is not None else DEFAULT_PRIORITY
     if not 0 <= priority <= 7:
         raise UsageError(f"priority is {priority}, must be 0 to 7  [MS-MQMQ] 2.2.19.1")
-    # One word, set once: this runs for every message that is sent, and a bit set by its name costs half a microsecond.
+    # Set one word once: this runs for every message that is sent, and setting a bit by name costs half a microsecond.
     flags = _PROPERTIES | _queue_type(destination, PRIVATE_ON_DESTINATION) << _DESTINATION_TYPE
     if transaction is not None:
         flags |= _TRANSACTIONAL
@@ -143,7 +143,7 @@ def user_message(
 
 
 def _queue_type(name: QueueName, private: int) -> int:
-    """The type bits for a name; `private` are those for a private queue's identifier."""
+    """Return the type bits for a name; `private` are the bits for a private queue's identifier."""
     match name:
         case None:
             return NO_QUEUE
@@ -158,7 +158,7 @@ def _queue_type(name: QueueName, private: int) -> int:
 
 
 def _nearest_name(name: QueueName, source: Guid, destination: Guid) -> tuple[QueueName, int]:
-    """A private queue at one of the two ends goes by its identifier alone.  [MS-MQMQ] 2.2.19.2"""
+    """Return a name and its type bits; at either end, a private queue's identifier is enough.  [MS-MQMQ] 2.2.19.2"""
     if isinstance(name, PrivateQueueFormatName):
         if name.source_queue_manager == source:
             return name.private_queue_identifier, PRIVATE_ON_SOURCE

@@ -112,7 +112,7 @@ srmp_message_packet = PacketRecord(
     ),
     _apart,
 )
-"""For analysts: nothing else reads behind a set AH."""
+"""For analysts: nothing else reads a message with AH set."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 

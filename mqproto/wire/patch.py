@@ -1,7 +1,7 @@
-"""Changes to a packet that spare decoding it; an intermediate makes them for every packet it passes on.
+"""Changes packets without decoding them, as an intermediate does with every packet it passes on.
 
-The offsets come from the layouts: the sizes of the fields before. Packets are whole and valid, as
-`PacketBuffer` and `decode_packet` leave them.
+The offsets come from the layouts: the sizes of the preceding fields. Packets have to be whole and valid, as they come
+from `PacketBuffer` and `decode_packet`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BEHIND_USER: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_form
 
 
 def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
-    """A UserMessage with a SessionHeader, instead of the one it may have: SH set, 16 bytes appended.
+    """Return a UserMessage with this SessionHeader in place of any other: SH set, 16 bytes appended.
 
     Raises:
         UsageError: the packet is internal.
@@ -59,9 +59,9 @@ def with_session_header(packet: bytes, header: SessionHeader) -> bytes:
 
 
 def without_session_header(packet: bytes) -> bytes:
-    """A UserMessage without its SessionHeader: SH clear, and the packet ends at PacketSize.
+    """Return a UserMessage without its SessionHeader: SH clear, and the packet ends at PacketSize.
 
-    A packet that has none, or is internal, comes back as it is.
+    A packet without one, and an internal packet, comes back as it is.
     """
     flags, size = _head.unpack_from(packet)
     if flags & (_SESSION | _INTERNAL) != _SESSION:
@@ -72,7 +72,7 @@ def without_session_header(packet: bytes) -> bytes:
 
 
 def with_hop_counted(packet: bytes) -> bytes:
-    """A UserMessage that one more routing server has passed on: RC is one higher.  [MS-MQMQ] 2.2.19.2
+    """Return a UserMessage as passed on by one more routing server: RC is one higher.  [MS-MQMQ] 2.2.19.2
 
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
@@ -81,12 +81,12 @@ def with_hop_counted(packet: bytes) -> bytes:
 
 
 def passed_on(packets: Sequence[bytes]) -> list[bytes]:
-    """UserMessages as a routing server passes them on: RC is one higher, and they have no SessionHeader.
+    """Return UserMessages as a routing server passes them on: RC is one higher, and they have no SessionHeader.
 
     Each is `with_hop_counted` of `without_session_header`.  [MS-MQMQ] 2.2.19.2
 
     Args:
-        packets: of UserMessages, one at least, that have the same flags.
+        packets: one or more UserMessages with the same flags.
 
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
@@ -98,7 +98,7 @@ def passed_on(packets: Sequence[bytes]) -> list[bytes]:
 
 
 def _one_hop_more(packet: bytes) -> int:
-    """The byte that RC is in, when it is one higher."""
+    """Return the byte of RC with RC one higher."""
     bits = packet[_HOPS]
     if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
         raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
@@ -106,10 +106,10 @@ def _one_hop_more(packet: bytes) -> int:
 
 
 def beginning(data: bytes) -> tuple[bytes, int, int] | None:
-    """What has come of a UserMessage, as a message of its own without what makes one large; None if too little has.
+    """Return the beginning of a UserMessage as a message of its own without its large parts; None if too short.
 
     Returns:
-        It, without extension, body and the headers behind those, and where extension and body lie in the whole.
+        the message without extension, body and later headers, and where extension and body lie in the whole.
     """
     from mqproto.wire.glance import variable_part
 
@@ -132,7 +132,7 @@ def beginning(data: bytes) -> tuple[bytes, int, int] | None:
 
 
 def with_previous_number(packet: bytes, number: int) -> bytes:
-    """A transactional UserMessage with another PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
+    """Return a transactional UserMessage with another PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
 
     Raises:
         UsageError: the message has no TransactionHeader, or the number does not fit.
@@ -146,7 +146,7 @@ def with_previous_number(packet: bytes, number: int) -> bytes:
 
 
 def with_place(packet: bytes, identifier: TxSequenceId, number: int, previous: int) -> bytes:
-    """A transactional UserMessage with another place in another sequence.  [MS-MQMQ] 2.2.20.5
+    """Return a transactional UserMessage with another place in another sequence.  [MS-MQMQ] 2.2.20.5
 
     Raises:
         UsageError: the message has no TransactionHeader, or a number does not fit.
@@ -161,7 +161,7 @@ def with_place(packet: bytes, identifier: TxSequenceId, number: int, previous: i
 
 
 def with_message_class(packet: bytes, message_class: int) -> bytes:
-    """A UserMessage of another class, as it lies in a dead-letter queue: the class says why.  [MS-MQMQ] 2.2.18.1.6
+    """Return a UserMessage with another class, which says why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
         message_class: 16 bits.

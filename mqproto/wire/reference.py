@@ -1,6 +1,6 @@
 """The reference reader and writer: construct interprets the layouts.
 
-Some eighty times slower than codec.py, which is generated from the same layouts and turns to this module for
+It is about eighty times slower than codec.py, which is generated from the same layouts and turns to this module for
 the words of each refusal. Tools that want to see every byte use `read`.
 """
 
@@ -37,7 +37,7 @@ _OVER_HTTP: Final = UserHeader.over_http.mask >> 24
 
 
 def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
-    """One whole packet as its record, with its SessionHeader. The onlooker is told what is seen on the way.
+    """Return the record of one whole packet with its SessionHeader. The onlooker hears what is read on the way.
 
     Raises:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
@@ -52,7 +52,7 @@ def read(data: bytes, onlooker: Onlooker = NOBODY) -> Packet:
 
 
 def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
-    """The definition of a packet, by its head."""
+    """Return the definition of a packet, judging by its head."""
     if data[_FLAGS_AT] & BaseHeader.internal.mask:
         kind = InternalHeader.packet_type.within(data[_TYPE_AT]) if len(data) > _TYPE_AT else 0
         if kind not in INTERNAL_PACKETS:
@@ -61,7 +61,7 @@ def _kind_of(data: bytes, onlooker: Onlooker = NOBODY) -> PacketRecord[Any]:
             assert onlooker.faults
             raise onlooker.faults.pop()
         return INTERNAL_PACKETS[kind]
-    # Behind a set AH only an analyst reads on.
+    # Only an analyst reads on if AH is set.
     is_over_http = (
         onlooker.faults is not None and len(data) > _OVER_HTTP_AT and data[_OVER_HTTP_AT] & _OVER_HTTP
     )

@@ -1,1 +1,1 @@
-"""Messages that are alike: stamp.py makes more of one, shapes.py knows them again."""
+"""Messages that are alike: stamp.py makes more like a given one, shapes.py recognizes them."""

@@ -1,16 +1,16 @@
-"""Messages that come one after the other and differ in little: what they have in common is judged once.
+"""Judges what successive messages have in common only once.
 
-Of a stream of messages nearly all bytes that decide whether a packet is good are the same in one message after the
-other: version, flags, names. A `Shape` keeps these of a packet that was checked. Another packet that has the same, and
-whose numbers and sizes are what they may be, is good as well, and needs no check of its own. What may differ:
+In a stream of messages, nearly all bytes that decide whether a packet is good repeat from one to the next: version,
+flags, names. A `Shape` keeps these bytes of a packet that was checked. Another packet with the same bytes, and with
+valid numbers and sizes, is good too, and needs no check of its own. These fields may differ:
 
-    BaseHeader   PacketSize, which is to be the size of the packet
+    BaseHeader   PacketSize, which has to be the size of the packet
     UserHeader   SentTime, MessageID
     Transaction  its identifier, place and predecessor; first and last in the transaction
     Properties   CorrelationID, body type and other values that nobody judges; sizes; label, extension, body
 
-A packet with a SessionHeader, a DebugHeader, anything about security, SOAP or lists of queues is of a shape of its own,
-which no other has. The offsets come from the layouts, as in patch.py.
+A packet with a SessionHeader, a DebugHeader, or headers for security, SOAP or lists of queues has a shape of its own,
+which it shares with no other. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.refused import REFUSALS
 
 KNOWN: Final = 16
-"""How many shapes a session knows; it forgets the one that it has known longest."""
+"""How many shapes a session knows; it forgets the oldest first."""
 LONGEST_HEAD: Final = 512
-"""How many bytes of a packet are kept for its shape. Where label, extension and body begin behind them, it has none."""
+"""How many bytes of a packet to keep for its shape. If its label begins behind them, no other packet has its shape."""
 
 _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _USER_AT: Final = base_header.sizeof()
@@ -48,7 +48,7 @@ assert _REACH_AT == _SIZE_AT + 4
 assert _FLAGS_AT == _SENT_AT + 8
 
 APART: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
-"""Of BaseHeader.Flags, all in its first byte: those that announce headers which are judged anew in each packet."""
+"""The BaseHeader.Flags, all in the first byte, of headers that have to be judged in each packet."""
 APART_USER: Final = (
     UserHeader.has_security.mask | UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 )
@@ -72,7 +72,7 @@ assert [
 
 
 class Facts(NamedTuple):
-    """What a destination has to know of messages of one shape, and need not read in each of them.
+    """What a destination has to know about messages of one shape, and reads from the first alone.
 
     final_ack: whether their sender waits for a FinalAck.
     """
@@ -87,19 +87,19 @@ class Shape:
     """What messages that are alike have in common.
 
     Args:
-        packet: of a UserMessage, and good.
+        packet: a valid UserMessage.
     """
 
     def __init__(self, packet: bytes) -> None:
         self.flags = user_flags(packet)
         """UserHeader.Flags."""
         self.facts: Facts | None = None
-        """Once somebody has asked for them: `Run.facts`."""
+        """Set by the first `Run.facts`."""
         self.may_have_others = not (packet[_BASE_FLAGS_AT] & APART or self.flags & APART_USER)
         """Whether another packet may be of this shape."""
         self._example = packet[:LONGEST_HEAD]
         self._unpack: struct.Struct | None = None
-        """Made when the second packet comes: where there are many shapes, most are of one."""
+        """Made for the second packet, because where there are many shapes, most have one packet."""
         self._place_at = self._label_at = self._least_bytes = 0
         self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
         self._final_ack = 0
@@ -107,7 +107,7 @@ class Shape:
         self._identifier = TxSequenceId()
 
     def fits(self, packet: bytes) -> bool:
-        """Whether a packet is of this shape, and so is good; if not, nothing is known of it."""
+        """Whether a packet has this shape, and so is good. If not, it may be good or bad."""
         unpack = self._unpack
         if unpack is None and (unpack := self._learn()) is None:
             return False
@@ -149,7 +149,7 @@ class Shape:
         )
 
     def _is_label(self, label: bytes) -> bool:
-        """Whether a label is as the layout has it: with a NUL at its end, and no other."""
+        """Whether a label is valid: it ends with a NUL and has no other."""
         is_good = (
             len(label) <= 2 * _LONGEST_LABEL
             and label[-2:] == b"\0\0"
@@ -160,7 +160,7 @@ class Shape:
         return is_good
 
     def _learn(self) -> struct.Struct | None:
-        """Take from the example what others are compared with; None if that is not all in what is kept of it."""
+        """Prepare to compare other packets with the example; None if none can have its shape."""
         if not self.may_have_others:
             return None
         example = self._example
@@ -188,7 +188,7 @@ class Shape:
         return unpack
 
     def header_of(self, packet: bytes) -> TransactionHeader:
-        """The TransactionHeader of one of these messages, without a ConnectorQMGuid."""
+        """Return the TransactionHeader of one of these messages, without a ConnectorQMGuid."""
         at = self._place_at or transaction_offset(packet)
         word, ordinal, time_stamp, number, previous = _in_sequence.unpack_from(packet, at)
         identifier = self._identifier
@@ -198,7 +198,7 @@ class Shape:
 
 
 class Run:
-    """Messages that came one after the other, one at least, and are of one shape."""
+    """One or more successive messages of one shape."""
 
     def __init__(self, shape: Shape, packets: list[bytes]) -> None:
         self.shape = shape
@@ -208,27 +208,27 @@ class Run:
 
     @property
     def message_ids(self) -> list[int]:
-        """MessageID of each of them."""
+        """The MessageID of each message."""
         if self._message_ids is None:
             self._message_ids = message_ids(self.packets)
         return self._message_ids
 
     def part(self, first: int, count: int) -> Run:
-        """Some of them, one at least, from one on."""
+        """Return `count` messages, at least one, from index `first` on."""
         if count == len(self.packets):
             return self
         return Run(self.shape, self.packets[first : first + count])
 
     @property
     def message(self) -> UserMessage:
-        """The first of them, read when somebody asks."""
+        """The first message, decoded on first use."""
         if self._message is None:
             self._message = decode_message(self.packets[0])
         return self._message
 
     @property
     def facts(self) -> Facts:
-        """What is so of each of them."""
+        """The facts that hold for each message."""
         facts = self.shape.facts
         if facts is None:
             message = self.message
@@ -243,12 +243,12 @@ class Run:
 
 
 def run_of(packet: bytes) -> Run:
-    """A UserMessage by itself; it is good."""
+    """Return a run of one UserMessage, which has to be valid."""
     return Run(Shape(packet), [packet])
 
 
 class Shapes:
-    """The shapes of the messages that came on one session; at most KNOWN, each with LONGEST_HEAD bytes."""
+    """The shapes of the messages on one session; at most KNOWN, each of LONGEST_HEAD bytes at most."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
@@ -258,11 +258,11 @@ class Shapes:
         return len(self._known)
 
     def runs(self, packets: Iterable[bytes]) -> Generator[Run | bytes, None, None]:
-        """UserMessages that came one after the other and are alike, together; each other packet by itself, unjudged.
+        """Yield successive UserMessages that are alike as one run; yield each other packet by itself, unjudged.
 
         Raises:
-            WireFormatError: the next packet is a UserMessage, and none of [MS-MQMQ] 2.2.20. What came before it was
-                given.
+            WireFormatError: the next packet is a UserMessage that breaks [MS-MQMQ] 2.2.20. Everything before it has
+                been yielded.
         """
         shape: Shape | None = None
         alike: list[bytes] = []
@@ -281,7 +281,7 @@ class Shapes:
             yield Run(shape, alike)
 
     def _of(self, packet: bytes) -> Shape:
-        """The shape of a UserMessage: one that is known, or its own."""
+        """Return the shape of a UserMessage, known or new; check it if new."""
         key = packet[_FLAGS_AT:_KEY_END]
         known = self._known
         shape = known.get(key)

@@ -1,8 +1,8 @@
-"""Packets of messages that are alike, made from one of them.  [MS-MQMQ] 2.2.20
+"""Makes packets that are like a given one.  [MS-MQMQ] 2.2.20
 
-What a producer sends differs mostly in bodies, labels, correlation identifiers and extensions (a gateway's has the
-producer's id), and in the time and the numbers that its queue manager gives: to set these anew and copy the rest takes
-a fifth of what encoding takes. The offsets come from the layouts, as in patch.py.
+A producer's messages differ mostly in bodies, labels, correlation identifiers, extensions (a gateway puts the
+producer's id there), and the time and numbers that the queue manager sets. Setting these anew and copying the rest
+takes a fifth of the time of encoding. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ assert [
 
 
 def place_bytes(flags: int, identifier: TxSequenceId, number: int, previous: int) -> bytes:
-    """The fixed fields of a TransactionHeader.  [MS-MQMQ] 2.2.20.5
+    """Return the fixed fields of a TransactionHeader.  [MS-MQMQ] 2.2.20.5
 
     Raises:
         UsageError: a number does not fit.
@@ -56,7 +56,7 @@ class Stamp:
     """Makes packets that are like a given one.
 
     Args:
-        packet: of a UserMessage without a SessionHeader.
+        packet: a UserMessage without a SessionHeader.
     """
 
     def __init__(self, packet: bytes) -> None:
@@ -76,12 +76,12 @@ class Stamp:
         self._to_correlation = packet[properties + _LABEL_LENGTH + 1 : correlation]
         self._to_sizes = packet[correlation + _CORRELATION_BYTES : sizes]
         self._to_extension_size = packet[sizes + _numbers.size : properties + _EXTENSION_SIZE]
-        # Whatever follows the body begins on a 4-byte boundary, so it does not depend on where.
+        # What follows the body begins on a 4-byte boundary, so it is the same wherever the body ends.
         self._to_end = packet[end + -end % 4 :]
         self._set("", bytes(_CORRELATION_BYTES))
 
     def _set(self, label: str, correlation_id: bytes) -> None:
-        """What the packets have from now on, until another asks for something else."""
+        """Set the label and the CorrelationID of the next packets."""
         text = f"{label}\0".encode("utf-16-le", "surrogatepass") if label else b""
         if len(text) > _LABEL_LIMIT_BYTES or "\0" in label or len(correlation_id) != _CORRELATION_BYTES:
             raise UsageError(
@@ -95,7 +95,7 @@ class Stamp:
         )
 
     def size_bytes(self, body: bytes, label: str, extension: bytes) -> int:
-        """What a packet with this body, label and ExtensionData takes."""
+        """Return the size of a packet with this body, label and ExtensionData."""
         label_bytes = len(f"{label}\0".encode("utf-16-le", "surrogatepass")) if label else 0
         end = self._without_properties + label_bytes + len(extension) + len(body)
         return end + -end % 4 + len(self._to_end)
@@ -110,15 +110,15 @@ class Stamp:
         message_id: int,
         place: bytes = b"",
     ) -> bytes:
-        """A packet with this body, label, CorrelationID, ExtensionData, SentTime and MessageID.
+        """Return a packet with this body, label, CorrelationID, ExtensionData, SentTime and MessageID.
 
-        Its sizes follow, AllocationBodySize among them.
+        Its sizes follow, including AllocationBodySize.
 
-        label: none if empty.
-        place: its `place_bytes`; empty for a message without a TransactionHeader, as the given one must be, too.
+        label: empty for none.
+        place: its `place_bytes`; empty if the given packet has no TransactionHeader.
 
         Raises:
-            UsageError: the packet or the label would be too large, or the CorrelationID has not 20 bytes.
+            UsageError: the packet or the label would be too large, or the CorrelationID does not have 20 bytes.
         """
         if label != self._label or correlation_id != self._correlation_id:
             self._set(label, correlation_id)

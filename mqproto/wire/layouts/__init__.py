@@ -1,1 +1,1 @@
-"""A module for each header and each internal packet: where its bytes are, and what they mean."""
+"""One module for each header and internal packet: where its bytes are, and what they mean."""

@@ -1,4 +1,4 @@
-"""What OrderAcks and FinalAcks carry in their MessageBody.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
+"""The MessageBody of OrderAcks and FinalAcks.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class OrderAckBody:
 
     @property
     def number(self) -> int | None:
-        """The number of the last message that arrived, where one packet tells it.  [MS-MQQB] 3.1.1.6.2
+        """The number of the last message that arrived, if this packet alone tells it.  [MS-MQQB] 3.1.1.6.2
 
-        None beside a time stamp and without a number: none arrived, or only the sender of it knows.
+        None with a time stamp and no number: none arrived, or only the sender of the packet knows.
         """
         named = self.tx_sequence_id
         return self.tx_sequence_number or (None if named.time_stamp else named.ordinal)

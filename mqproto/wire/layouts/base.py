@@ -1,4 +1,4 @@
-"""The BaseHeader, with which each packet begins, and all that its 16 bytes say.  [MS-MQMQ] 2.2.19.1"""
+"""The 16-byte BaseHeader, with which each packet begins.  [MS-MQMQ] 2.2.19.1"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAXIMUM_PACKET_SIZE: Final = 0x00400000
 INFINITE: Final = 0xFFFFFFFF  # of TimeToReachQueue and TimeToBeReceived
 DEFAULT_PRIORITY: Final = 3
 
-# By these the first 16 bytes are judged before anything is buffered; packets.py asserts that they are true.
+# These limits judge the first 16 bytes before anything is buffered; packets.py asserts that they are right.
 SMALLEST_INTERNAL_PACKET: Final = 32
 SMALLEST_USER_MESSAGE: Final = 120
 
@@ -80,19 +80,19 @@ _RIDES_OR_INTERNAL: Final = _RIDES | BaseHeader.internal.mask
 
 
 def announced(head: bytes, onlooker: Onlooker = NOBODY) -> tuple[int, int]:
-    """PacketSize, and the bytes of a SessionHeader beyond it, by the first 16 bytes of a packet.  [MS-MQMQ] 2.2.19.1
+    """Read PacketSize, and the bytes of a SessionHeader beyond it, from a packet's first 16 bytes.  [MS-MQMQ] 2.2.19.1
 
     Raises:
-        WireFormatError: they are no BaseHeader.
+        WireFormatError: they are not a BaseHeader.
     """
     base = _head.parse_stream(PacketStream(head, onlooker=onlooker)).base
     return base.packet_size, session_header.sizeof() if base.flags & _RIDES_OR_INTERNAL == _RIDES else 0
 
 
 def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY) -> int:
-    """PacketSize, if all bytes but those behind the packet are there and no others; else this is refused.
+    """Return PacketSize if `data` has exactly the packet and the `behind` bytes after it; otherwise refuse.
 
-    An analyst is told so, and reads on in as many as there are.
+    With an analyst's onlooker, note the fault and return the size that can be read.
     """
     if len(data) != size + behind:
         error = ParseError(
@@ -108,12 +108,12 @@ def size_within(data: bytes, size: int, behind: int, onlooker: Onlooker = NOBODY
             raise error
         onlooker.faults.append(error)
         size = min(size, len(data))
-    # Whatever PacketSize says, its header is there, and an analyst is to be told what is wrong in it.
+    # Whatever PacketSize says, its header is there, and an analyst wants to know what is wrong in it.
     return max(size, base_header.sizeof())
 
 
 def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
-    """The next packet of a stream with its SessionHeader, and its PacketSize. A packet that is cut off is refused."""
+    """Return the next packet of a stream with its SessionHeader, and its PacketSize; refuse one that is cut off."""
     head = stream.up_to(base_header.sizeof())
     size, behind = announced(head)
     data = head + stream.up_to(size + behind - len(head))
@@ -121,13 +121,13 @@ def whole_packet(stream: PacketStream) -> tuple[bytes, int]:
 
 
 class PacketRecord(Anywhere, Record[R]):
-    """A whole packet. It begins with a BaseHeader, whose PacketSize says how much of a stream is read.
+    """A whole packet. It begins with a BaseHeader, whose PacketSize says how much of a stream to read.
 
     If `session` is among the fields apart, it is a SessionHeader beyond PacketSize, or None.
     """
 
     def fields(self, data: bytes, size: int, onlooker: Onlooker = NOBODY) -> Container[Any]:
-        """The fields of a packet of a size, and of the SessionHeader behind it."""
+        """Return the fields of a packet of `size` bytes, and of the SessionHeader behind it."""
         fields: Container[Any] = self.layout.parse_stream(PacketStream(data[:size], onlooker=onlooker))
         if "session" in self.apart:
             rides, behind = fields.base.flags & _RIDES, PacketStream(data[size:], size, onlooker)
@@ -140,7 +140,7 @@ class PacketRecord(Anywhere, Record[R]):
     def _write(self, fields: Any, stream: PacketStream, context: Any, path: str) -> Any:
         trial = PacketStream()
         if "session" in self.apart:
-            # PacketSize stands first and is known last.
+            # PacketSize stands near the front, but is known last.
             self.layout.build_stream(fields, trial, packet_size=MAXIMUM_PACKET_SIZE, measuring=True)
         self.layout.build_stream(fields, stream, packet_size=trial.tell() or self.layout.sizeof())
         if "session" in self.apart:

@@ -1,6 +1,6 @@
-"""Two headers that stand behind a UserMessage where a queue manager keeps it, and on no session.  [MS-MQRR] 2.2.5
+"""Two headers behind a UserMessage that a queue manager keeps; they never cross a session.  [MS-MQRR] 2.2.5
 
-The SubqueueHeader and the ExtendedAddressHeader, which may stand there as well, have no use here.
+The SubqueueHeader and the ExtendedAddressHeader may stand there as well, but have no use here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ assert extension_header.sizeof() == 12
 
 @dataclass(slots=True)
 class DeadLetterHeader:
-    """The path name of the queue that its application has chosen for a message that fails.  [MS-MQRR] 2.2.5.4"""
+    """The path name of the queue that the application chose for a failed message.  [MS-MQRR] 2.2.5.4"""
 
     path_name: str = ""
     padding: bytes | None = field(default=None, compare=False, repr=False)

@@ -55,7 +55,7 @@ def _internal_base() -> BaseHeader:
 
 
 def _rules(packet_type: int, packet_size: int) -> list[Any]:
-    """What holds of a packet by its kind: the IN bit, the type in InternalHeader.Flags, and the size."""
+    """Return the rules for one kind of packet: the IN bit, the type in InternalHeader.Flags, and the size."""
     return [
         Must("base.flags", BaseHeader.internal.within(this.base.flags), "set in IN", value=this.base.flags),
         Must(
@@ -121,7 +121,7 @@ assert establish_connection_packet.sizeof() == 572
 
 @dataclass(slots=True)
 class ConnectionParameters:
-    """How long to wait for acknowledgments, and how many messages may go without.  [MS-MQQB] 2.2.2"""
+    """How long to wait for acknowledgments, and how many messages may be unacknowledged.  [MS-MQQB] 2.2.2"""
 
     base: BaseHeader = field(default_factory=_internal_base)
     internal: InternalHeader = field(default_factory=lambda: InternalHeader(flags=CONNECTION_PARAMETERS))
@@ -204,14 +204,14 @@ def establish_connection(
     ping: bool = False,
     server_class: bool = True,
 ) -> EstablishConnection:
-    """A request, or the answer to one, which repeats its GUIDs, time stamp and bits.  [MS-MQQB] 2.2.3.1
+    """Return a request, or an answer, which repeats its GUIDs, time stamp and bits.  [MS-MQQB] 2.2.3.1
 
     Args:
         client: the initiator's queue manager.
         server: the acceptor's; NULL_GUID in a request that goes by a direct format name.
         time_stamp_ms: the initiator's uptime; 32 bits, it wraps.
         refused: the acceptor wants no session.
-        ping: a Ping went before.
+        ping: a Ping was sent before.
         server_class: the initiator's operating system is one for servers.
     """
     packet = EstablishConnection(client_guid=client, server_guid=server, time_stamp_ms=time_stamp_ms)

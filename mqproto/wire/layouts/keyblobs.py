@@ -1,7 +1,7 @@
-"""Keys as the CryptoAPI writes them: a public key, and a session key that is encrypted with one.  [MS-MQQB] 2.4
+"""Keys as the CryptoAPI writes them: a public key, and a session key encrypted with one.  [MS-MQQB] 2.4
 
 The first eight bytes are CryptoAPI's BLOBHEADER, the next twelve of a public key its RSAPUBKEY. All numbers are
-little-endian, the large ones too: RFC 8017 has the bytes of the modulus and of what is encrypted the other way round.
+little-endian, the large ones too: RFC 8017 has the bytes of the modulus and the ciphertext the other way round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqproto.wire.schema.record import Record
 
 RSA_SIGN: Final = 0x2400
 RSA_KEY_EXCHANGE: Final = 0xA400
-"""What a key pair of RSA is for: CALG_RSA_SIGN and CALG_RSA_KEYX of the CryptoAPI."""
+"""The purposes of an RSA key pair: CALG_RSA_SIGN and CALG_RSA_KEYX of the CryptoAPI."""
 RC2: Final = 0x6602
 AES_128: Final = 0x660E
 AES_192: Final = 0x660F
@@ -27,9 +27,9 @@ CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_2
 """What the numbers are called."""
 
 MINIMUM_BITS: Final = 512
-"""Of the base provider's key, the shortest of 3.1.7.1.5."""
+"""The base provider's key, the shortest of 3.1.7.1.5."""
 MAXIMUM_BITS: Final = 16_384
-"""The longest modulus that a provider of Windows takes. The specification has no limit but the packet's."""
+"""The longest modulus that a Windows provider takes. The specification has no limit but the packet's."""
 
 SIMPLE: Final = 1
 PUBLIC_KEY: Final = 6
@@ -43,7 +43,7 @@ _PRIVATE_MAGIC: Final = int.from_bytes(b"RSA2", "little")
 class PublicKeyBlob:
     """The public half of a key pair.  [MS-MQQB] 2.4.1, [MS-MQMQ] 2.2.20.6
 
-    The bytes of an RSA modulus, the least significant first. Whether they make a modulus, mqproto/security says.
+    modulus: the least significant byte first. mqproto/security checks whether it is a valid modulus.
     """
 
     reserved: int = 0
@@ -85,9 +85,9 @@ public_key_blob = Record(
 
 @dataclass(slots=True)
 class SimpleBlob:
-    """A session key, encrypted for whoever has the private key.  [MS-MQQB] 2.4.2
+    """A session key, encrypted for the owner of the private key.  [MS-MQQB] 2.4.2
 
-    As many bytes are encrypted as that key's modulus has. The text says 256, which is right for keys of 2,048 bits; the
+    encrypted_key: as long as that key's modulus. The text says 256 bytes, which is right for keys of 2,048 bits; the
     keys of 3.1.7.1.5 have 512 and 1,024.
     """
 
@@ -120,9 +120,9 @@ KeyBlob = PublicKeyBlob | SimpleBlob
 
 @dataclass(slots=True)
 class PrivateKeyBlob:
-    """A key pair as a program of Windows exports it, not encrypted. Printed, it shows no secret.
+    """A key pair as Windows programs export it, not encrypted. Its repr shows no secret.
 
-    It never crosses the wire, and analysts are not shown one. The names are those of RFC 8017 A.1.2.
+    It never crosses the wire, and analysts never see one. The names are from RFC 8017 A.1.2.
     """
 
     reserved: int = 0
@@ -138,7 +138,7 @@ class PrivateKeyBlob:
 
 
 def begins_private_key(data: bytes) -> bool:
-    """Whether some bytes begin as a PRIVATEKEYBLOB, which is shown to nobody."""
+    """Whether some bytes begin as a PRIVATEKEYBLOB, which is never shown."""
     magic = data[8:12]
     return data[:2] == bytes((PRIVATE_KEY, _VERSION)) and magic == _PRIVATE_MAGIC.to_bytes(4, "little")
 
@@ -161,5 +161,5 @@ private_key_blob = Record(
 
 
 def begins_key_blob(data: bytes) -> bool:
-    """Whether some bytes begin as one of these, by type and version. No packet does, and no Ping that is known."""
+    """Whether some bytes begin as a public or simple blob, by type and version. No packet or known Ping does."""
     return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

@@ -30,11 +30,11 @@ PRIVATE_NAME: Final = 2
 DIRECT_NAME: Final = 3
 DISTRIBUTION_LIST_NAME: Final = 6
 
-# Format type and, at the least, a NUL.
+# The format type and at least a NUL.
 SMALLEST_ELEMENT: Final = 4
 MAXIMUM_ELEMENTS: Final = 4_096
-"""The most queues in one list, a bound of our own. [MS-MQMQ] 2.2.20.2 has none but PacketSize, by which a packet may
-list a million, and each becomes a record of 64 bytes and a name."""
+"""The most queues in one list, a limit of our own. [MS-MQMQ] 2.2.20.2 has none but PacketSize, which lets a packet list
+a million; each becomes a record of 64 bytes and a name."""
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ mqf_format_name_element = Record(
 class FormatNameList:
     """The elements of a list, and bytes that HeaderSize counts beyond them.  [MS-MQMQ] 2.2.20.2
 
-    padding: belongs to the list, as its end is on a 4-byte boundary; None for as many zeros as that takes. Others leave
-        it out of HeaderSize: then it is that of the header.
+    padding: belongs to the list, because it ends on a 4-byte boundary; None for as many zeros as that takes. Some
+        senders leave it out of HeaderSize: then it is the padding of the header.
     """
 
     elements: list[MqfFormatNameElement] = field(default_factory=list)
@@ -117,7 +117,7 @@ _list_size_ = FuncPath(EncodedSize(format_name_list))
 class MqfAddressHeader:
     """A list of queues: destinations, administration queues or response queues.  [MS-MQMQ] 2.2.20.2
 
-    padding: of a list whose HeaderSize does not count it.
+    padding: after a list whose HeaderSize does not count it.
     """
 
     reserved: int = 0
@@ -135,7 +135,7 @@ def _mqf_address_header(header_id: int) -> Record[MqfAddressHeader]:
             "header_id" / Const(header_id, Int16ul),
             "reserved" / Int16ul,
             "element_count" / Rebuild(Int32ul, len_(this.format_name_list.elements)),
-            # Before anybody prepares a list for them.
+            # Checked before memory is taken for the list.
             Must(
                 "element_count",
                 this.element_count <= MAXIMUM_ELEMENTS,
@@ -182,7 +182,7 @@ mqf_signature_header = Record(
 class MultiQueueFormatHeader:
     """All destinations of a message, with their administration and response queues.  [MS-MQMQ] 2.2.20.1
 
-    leading_padding brings it to a 4-byte boundary where a SoapHeader ends on none.
+    leading_padding: up to a 4-byte boundary, if a SoapHeader does not end on one.
     """
 
     leading_padding: bytes = field(default=b"", compare=False, repr=False)

@@ -41,6 +41,6 @@ assert ping_packet.sizeof() == 24
 
 
 def begins_ping(data: bytes) -> bool:
-    """Whether some bytes begin with a whole Ping, by its signature."""
+    """Whether some bytes begin with a whole Ping, judged by its signature."""
     at = ping_packet.offset_of("signature")
     return len(data) >= ping_packet.sizeof() and data[at : at + 2] == PING_SIGNATURE.to_bytes(2, "little")

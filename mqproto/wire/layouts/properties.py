@@ -23,7 +23,7 @@ HASH_NAMES: Final = {
     0x800C: "SHA-256",
     SHA_512: "SHA-512",
 }
-"""What the values of HashAlgorithm are called."""
+"""The names of the values of HashAlgorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ assert message_identifier.sizeof() == 20
 
 @dataclass(slots=True)
 class MessagePropertiesHeader:
-    """What the application said, and about what it said.  [MS-MQMQ] 2.2.19.3
+    """Label, extension and body of a message, and their properties.  [MS-MQMQ] 2.2.19.3
 
-    No label is None; "" is a label that consists of its NUL. Extension and body are opaque bytes.
+    A label of None is absent; "" is a label of its NUL alone. Extension and body are opaque bytes.
     AllocationBodySize is kept as it came; `user_message` sets it to the size of the body.
     """
 

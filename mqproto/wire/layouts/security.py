@@ -13,7 +13,7 @@ from mqproto.wire.schema.parts import Holding, Octets, Pad4, TerminatedText
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 NO_SENDER, SID, QUEUE_MANAGER = range(3)
-"""What the sender identifier is: the values of ST."""
+"""The types of sender identifiers: the values of ST."""
 
 
 @dataclass(slots=True)
@@ -45,12 +45,12 @@ class SecurityHeader:
 
     @property
     def sid(self) -> str:
-        """The SID that the message names as its sender's; empty if it names none. Nothing here proves it."""
+        """The SID that the message claims for its sender; empty if none. Nothing here proves it."""
         return sid_text(self.sender_id) if self.sender_id_type == SID else ""
 
     @property
     def has_sid_alone(self) -> bool:
-        """Whether a SID is all that it says: nothing is signed or encrypted."""
+        """Whether a SID is all that the header has: nothing is signed or encrypted."""
         others = self.encryption_key, self.signature, self.sender_cert, self.provider_info
         return bool(self.sid) and not self.body_encrypted and not any(others)
 

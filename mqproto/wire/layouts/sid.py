@@ -1,7 +1,7 @@
-"""Security identifiers, which say who a user is.  [MS-DTYP] 2.4.2
+"""Security identifiers (SIDs), which identify users.  [MS-DTYP] 2.4.2
 
-A message may name its sender by one ([MS-MQMQ] 2.2.20.6). Nothing proves it: a signature would, and we make and verify
-none.
+A message may name its sender by a SID ([MS-MQMQ] 2.2.20.6). Only a signature would prove it; this module makes and
+verifies none.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ sid = Record(
 
 @lru_cache(maxsize=1_000)
 def sid_from_text(text: str) -> bytes:
-    """`S-1-5-21-3180219053-1037752630-3663111779-1000` as it lies in a packet.  [MS-DTYP] 2.4.2.1
+    """Return `S-1-5-21-3180219053-1037752630-3663111779-1000` as a packet carries it.  [MS-DTYP] 2.4.2.1
 
     Raises:
-        UsageError: the text is no SID.
+        UsageError: the text is not a SID.
     """
     found = _TEXT.fullmatch(text)
     if found is not None:
@@ -76,8 +76,8 @@ def sid_from_text(text: str) -> bytes:
 
 
 def sid_text(data: bytes) -> str:
-    """The same as people write it; empty if the bytes are no SID."""
-    # A stranger may send 64 KiB, and what is remembered is bounded.
+    """Return a SID as people write it; empty if the bytes are not a SID."""
+    # A stranger may send 64 KiB, and the cache has to stay small.
     return _text_of(data) if len(data) <= SIZE_LIMIT else ""
 
 
@@ -88,7 +88,7 @@ def _text_of(data: bytes) -> str:
     except WireFormatError:
         return ""
     if not found.sub_authorities:
-        return ""  # There is no text for it.
+        return ""  # A SID without these has no text.
     authority = found.authority_high << 32 | found.authority_low
     shown = f"0x{authority:012X}" if found.authority_high else str(authority)
     return "-".join(["S-1", shown, *map(str, found.sub_authorities)])

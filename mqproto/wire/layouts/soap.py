@@ -1,4 +1,4 @@
-"""The SoapHeader: two texts of the application's.  [MS-MQMQ] 2.2.20.7"""
+"""The SoapHeader: two texts from the application.  [MS-MQMQ] 2.2.20.7"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mqproto.wire.schema.record import Record
 
 @dataclass(slots=True)
 class SoapHeader:
-    """A header and a body for SOAP. None has no characters, "" has its NUL.  [MS-MQMQ] 2.2.20.7
+    """A header and a body for SOAP. None takes no bytes, "" takes a NUL.  [MS-MQMQ] 2.2.20.7
 
-    The texts follow each other without padding; a MultiQueueFormatHeader after them is aligned by its own.
+    The texts follow each other without padding; a MultiQueueFormatHeader after them has padding of its own.
     """
 
     reserved: int = 0

@@ -35,7 +35,7 @@ assert tx_sequence_id.sizeof() == 8
 class TransactionHeader:
     """The place of a message in its sequence.  [MS-MQMQ] 2.2.20.5
 
-    Numbers begin with 1; previous_tx_sequence_number is 0 where nothing came before.
+    Numbers begin with 1; previous_tx_sequence_number is 0 for the first message.
     """
 
     flags: int = 0

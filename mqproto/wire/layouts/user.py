@@ -1,4 +1,4 @@
-"""The UserHeader: from where, to where, and how.  [MS-MQMQ] 2.2.19.2"""
+"""The UserHeader: source, destination and delivery of a message.  [MS-MQMQ] 2.2.19.2"""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ direct_queue_format_name = Single(
     ),
 )
 
-# In the order in which the generated codec asks for them: the common ones first.
+# In the order in which the generated codec tests them: the common ones first.
 _no_name = Absent()
 _names = {
     NO_QUEUE: _no_name,

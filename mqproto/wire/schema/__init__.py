@@ -1,1 +1,1 @@
-"""What layouts are written with: their parts, the rules in them, and the records that they fill."""
+"""The building blocks of layouts: their parts, the rules in them, and the records that they fill."""

@@ -1,8 +1,8 @@
 """Layouts, and the rules in them.
 
-A `Layout` is a construct Struct that knows its section of the specification and where each field begins, so
-that a refusal names field, offset, value, limit and section. What stands in a layout serves three readers:
-construct itself (reference.py), the generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
+A `Layout` is a construct Struct that knows its section of the specification and where each field begins, so a refusal
+names field, offset, value, limit and section. A layout serves three readers: construct itself (reference.py), the
+generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
 
 A layout reads any stream, and counts from its own first byte there. Each header starts on a 4-byte boundary of its
 packet, so padding follows from the position in the packet alone.
@@ -39,7 +39,7 @@ else:
     Whole, Base = Construct, Subconstruct
 
 TOP: Final = "(layout)"
-"""The path of the outermost layout; `standing_at` puts the one of the construct around it there."""
+"""The path of the outermost layout; `standing_at` replaces it with the path of the construct around it."""
 
 
 class ParseError(WireFormatError, ConstructError):
@@ -53,14 +53,14 @@ class ParseError(WireFormatError, ConstructError):
 
 
 class MisuseError(UsageError, ConstructError):
-    """A value that a layout cannot write, or one that is missing; `path` as in a ParseError."""
+    """A value that is missing or that a layout cannot write; `path` as in a ParseError."""
 
     path: str | None = None
 
 
 @contextmanager
 def standing_at(path: str) -> Iterator[None]:
-    """Give what a layout refuses the path from the caller's construct on."""
+    """Prefix the path of a layout's errors with the path of the caller's construct."""
     try:
         yield
     except (ParseError, MisuseError) as error:
@@ -69,7 +69,7 @@ def standing_at(path: str) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Records, dicts and lists as construct's containers, all the way down."""
+    """Turn records, dicts and lists into construct's containers, all the way down."""
     if isinstance(value, dict):
         return Container({name: plain(each) for name, each in value.items()})
     if isinstance(value, (list, tuple)):
@@ -80,21 +80,21 @@ def plain(value: Any) -> Any:
 
 
 def found(fields: Any, *names: str) -> Any:
-    """The value under these names, each inside the one before; None if there is none."""
+    """Return the value under these nested names; None if there is none."""
     for name in names:
         fields = fields.get(name) if isinstance(fields, dict) else None
     return fields
 
 
 def dotted(path: str, name: str) -> str:
-    """construct's path of a field in the record's words: `user.destination_queue.count`."""
+    """Turn construct's path of a field into the record's words: `user.destination_queue.count`."""
     return ".".join([*path.split(" -> ")[1:], name])
 
 
 class Anywhere(Whole):
-    """A construct that stands in any stream and counts from its own first byte there.
+    """A construct that may stand in any stream and counts from its own first byte.
 
-    `_read` and `_write` do it, with a PacketStream.
+    `_read` and `_write` do the work, on a PacketStream.
     """
 
     _read: Any
@@ -122,7 +122,7 @@ class Anywhere(Whole):
         stream.seek(start)
         return size
 
-    # construct would compile what a Struct does, and not what a layout does.
+    # construct would compile the behaviour of a Struct, not that of a layout.
     def _emitparse(self, code: Any) -> Any:
         raise NotImplementedError
 
@@ -191,7 +191,7 @@ class Layout(Anywhere, Struct):
         return error
 
     def _offset(self, field: str, scope: Any) -> int:
-        """Where a field of this layout began, or one of a header inside it: `base.flags`."""
+        """Return where a field of this layout, or of a header inside it (`base.flags`), began."""
         name, _, inner = field.partition(".")
         start: int = scope._offsets[name]
         return start + bare(self._subcons[name]).offset_of(inner) if inner else start
@@ -225,7 +225,7 @@ class Layout(Anywhere, Struct):
         return scope
 
     def _follows(self, part: Any, given: Any, stream: PacketStream, scope: Any, path: str) -> Any:
-        """Write a constant, or what follows from other fields. It may be given, and then has to agree."""
+        """Write a constant, or a value that follows from other fields; a given value has to agree."""
         name, inner = part.name, bare(part)
         try:
             built = inner._build(None, stream, scope, path)
@@ -241,7 +241,7 @@ class Layout(Anywhere, Struct):
         return built
 
     def offset_of(self, name: str) -> int:
-        """Where a field begins, counted from the layout's first byte: the size of all before it."""
+        """Return where a field begins, counted from the layout's first byte; everything before it has a fixed size."""
         offset = 0
         for part in self.subcons:
             if part.name == name:
@@ -251,20 +251,20 @@ class Layout(Anywhere, Struct):
 
 
 def bare(part: Any) -> Any:
-    """A part without its name."""
+    """Return a part without its name."""
     return part.subcon if isinstance(part, Renamed) else part
 
 
 class Must(Construct):  # type: ignore[type-arg]
-    """A rule about a field that stands before it: what does not hold is refused, read or written.
+    """A rule about an earlier field, checked on reading and on writing.
 
     Args:
         field: of the same layout, or of a header inside it (`base.flags`); its offset is reported.
         condition: a `this` expression.
-        limit: in words, what would have been right.
+        limit: what would have been right, in words.
         part: a part of the field that has a name of its own, such as a few bits of a flag word.
-        value: of that part, or a `this` expression for it.
-        is_last: where it is broken nothing behind it is read, by an analyst either.
+        value: the value of that part, or a `this` expression for it.
+        is_last: whether even an analyst reads nothing behind a broken rule.
     """
 
     def __init__(

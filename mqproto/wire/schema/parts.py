@@ -1,6 +1,6 @@
-"""The parts that layouts are made of, beside construct's integers: texts, padding, choices, lists.
+"""The parts that layouts are made of, besides construct's integers: texts, padding, choices, lists.
 
-None of them reads beyond the bytes that are there; what they have against a value they raise as a Fault.
+No part reads beyond the bytes that are there. A part raises a Fault for a value that it refuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mqproto.wire.schema.stream import NUL, Fault, Onlooker, PacketStream
 
 
 class Octets(Bytes):
-    """A fixed number of bytes, and bytes only: construct's own would make bytes of an integer when building."""
+    """A given number of bytes. It takes only bytes; construct's own Bytes would build from an integer, too."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.length(context) if callable(self.length) else self.length
@@ -42,9 +42,9 @@ class GuidOctets(Octets):
 
 
 class Holding(Octets):
-    """Bytes that may hold a record of their own. To a queue manager they are bytes; an analyst is shown the fields.
+    """Bytes that may hold a record of their own. To a queue manager they are bytes; an analyst sees the fields.
 
-    Where they hold none he is shown the bytes, and no fault is found with the packet.
+    If they do not hold the record, the analyst sees the bytes, and the packet has no fault.
     """
 
     def __init__(self, length: Any, record: Record[Any]) -> None:
@@ -68,9 +68,9 @@ class Holding(Octets):
 
 
 class Text(Construct):  # type: ignore[type-arg]
-    """UTF-16 that ends with its only NUL; `size` in bytes, with the NUL. No bytes at all are None.
+    """UTF-16 that ends with its only NUL; `size` is in bytes, with the NUL. A size of 0 is None.
 
-    Unpaired surrogates pass, so that any text survives the round trip.
+    Unpaired surrogates pass, so any text survives the round trip.
     """
 
     def __init__(self, size: Any) -> None:
@@ -93,7 +93,7 @@ class Text(Construct):  # type: ignore[type-arg]
 
 
 class TerminatedText(Construct):  # type: ignore[type-arg]
-    """UTF-16 up to the first NUL; the window around it says how far that may be."""
+    """UTF-16 up to the first NUL, which has to lie within the window."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         text: str = stream.until_nul()[: -len(NUL)].decode("utf-16-le", "surrogatepass")
@@ -107,15 +107,15 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
 
 
 class Fits(Construct):  # type: ignore[type-arg]
-    """A rule about a size that stands before it, in a header of a packet: the packet has so much. Behind a lie nothing
-    is read.
+    """A rule about an earlier size in a header: the packet has that many bytes left. Behind a wrong size nothing is
+    read.
 
-    What counts is the PacketSize, so that a packet of which the end is missing is not taken for one that lies.
+    The PacketSize counts, so a packet that is cut off does not break the rule.
 
     Args:
         counted: the size, a field of the same layout.
         unit: how many bytes it counts as one.
-        known_as: what packets are called whose sizes lie here.
+        known_as: the name of packets that break this rule.
     """
 
     def __init__(self, counted: str, unit: int, known_as: str) -> None:
@@ -141,7 +141,7 @@ class Fits(Construct):  # type: ignore[type-arg]
 class Pad4(Construct):  # type: ignore[type-arg]
     """Bytes up to the next 4-byte boundary of the packet. They may hold anything and mean nothing.
 
-    When building, what the record has is used where its size is right; zeros otherwise.
+    Building uses the record's padding if its size is right; zeros otherwise.
     """
 
     if_missing = b""
@@ -160,7 +160,7 @@ class Pad4(Construct):  # type: ignore[type-arg]
 
 
 class PaddedRest(Construct):  # type: ignore[type-arg]
-    """All that is left of a window. When building, None stands for zeros up to the next 4-byte boundary."""
+    """The rest of a window. In building, None stands for zeros up to the next 4-byte boundary."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Absent(Construct):  # type: ignore[type-arg]
 
 
 class When(Construct):  # type: ignore[type-arg]
-    """A part that is there if and only if a flag says so; None in the record if not."""
+    """A part that is present if and only if a flag says so; otherwise None in the record."""
 
     if_missing = None
 
@@ -216,7 +216,7 @@ class When(Construct):  # type: ignore[type-arg]
 
 
 class OneOf(Construct):  # type: ignore[type-arg]
-    """The one of several parts that a few bits choose."""
+    """One of several parts, chosen by a few bits."""
 
     def __init__(self, choice: Any, cases: dict[int, Any], if_missing: Any = None) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class OneOf(Construct):  # type: ignore[type-arg]
 
 
 class Single(Subconstruct):  # type: ignore[type-arg]
-    """A layout of which only one field is a value of its own; the others follow from it."""
+    """A layout with one independent field; the others follow from it."""
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(layout)
@@ -277,9 +277,9 @@ class Window(Subconstruct):  # type: ignore[type-arg]
 class Repeated(Subconstruct):  # type: ignore[type-arg]
     """`count` parts, one after the other.
 
-    A caller who wants no more than the words of a refusal hands in `skip`: a function of the part, where it begins and
-    where the window ends, that says where a part ends that is good, and -1 of others. It passes over some thousand good
-    ones in the time that construct takes for a hundred.
+    A caller that wants only the words of a refusal hands in `skip(part, at, end)`: it returns where a good part that
+    begins at `at` ends, or -1 for a bad one; `end` is the window's. It skips a thousand good parts in the time that
+    construct takes for a hundred.
     """
 
     def __init__(self, count: Any, part: Construct[Any, Any]) -> None:
@@ -310,7 +310,7 @@ class Repeated(Subconstruct):  # type: ignore[type-arg]
 
 
 class EncodedSize:
-    """How many bytes a value takes where its part begins on a 4-byte boundary, for `this` expressions."""
+    """How many bytes a value takes if its part begins on a 4-byte boundary, for `this` expressions."""
 
     def __init__(self, part: Construct[Any, Any]) -> None:
         self.part = part
@@ -320,12 +320,12 @@ class EncodedSize:
 
 
 def fitted(padding: bytes, size: int) -> bytes:
-    """The padding as it was read if it still fits, zeros otherwise."""
+    """Return the padding as it was read if it still fits; zeros otherwise."""
     return padding if len(padding) == size else bytes(size)
 
 
 def wide(text: str | None) -> bytes:
-    """The text as it goes on the wire, with its NUL; nothing for None."""
+    """Return the text as it goes on the wire, with its NUL; no bytes for None."""
     if text is None:
         return b""
     if "\0" in text:
@@ -334,7 +334,7 @@ def wide(text: str | None) -> bytes:
 
 
 def wide_size(text: str | None) -> int:
-    """The bytes that a text takes, with its NUL."""
+    """Return how many bytes a text takes, with its NUL."""
     return len(wide(text))
 
 
@@ -342,5 +342,5 @@ wide_size_ = FuncPath(wide_size)
 
 
 def is_one_of(value: Any, *allowed: int) -> Any:
-    """A `this` expression: whether a small number is among a few."""
+    """Return a `this` expression: whether a small number is one of these."""
     return (sum(1 << each for each in allowed) >> value) & 1

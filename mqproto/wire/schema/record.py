@@ -1,7 +1,6 @@
 """Binds a layout, which says where the bytes are, to a record, which says what they mean.
 
-`Record` checks at import that each field of the one is in the other, so neither can drift. Beyond this module
-everything is typed.
+`Record` checks at import that both have the same fields, so neither can drift. Beyond this module everything is typed.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ R = TypeVar("R")
 class Record(Base, Generic[R]):
     """A layout together with the dataclass of its fields: a construct, to use alone or as a part of others.
 
-    `parse` and its kin give a Container with all fields of the layout, `build` takes records, dicts and Containers.
+    `parse` and its kin return a Container with all fields of the layout; `build` takes records, dicts and Containers.
     Fields that follow from others (constants, sizes, counts) stand in the layout alone: they are checked when
-    read and computed when written; if they are given, they have to agree.
+    read and computed when written. A given value has to agree.
 
     Args:
         kind: a dataclass; its fields are those of the layout.
-        layout: of the whole header or packet.
-        apart: fields of the dataclass that some other layout holds.
+        layout: the layout of the whole header or packet.
+        apart: fields of the dataclass that another layout holds.
     """
 
     def __init__(
@@ -52,10 +51,10 @@ class Record(Base, Generic[R]):
         return {name: record for name, record in parts.items() if name} | {**self.apart}
 
     def decode(self, data: bytes) -> R:
-        """The record that lies in exactly these bytes.
+        """Return the record in exactly these bytes.
 
         Raises:
-            WireFormatError: they do not form one, or some are left over.
+            WireFormatError: they do not form a record, or bytes are left over.
         """
         stream = PacketStream(bytes(data))
         typed = self.typed(self.parse_stream(stream))
@@ -65,11 +64,11 @@ class Record(Base, Generic[R]):
         return typed
 
     def encode(self, value: R, **context: Any) -> bytes:
-        """The bytes of a record; one that stands alone begins on a 4-byte boundary.
+        """Return the bytes of a record; one that stands alone begins on a 4-byte boundary.
 
         Args:
             value: the record.
-            context: what follows from the packet around it: `packet_size` of a BaseHeader.
+            context: values that follow from the packet around it: `packet_size` of a BaseHeader.
 
         Raises:
             UsageError: a value breaks a rule of the layout.
@@ -77,18 +76,18 @@ class Record(Base, Generic[R]):
         return self.build(value, **context)
 
     def typed(self, fields: Mapping[str, Any]) -> R:
-        """The record of what `parse` gives."""
+        """Return the record for a Container from `parse`."""
         return self.kind(**{name: _typed(inner, fields[name]) for name, inner in self._inner.items()})
 
     def _actualsize(self, stream: Any, context: Any, path: str) -> int:
         return self.layout._actualsize(stream, context, path)
 
     def offset_of(self, name: str) -> int:
-        """Where a field begins, counted from the record's first byte; those before have fixed sizes."""
+        """Return where a field begins, counted from the record's first byte; those before have fixed sizes."""
         return self.layout.offset_of(name)
 
     def struct_format(self, *names: str) -> str:
-        """The format for `struct` that reads a few fields of fixed size from the record's first byte on."""
+        """Return the `struct` format that reads a few fixed fields, counted from the record's first byte."""
         text, at = "<", 0
         for name in names:
             part = bare(self.layout._subcons[name])
@@ -100,12 +99,12 @@ class Record(Base, Generic[R]):
 
 
 def derived(part: Any) -> bool:
-    """Whether a part follows from others or is a constant, so that the record need not hold it."""
+    """Whether a part follows from others or is a constant, so the record need not hold it."""
     return isinstance(bare(part), Const | Rebuild)
 
 
 def record_in(part: Any) -> Record[Any] | None:
-    """The record that a part's value may be, or that the items of a list are."""
+    """Return the record of a part's value, or of the items of a list; None if there is none."""
     if part is None or isinstance(part, Record):
         return part
     inner = getattr(part, "cases", {}).values() or [
@@ -124,7 +123,7 @@ class Bits:
     """A few bits of a flag word under a name of their own: `base.priority`.
 
     The word stays one integer in layout and record: construct's bit structs read little-endian words in the
-    wrong order. On the class, `BaseHeader.priority.within(this.flags)` is the same bits in a layout's words.
+    wrong order. In a layout, `BaseHeader.priority.within(this.flags)` is the same bits.
     """
 
     def __init__(self, first: int, width: int, word: str = "flags") -> None:
@@ -150,7 +149,7 @@ class Bits:
         setattr(record, self.attribute, word & ~self.mask | value << self.first)
 
     def within(self, word: Any) -> Any:
-        """These bits of a flag word, as a number; `word` may be a `this` expression."""
+        """Return these bits of a flag word, as a number; `word` may be a `this` expression."""
         return (word >> self.first if self.first else word) & self.limit
 
 
@@ -175,10 +174,10 @@ class Bit:
         setattr(record, self.attribute, word | self.mask if value else word & ~self.mask)
 
     def within(self, word: Any) -> Any:
-        """This bit of a flag word, in place: 0 or the mask; `word` may be a `this` expression."""
+        """Return this bit of a flag word, in place: 0 or the mask; `word` may be a `this` expression."""
         return word & self.mask
 
 
 def names_of_bits(kind: type) -> Iterator[tuple[str, Bit | Bits]]:
-    """The names that a record has for bits of its words."""
+    """Yield the names that a record has for bits of its words."""
     return ((name, bits) for name, bits in vars(kind).items() if isinstance(bits, Bit | Bits))

@@ -1,4 +1,4 @@
-"""What the generated codec says of bytes, or of a record, that a layout refuses: no, and nothing else."""
+"""The errors of the generated codec, which says only that bytes or a record are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams that layouts read: some bytes of a packet, or a caller's stream. Both know their place in the packet."""
+"""The streams that layouts read: bytes of a packet, or a caller's stream. Both know their place in the packet."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mqproto.base.errors import WireFormatError
 
 NUL: Final = b"\0\0"
 PIECE_BYTES: Final = 1 << 16
-"""How much is asked of a stream at once: a length that lies costs no memory."""
+"""How many bytes to read from a stream at once, so a wrong length costs no memory."""
 
 
 class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field is known)
-    """What a part of a layout has against a value; the layout around it adds field, offset and section.
+    """A part of a layout refuses a value; the layout around it adds field, offset and section.
 
-    `reading` is what an analyst may go on with; None when nothing after this place can be read.
+    `reading` is the value for an analyst to go on with; None if nothing after this place can be read.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Fault(Exception):  # noqa: N818  (a fault becomes an error when its field 
 
 @dataclass(slots=True)
 class Onlooker:
-    """Hears what is read of a packet, for analysts, and for the codec when it needs the words of a refusal.
+    """Hears what is read from a packet, for analysts, and for the codec when it needs the words of a refusal.
 
     seen: takes (name, offset, value, bytes, section) of each field.
     faults: takes the broken rules that leave the rest readable; without it the first one is raised.
-    skip: passes over items of lists that are good, for those who look for a fault; see `Repeated`.
+    skip: passes over good items of lists in the search for a fault; see `Repeated`.
     """
 
     seen: list[Any] | None = None
@@ -47,7 +47,7 @@ NOBODY: Final = Onlooker()
 
 
 class PacketStream(io.BytesIO):
-    """Some bytes of a packet, which know where in the packet they stand."""
+    """Bytes of a packet that know their place in the packet."""
 
     def __init__(self, data: bytes = b"", start: int = 0, onlooker: Onlooker = NOBODY) -> None:
         super().__init__(data)
@@ -60,30 +60,30 @@ class PacketStream(io.BytesIO):
         return self.start + super().tell()
 
     def up_to(self, size: int) -> bytes:
-        """The next `size` bytes, or as many as there are; below 0, all."""
+        """Return the next `size` bytes, or as many as there are; below 0, all."""
         return super().read(size)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next `size` bytes, or a Fault; without a size, the rest."""
+        """Return the next `size` bytes or raise a Fault; without a size, return the rest."""
         piece = self.up_to(-1 if size is None else size)
         if size is not None and len(piece) < size:
             raise Fault(f"{len(piece)} bytes", f"{size} bytes")
         return piece
 
     def until_nul(self) -> bytes:
-        """UTF-16 from here up to its NUL, or a Fault if there is none."""
+        """Return UTF-16 from here through its NUL; raise a Fault if there is none."""
         at = self.tell() - self.start
         if (end := nul_at(self.data, at, len(self.data))) < 0:
             raise Fault(f"{len(self.data) - at} bytes", "text that ends with a NUL")
         return self.read(end - at + len(NUL))
 
     def since(self, start: int) -> bytes:
-        """The bytes that were read from a place of the packet on."""
+        """Return the bytes read since a place in the packet."""
         return bytes(self.data[start - self.start : self.tell() - self.start])
 
 
 class ForeignStream(PacketStream):
-    """The rest of a caller's stream. No more of it is read than the layout asks for."""
+    """The rest of a caller's stream, read only as far as the layout asks."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class ForeignStream(PacketStream):
 
 
 def nul_at(data: bytes | bytearray, at: int, end: int) -> int:
-    """Where the first NUL begins in UTF-16 that begins at `at`; -1 if none is whole before `end`."""
+    """Return where the first NUL begins in UTF-16 from `at` on; -1 without a whole one before `end`."""
     found = data.find(NUL, at, end)
     while found >= 0 and (found - at) & 1:  # Two zeros that belong to two characters.
         found = data.find(NUL, found + 1, end)

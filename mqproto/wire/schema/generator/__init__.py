@@ -3,8 +3,8 @@
 The source is made by walking the construct tree. Runs of fields of fixed size, across nested
 headers too, become one `struct.Struct`; `this` expressions become local variables; conditions become `if`; rules about
 the bits of one word become one comparison. Records are made without their `__init__`, which does nothing else.
-Whatever the walk does not know raises `NotImplementedError`, so it cannot go wrong on the wire.
+Anything unknown to the walk raises `NotImplementedError`, so it cannot go wrong on the wire.
 
-What is generated says yes or no only: it raises anything in `REFUSALS` for bytes or records that the layout
+The generated code says only yes or no: it raises anything in `REFUSALS` for bytes or records that the layout
 refuses, and wire/codec.py lets the reference codec find the words. `make codec` runs this; mqproto itself never does.
 """

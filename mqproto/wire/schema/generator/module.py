@@ -1,4 +1,4 @@
-"""The module wire/generated.py: functions, and what they lean on."""
+"""Assembles the module wire/generated.py: functions, and what they need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZEROS: Final = (b"", b"\\0", b"\\0\\0", b"\\0\\0\\0")
 
 
 def module(functions: Iterable[Function]) -> str:
-    """The source of a module with these functions, and with those that they call; as yet unformatted."""
+    """Return the source, still unformatted, of a module with these functions and those that they call."""
     each = {one.name: one for function in functions for one in function.each()}
     imports = {"mqproto.wire.schema.refused": {"Refused"}, "mqproto.wire.schema.stream": {"NUL", "nul_at"}}
     constants: dict[str, str] = {}

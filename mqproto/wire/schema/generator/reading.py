@@ -1,4 +1,4 @@
-"""Writes functions that read: a record from a packet's bytes, a verdict alone, or the place of a header."""
+"""Writes functions that read a packet's bytes: for a record, for a verdict alone, or for the place of a header."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Reader(Writer):
     """Writes the function that reads `data`, whose end is the packet's.
 
     Args:
-        wanted: the fields that are needed, where no record is made; None for all.
-        judging: whether the rules of the layout are asked.
+        wanted: the fields that are needed if no record is made; None for all.
+        judging: whether to check the rules of the layout.
     """
 
     def __init__(self, wanted: set[str] | None = None, *, judging: bool = True) -> None:
@@ -60,13 +60,13 @@ class Reader(Writer):
         self.in_window = False
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
-        """The fields, and the statements that make the record of them."""
+        """Read the fields, and gather the statements that make a record from them."""
         self.layout(record.layout, scope)
         if self.wanted is None:
             self.makes += self.making(record, scope, target)
 
     def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
-        """Statements that make a record without its `__init__`, which takes twice as long to do the same."""
+        """Return statements that make a record without its `__init__`, which takes twice as long."""
         kind = record.kind
         if hasattr(kind, "__post_init__"):
             raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
@@ -136,7 +136,7 @@ class Reader(Writer):
             self.used.add(field)
 
     def flush(self) -> None:
-        """Read the run of fixed fields that has gathered, then judge it."""
+        """Read the gathered run of fixed fields, then judge it."""
         if self.run:
             terms = [*(["at"] if self.begun else []), *([f"{self.ahead}"] if self.ahead else [])]
             where = f", {' + '.join(terms)}" if terms else ""
@@ -165,9 +165,9 @@ class Reader(Writer):
             self.emit(f"{target} = {value}")
 
     def slice(self, size: str, target: str) -> None:
-        """`size` bytes, once it is sure that they are there.
+        """Take `size` bytes, once it is sure that they are there.
 
-        Where no byte is looked at, what comes next will run into the end, or the last check does.
+        If no byte is looked at, the next part or the last check will run into the end.
         """
         if self.wanted is None:
             self.emit(f"stop = at + {size}")
@@ -198,7 +198,7 @@ class Reader(Writer):
         self.residue = 0
 
     def greedy(self, target: str) -> None:
-        """All that is left; nothing comes after it."""
+        """Take everything that is left."""
         self.arrive()
         if self.wanted is not None or self.in_window:
             self.refuse_if("at > end")
@@ -206,7 +206,7 @@ class Reader(Writer):
         self.emit("at = end")
 
     def text(self, part: Text, scope: Scope, target: str) -> None:
-        """The layout sees to it that the size is even."""
+        """Take a text with its NUL. The layout makes sure that the size is even."""
         self.arrive()
 
         def decoded() -> None:
@@ -230,7 +230,7 @@ class Reader(Writer):
         self.residue = None
 
     def window(self, part: Window, scope: Scope, name: str) -> None:
-        """A part that ends where its window does, at the latest; what comes after it begins behind the window."""
+        """Read a part that ends within its window; the next part begins behind the window."""
         if self.in_window:
             raise NotImplementedError("a window within a window")
         self.arrive()
@@ -245,7 +245,7 @@ class Reader(Writer):
         self.residue = None
 
     def repeated(self, part: Repeated, scope: Scope, target: str) -> None:
-        """Items, by a function of their own: several lists may be of the same."""
+        """Read items by a function of their own, because several lists may have the same kind."""
         self.arrive()
         count = self.words(part.count, scope)
         into = f"{target}, at" if self.wanted is None else "at"
@@ -254,7 +254,7 @@ class Reader(Writer):
         self.residue = None
 
     def items(self, record: Record[Any]) -> None:
-        """Lines that read `count` records, one after the other."""
+        """Write the lines that read `count` successive records."""
         self.begun, self.residue = True, None
         self.emit("for _ in range(count):")
         self.depth += 1
@@ -275,7 +275,7 @@ class Reader(Writer):
             self.emit(f"    {otherwise}")
 
     def block(self, parts: list[tuple[Any, str]], scope: Scope) -> int | None:
-        """Parts that stand under a condition, complete with their checks and records; the residue after them."""
+        """Write parts under a condition, with their checks and records; return the residue after them."""
         outside, self.makes = self.makes, []
         residue = self.residue
         self.depth += 1
@@ -302,7 +302,7 @@ class Reader(Writer):
             self.residue = None
 
     def one_of(self, part: OneOf, scope: Scope, name: str, padding: str) -> None:
-        """Padding behind a choice is read within each branch, as most of them leave none to read."""
+        """Write a choice. Each branch reads the padding behind it, because most leave none to read."""
         self.arrive()
         then = [(Pad4(), padding)] if padding else []
         residues = set()
@@ -315,7 +315,7 @@ class Reader(Writer):
 
 
 def reader(record: Record[Any]) -> Function:
-    """A function of the packet's bytes that returns the record or raises one of REFUSALS.
+    """Return a function that turns a packet's bytes into the record, or raises one of REFUSALS.
 
     It takes the fields that lie apart as further arguments.
     """
@@ -333,7 +333,7 @@ def reader(record: Record[Any]) -> Function:
 
 
 def checker(record: Record[Any]) -> Function:
-    """A function of the packet's bytes that raises one of REFUSALS where `reader` does, and makes no record."""
+    """Return a function that raises one of REFUSALS if `reader`'s does, and makes no record."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)
@@ -343,14 +343,14 @@ def checker(record: Record[Any]) -> Function:
         writer.refuse_if("at != end")
         return writer
 
-    # Once to learn what the rules and sizes are about, once to read that alone.
+    # Once to learn which fields the rules and sizes use, once to read those alone.
     name = snake(record.kind)
     says = f"Refuse what `read_{name}` refuses."
     return write(write(set()).used).finish(f"check_{name}", "data: bytes", "None", says)
 
 
 def finder(record: Record[Any], name: str) -> Function:
-    """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
+    """Return a function that finds where a header begins in a valid packet; -1 without it."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used, judging=False)
@@ -370,9 +370,9 @@ def finder(record: Record[Any], name: str) -> Function:
 
 @cache
 def items_reader(record: Record[Any]) -> Function:
-    """A function that reads `count` records from `at` on: they, and where they end; it raises one of REFUSALS.
+    """Return a function that reads `count` records from `at` on, and returns them and where they end.
 
-    Fields of fixed size may be read beyond `end`, the window's: the caller looks at where the records end.
+    It raises one of REFUSALS. It may read fixed fields beyond the window's `end`; the caller checks where records end.
     """
     writer = Reader()
     writer.emit("items = []")
@@ -386,7 +386,7 @@ def items_reader(record: Record[Any]) -> Function:
 
 @cache
 def items_checker(record: Record[Any]) -> Function:
-    """A function that judges as `items_reader` does, and makes no records."""
+    """Return a function that judges as `items_reader`'s does, and makes no records."""
 
     def write(used: set[str]) -> Reader:
         writer = Reader(used)

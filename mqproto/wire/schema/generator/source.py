@@ -1,7 +1,7 @@
 """What reading and writing have in common: lines of source, structs, and expressions in Python.
 
-It leans on construct's expression classes, whose operands have mangled names; the tests of the generator
-would notice a change there.
+It uses construct's expression classes, whose operands have mangled names; the tests of the generator would notice a
+change there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BinExpr, FuncPath, Path, opnames = (
 
 @dataclass(slots=True)
 class Function:
-    """One function as source, and what it leans on.
+    """The source of one function, and what it needs.
 
     kinds: the records that it makes.
     constants: what has to stand before it, by name.
@@ -47,29 +47,29 @@ class Function:
     calls: list[Function]
 
     def each(self) -> Iterator[Function]:
-        """It and those that it calls, the innermost first."""
+        """Yield the functions that it calls, innermost first, then itself."""
         for one in self.calls:
             yield from one.each()
         yield self
 
 
 def local(scope: Scope, name: str) -> str:
-    """The local variable of a field: `user__flags`."""
+    """Return the local variable of a field: `user__flags`."""
     return "__".join((*scope, name))
 
 
 def listed(values: list[str]) -> str:
-    """A tuple of values, without parentheses."""
+    """Return a tuple of values, without parentheses."""
     return f"{values[0]}," if len(values) == 1 else ", ".join(values)
 
 
 def snake(kind: type) -> str:
-    """The name of a record in names of functions: `user_message`."""
+    """Return a record's name for use in function names: `user_message`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def steps_of(expression: Any) -> list[str]:
-    """The steps of `this.a.b`."""
+    """Return the steps of `this.a.b`: `["a", "b"]`."""
     steps: list[str] = []
     node: Any = expression
     while node._Path__parent is not None:
@@ -79,7 +79,7 @@ def steps_of(expression: Any) -> list[str]:
 
 
 def is_path(expression: Any) -> bool:
-    """Whether an expression is just the way to a field."""
+    """Whether an expression is just a path to a field."""
     return isinstance(expression, Path)
 
 
@@ -91,7 +91,7 @@ def is_either(expression: Any) -> bool:
 
 
 class Writer:
-    """What reading and writing have in common: lines, structs, and expressions in Python."""
+    """The base of Reader and Builder: lines, structs, and expressions in Python."""
 
     def __init__(self) -> None:
         self.kinds: set[type] = set()
@@ -102,12 +102,12 @@ class Writer:
         self.counter = 0
         self.used: set[str] = set()
         self.checks: list[str] = []  # any of them refuses
-        # Of flag words: which bits are asked for, and what they have to be.
+        # For each flag word: which bits are tested, and what they have to be.
         self.bits: dict[str, tuple[int, int]] = {}
         self.begun = False  # whether `at` has been assigned
         self.ahead = 0  # bytes passed since then
-        self.sizes: list[str] = []  # and the sizes of what else was passed
-        # What the place in the packet leaves when divided by 4; None where that is known at run time only.
+        self.sizes: list[str] = []  # and the variable sizes passed
+        # The place in the packet modulo 4; None if known only at run time.
         self.residue: int | None = 0
 
     def emit(self, line: str) -> None:
@@ -118,13 +118,13 @@ class Writer:
         return f"{prefix}{self.counter}"
 
     def packer(self, codes: str, verb: str, method: str) -> str:
-        """The name of a method of the `struct` of a format."""
+        """Return the name of a method of the `struct` for a format."""
         name = f"{verb}_{codes.removeprefix('<')}"
         self.constants[name] = f'Struct("{codes}").{method}'
         return name
 
     def calling(self, function: Function) -> str:
-        """The name of another function, which stands before this one."""
+        """Return the name of another function, which has to stand before this one."""
         if function not in self.calls:
             self.calls.append(function)
         return function.name
@@ -143,7 +143,7 @@ class Writer:
             self.bits[name] = before | asked, right_before | right
 
     def judge(self) -> None:
-        """Refuse what breaks one of the rules that have gathered."""
+        """Refuse what breaks one of the gathered rules."""
         checks = self.checks + [
             f"{word} & {asked:#x} != {right:#x}" for word, (asked, right) in self.bits.items()
         ]
@@ -152,11 +152,11 @@ class Writer:
         self.checks, self.bits = [], {}
 
     def flush(self) -> None:
-        """Read or write the run of fixed fields that has gathered."""
+        """Read or write the gathered run of fixed fields."""
         raise NotImplementedError
 
     def pass_over(self, size: int) -> None:
-        """`size` bytes have been read or written."""
+        """Note that `size` bytes have been read or written."""
         self.ahead += size
         if self.residue is not None:
             self.residue = (self.residue + size) & 3
@@ -176,7 +176,7 @@ class Writer:
         self.emit("    raise Refused")
 
     def words(self, expression: Any, scope: Scope) -> str:
-        """A `this` expression as Python source."""
+        """Return a `this` expression as Python source."""
         match expression:
             case bool() | int():
                 return repr(expression)
@@ -190,7 +190,7 @@ class Writer:
                 return variable
             case BinExpr():
                 left, right = self.words(expression.lhs, scope), self.words(expression.rhs, scope)
-                # Of two truths the second is not asked for when the first holds.
+                # `or` skips the second comparison if the first holds.
                 word = "or" if is_either(expression) else opnames[expression.op]
                 return f"({left} {word} {right})"
             case FuncPath():
@@ -199,7 +199,7 @@ class Writer:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def call(self, function: Callable[..., Any], operand: str) -> str:
-        """A function of a field."""
+        """Return a call of a function of a field, as Python source."""
         if function is len:
             return f"len({operand})"
         if function is wide_size or isinstance(function, EncodedSize):
@@ -207,13 +207,13 @@ class Writer:
         raise NotImplementedError(f"{function!r} in a layout")
 
     def finish(self, name: str, head: str, returned: str, says: str) -> Function:
-        """The function that the lines make."""
+        """Return the function made of the lines."""
         source = "\n".join([f"def {name}({head}) -> {returned}:", f'    """{says}"""', *self.lines, ""])
         return Function(name, source, self.kinds, self.constants, self.calls)
 
 
 def bits_of(condition: Any) -> tuple[Any, int, int] | None:
-    """A rule that certain bits of a word have certain values: the word, a mask of the bits, the values in place."""
+    """Split a rule about bits of a word into the word, the mask of the bits, and their values in place."""
     match condition:
         case BinExpr(op=operator.and_, lhs=Path() as word, rhs=int(mask)) if mask.bit_count() == 1:
             return word, mask, mask
@@ -222,7 +222,7 @@ def bits_of(condition: Any) -> tuple[Any, int, int] | None:
         case BinExpr(
             op=operator.le, lhs=BinExpr(op=operator.and_, lhs=number, rhs=int(limit)), rhs=0 | 1 | 3 | 7
         ):
-            above = limit & ~condition.rhs  # which have to be clear
+            above = limit & ~condition.rhs  # bits that have to be clear
             match number:
                 case Path():
                     return number, above, 0
@@ -232,7 +232,7 @@ def bits_of(condition: Any) -> tuple[Any, int, int] | None:
 
 
 def fixed_format(part: Any) -> str | None:
-    """The `struct` format of a part that always takes the same bytes and is one value; else None."""
+    """Return the `struct` format of a part with a fixed size and one value; otherwise None."""
     if isinstance(part, FormatField):
         if part.fmtstr[0] == ">" and part.length > 1:
             raise NotImplementedError(f"{part.fmtstr}: the generated codec reads little-endian numbers")
@@ -245,12 +245,12 @@ def fixed_format(part: Any) -> str | None:
 
 
 def is_packet_size(part: Any) -> bool:
-    """Whether a part is PacketSize, which is known when the whole packet is."""
+    """Whether a part is PacketSize, which is known only with the whole packet."""
     return isinstance(part, Rebuild) and is_path(part.func) and steps_of(part.func)[0] == "_params"
 
 
 def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
-    """The parts and their names; behind a choice the name of the padding that follows it, which then comes with it."""
+    """Yield the parts with their names; a choice comes with the name of the padding that follows it."""
     parts = [(bare(part), part.name or "") for part in layout.subcons]
     after_choice = False
     for (part, name), (following, padding) in zip(parts, [*parts[1:], (None, "")], strict=True):
@@ -260,20 +260,20 @@ def padded_choices(layout: Layout) -> Iterator[tuple[Any, str, str]]:
 
 
 def branches(part: OneOf, choice: str, expression: str) -> Iterator[tuple[str, Any]]:
-    """The cases of a choice, and how Python asks for each: the first time for the number too."""
+    """Yield the cases of a choice and Python's test for each; the first test computes the number."""
     asked: set[int] = set()
     for word, case, keys in grouped(part):
         number = choice if asked else f"({choice} := {expression})"
         asked |= {*keys}
         if asked == {*range(max(keys) + 1)}:
-            test = f"<= {max(keys)}"  # quicker than whether it is one of several
+            test = f"<= {max(keys)}"  # quicker than `in`
         else:
             test = f"in {keys}" if len(keys) > 1 else f"== {keys[0]}"
         yield f"{word} {number} {test}:", case
 
 
 def grouped(part: OneOf) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """The cases of a choice, each layout once with all the numbers that choose it."""
+    """Return the cases of a choice, each layout once with all the numbers that choose it."""
     cases: dict[Any, tuple[int, ...]] = {}
     for key, case in part.cases.items():
         cases[case] = (*cases.get(case, ()), key)

@@ -1,4 +1,4 @@
-"""Writes functions that write: a record's bytes."""
+"""Writes functions that encode a record as bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mqproto.wire.schema.record import Record
 
 
 class Builder(Writer):
-    """Writes the function that joins the bytes of a record; pieces first, packs that need the size last."""
+    """Writes the function that joins the bytes of a record: pieces first, whatever needs the size last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Builder(Writer):
         self.layout(record.layout, scope)
 
     def layout(self, layout: Layout, scope: Scope) -> None:
-        """What follows from the values, then the parts in order."""
+        """Write what follows from the values, then the parts in order."""
         parts = [(bare(part), part.name or "") for part in layout.subcons]
         for part, name in parts:
             if isinstance(part, Text):
@@ -72,7 +72,7 @@ class Builder(Writer):
             target = local(scope, name)
             size = self.words(part.length, scope) if isinstance(part, Octets) else ""
             if counts.get(size) == f"len({target})":
-                self.piece(target, size)  # as many as were counted
+                self.piece(target, size)  # the size fits by construction
             else:
                 self.part(part, scope, name, padding)
 
@@ -85,7 +85,7 @@ class Builder(Writer):
         self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + NUL")
 
     def window_wire(self, part: Window, scope: Scope) -> None:
-        """What is in a window is written first, as the fields before it count its bytes and what it holds."""
+        """Write a window first, because the fields before it count its bytes and contents."""
         record: Record[Any] = bare(part.subcon)
         target = local(scope[:-1], scope[-1])
         self.emit(f"{target}__wire = {self.calling(builder(record))}({target})")
@@ -148,7 +148,7 @@ class Builder(Writer):
                 raise NotImplementedError(f"{part!r} in a layout")
 
     def flush(self) -> None:
-        """Judge and pack the run of fixed fields that has gathered; with PacketSize among them it is packed last."""
+        """Judge and pack the gathered run of fixed fields; one with PacketSize is packed last."""
         self.judge()
         if not self.run:
             return
@@ -164,17 +164,17 @@ class Builder(Writer):
         self.run = []
 
     def piece(self, piece: str, size: str) -> None:
-        """Some bytes of variable size."""
+        """Add a piece of variable size."""
         self.flush()
         self.sizes.append(size)
         self.pieces.append(piece)
         self.residue = None
 
     def pad(self, target: str) -> None:
-        """As `fitted` does it. Mostly nothing is missing and nothing is there, and then nothing is done."""
+        """Pad as `fitted` does. Mostly no padding is needed and none is given; then do nothing."""
         self.arrive()
         if self.residue == 0:
-            # What is no bytes is refused here, as it will not be joined.
+            # A value that is not bytes is refused here, because it will not be joined.
             self.emit(f"if {target} is not nothing and not len({target}):")
             self.emit(f"    {target} = nothing + {target}")
             return
@@ -187,9 +187,9 @@ class Builder(Writer):
         self.residue = 0
 
     def choose(self, cases: list[tuple[str, Any]], scope: Scope, name: str, padding: str = "") -> None:
-        """Branches of which one is taken; each leaves its bytes in the same piece.
+        """Write branches; each leaves its bytes in the same piece.
 
-        Padding behind a choice is written within each branch, as most of them leave none to write.
+        Each branch writes the padding behind the choice, because most leave none to write.
         """
         self.arrive()
         outside, residue = self.pieces, self.residue
@@ -225,7 +225,7 @@ class Builder(Writer):
 
 @cache
 def builder(record: Record[Any]) -> Function:
-    """A function of the record that returns its bytes or raises one of REFUSALS."""
+    """Return a function that returns a record's bytes or raises one of REFUSALS."""
     writer = Builder()
     writer.record(record, (), "whole")
     writer.flush()
@@ -241,7 +241,7 @@ def builder(record: Record[Any]) -> Function:
 
 @cache
 def items_builder(record: Record[Any]) -> Function:
-    """A function of records that returns their bytes, one after the other; the first begins at `at`."""
+    """Return a function that returns the joined bytes of records; the first begins at `at`."""
     writer = Builder()
     writer.begun, writer.residue = True, None
     writer.emit("pieces: list[bytes] = []")
