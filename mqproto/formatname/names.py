@@ -1,7 +1,7 @@
-r"""Format names: what MSMQ's packets and interfaces call a queue: `DIRECT=OS:server\orders`.  [MS-MQMQ] 2.1
+r"""Format names, by which MSMQ's packets and interfaces name a queue: `DIRECT=OS:server\orders`.  [MS-MQMQ] 2.1
 
 `str` prints a name's canonical form: keywords and GUIDs in capitals, no braces, identifiers in eight digits.
-A record refuses what could not be written down, so `parse_format_name(str(name)) == name` for each one made.
+A record refuses values that have no text form, so `parse_format_name(str(name)) == name` for every record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DirectName:
     queue, scope, subqueue, journal: as in PathName; a system queue is one of SystemQueue.
 
     Raises:
-        FormatNameError: no such name can be. So do all the records below.
+        FormatNameError: there can be no such name. All the records below raise it, too.
     """
 
     protocol: Protocol
@@ -74,12 +74,12 @@ class DirectName:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, to which nobody sends."""
+        """Whether it is a journal or a dead-letter queue, which nobody can send to."""
         return self.local.read_only
 
     @property
     def wire_text(self) -> str:
-        """What packets carry: all but `DIRECT=`.  [MS-MQMQ] 2.2.18.1.5.2"""
+        """The text that packets carry: all but `DIRECT=`.  [MS-MQMQ] 2.2.18.1.5.2"""
         web = self.protocol in (Protocol.HTTP, Protocol.HTTPS)
         address = f"//{self.address}/MSMQ" if web else self.address
         return f"{self.protocol}:{address}\\{self.local.text('PRIVATE$', 'SYSTEM$')}"
@@ -92,7 +92,7 @@ class DirectName:
 class PublicName:
     """A queue by its GUID in the directory: `PUBLIC=GUID`.  [MS-MQMQ] 2.1.3
 
-    The ABNF has no journal for it, QUEUE_FORMAT has ([MS-MQMQ] 2.2.7): we read and print `;JOURNAL`.
+    The ABNF has no journal for it, but QUEUE_FORMAT does ([MS-MQMQ] 2.2.7): we read and print `;JOURNAL`.
     """
 
     guid: Guid
@@ -157,7 +157,7 @@ class DistributionListName:
 class MachineName:
     """A computer's own queue: `MACHINE=GUID;DEADXACT`.  [MS-MQMQ] 2.1.6
 
-    The ABNF ends with the GUID; which queue is meant is the suffix of [MS-MQMQ] 2.2.7. Both are read.
+    The ABNF ends with the GUID; the suffix of [MS-MQMQ] 2.2.7 says which queue is meant. We read both.
     """
 
     read_only: ClassVar[bool] = True
@@ -221,7 +221,7 @@ SingleName: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class MultipleElementName:
-    """Two destinations or more, separated by commas; one can send to each of them.  [MS-MQMQ] 2.1.7"""
+    """Two or more destinations, separated by commas; a message goes to each.  [MS-MQMQ] 2.1.7"""
 
     read_only: ClassVar[bool] = False
 
@@ -231,7 +231,7 @@ class MultipleElementName:
         if len(self.elements) < 2:
             raise FormatNameError("a multiple-element name has two elements or more; use the one by itself")
         for element in self.elements:
-            # The ABNF leaves MACHINE= out: the queues that it names are all read-only.
+            # The ABNF leaves out MACHINE=, because all the queues that it names are read-only.
             if element.read_only:
                 raise FormatNameError(f"{element} is read-only and nothing can be sent to it; leave it out")
 
@@ -243,7 +243,7 @@ FormatName: TypeAlias = SingleName | MultipleElementName
 
 
 def direct_name(path: PathName) -> DirectName:
-    """The direct format name of a path name; the operating system finds a computer that is no IP address."""
+    """Return the direct format name of a path name: TCP for an IP address, OS for a computer's name."""
     try:
         return DirectName(Protocol.TCP, path.computer, *path.local)
     except FormatNameError:
@@ -251,7 +251,7 @@ def direct_name(path: PathName) -> DirectName:
 
 
 def _canonical_address(protocol: Protocol, address: str) -> str:
-    """The address as we print it; a FormatNameError if the protocol does not take it.  [MS-MQMQ] 2.1.2"""
+    """Return the address as we print it; raise FormatNameError if the protocol does not take it.  [MS-MQMQ] 2.1.2"""
     match protocol:
         case Protocol.OS:
             check_computer(address)
@@ -260,7 +260,7 @@ def _canonical_address(protocol: Protocol, address: str) -> str:
             return _canonical_ip(address)
         case Protocol.HTTP | Protocol.HTTPS:
             return _canonical_host(address)
-    # What is left is IPX, in which [MS-MQQB] 2.2.4 separates with a dot.
+    # The rest is IPX, where [MS-MQQB] 2.2.4 separates with a dot.
     found = re.fullmatch(r"([0-9A-Fa-f]{1,8})[:.]([0-9A-Fa-f]{1,12})", address)
     if not found:
         raise FormatNameError("IPX takes network:node, 8 and 12 hexadecimal digits")
@@ -287,7 +287,7 @@ def _canonical_ip(text: str) -> str:
         address = ipaddress.ip_address(bare)
     except ValueError:
         raise FormatNameError(f"{told(text)} is no IP address") from None
-    # A scope may hold anything as far as Python is concerned.
+    # Python accepts anything as a scope.
     if "%" in bare and not re.fullmatch(r"[0-9A-Za-z._-]+", bare.partition("%")[2]):
         raise FormatNameError(f"{told(text)} has no usable scope after the %")
     return str(address)

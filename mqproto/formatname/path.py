@@ -1,7 +1,7 @@
-r"""Path names: what a person calls a queue, as in `server\private$\orders`.  [MS-MQMQ] 2.1.1
+r"""Path names, by which people name a queue: `server\private$\orders`.  [MS-MQMQ] 2.1.1
 
-A path name and a direct format name end alike, with a queue's name on its computer: `LocalName` is that end.
-MSMQ compares names without regard to case. Here they keep the case they were written in, but for keywords,
+A path name and a direct format name both end with a queue's name on its computer: `LocalName` is that end.
+MSMQ compares names without regard to case. Here they keep the case they were written in, except keywords,
 which have one canonical form.
 """
 
@@ -19,23 +19,23 @@ QUEUE_LIMIT: Final = 124
 COMPUTER_LIMIT: Final = 256
 SUBQUEUE_LIMIT: Final = 32
 
-# The rule of MSMQ 4.0 to 6.0. It takes DEL, as the ABNF does, and a slash, which therefore separates nothing. Windows
-# makes queues with spaces in their names, which the ABNF does not have.
+# The rule of MSMQ 4.0 to 6.0. It allows DEL, as the ABNF does, and the slash, which is therefore not a separator.
+# Windows makes queues with spaces in their names, which the ABNF does not allow.
 _QUEUE_CHARACTERS: Final = frozenset(map(chr, range(0x20, 0x80))) - set('"+,;\\')
-# The ABNF has every visible character. Those left out here would end the computer's name in some format name,
-# and no operating system allows them in one.
+# The ABNF allows every visible character. Those left out here would end the computer's name in some format names,
+# and no operating system allows them in a computer's name.
 _COMPUTER_CHARACTERS: Final = frozenset(map(chr, range(0x21, 0x7F))) - set('"+,/:;=\\@')
 
 
 class SystemQueue(StrEnum):
-    """The queues that each computer has of its own; applications only receive from them.  [MS-MQMQ] 2.1.2"""
+    """The system queues of each computer; applications only receive from them.  [MS-MQMQ] 2.1.2"""
 
     JOURNAL = "JOURNAL"
     DEADLETTER = "DEADLETTER"
     DEADXACT = "DEADXACT"
 
 
-# How System.Messaging spells them: `.\DeadLetter$`. A queue of such a name cannot be told from the system's.
+# System.Messaging's spelling: `.\DeadLetter$`. A queue with one of these names cannot be told from the system's.
 _DOLLAR_NAMES: Final = {
     "JOURNAL$": SystemQueue.JOURNAL,
     "DEADLETTER$": SystemQueue.DEADLETTER,
@@ -45,7 +45,7 @@ _RESERVED: Final = {"PRIVATE$", "SYSTEM$", *_DOLLAR_NAMES}
 
 
 class Scope(StrEnum):
-    """Which of a computer's three lists a queue's name stands in.  [MS-MQMQ] 2.1.1"""
+    """The list, one of a computer's three, that has a queue's name.  [MS-MQMQ] 2.1.1"""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -53,7 +53,7 @@ class Scope(StrEnum):
 
 
 class LocalName(NamedTuple):
-    """A queue as its own computer knows it: QueueName with what may stand around it.  [MS-MQMQ] 2.1.1"""
+    """A queue as its own computer knows it: QueueName with its scope, subqueue or journal.  [MS-MQMQ] 2.1.1"""
 
     queue: str
     scope: Scope = Scope.PUBLIC
@@ -62,11 +62,11 @@ class LocalName(NamedTuple):
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, to which nobody sends.  [MS-MQMQ] 2.1.7"""
+        """Whether it is a journal or a dead-letter queue, which nobody can send to.  [MS-MQMQ] 2.1.7"""
         return self.journal or self.scope is Scope.SYSTEM
 
     def checked(self) -> LocalName:
-        """The same name, with a system queue's keyword in capitals.
+        """Return the same name, with a system queue's keyword in capitals.
 
         Raises:
             FormatNameError: it could not be written down and read back as the same name.
@@ -86,7 +86,7 @@ class LocalName(NamedTuple):
         return self
 
     def text(self, private: str, system: str) -> str:
-        """The name behind its computer's backslash, with these two keywords."""
+        """Return the text after the computer's backslash, with these two keywords."""
         keyword = {Scope.PUBLIC: "", Scope.PRIVATE: f"{private}\\", Scope.SYSTEM: f"{system};"}[self.scope]
         suffix = ";JOURNAL" if self.journal else f";{self.subqueue}" if self.subqueue else ""
         return f"{keyword}{self.queue}{suffix}"
@@ -96,12 +96,12 @@ class LocalName(NamedTuple):
 class PathName:
     r"""A queue on a computer: `server\private$\orders`, `.\system$;DEADXACT`.  [MS-MQMQ] 2.1.1
 
-    computer: 1 to 256 visible characters; `.` is the computer one is on.
-    queue: 1 to 124 characters, none of them one of `" + , ; \`; spaces neither first nor last.
+    computer: 1 to 256 visible characters; `.` is the local computer.
+    queue: 1 to 124 characters without `" + , ; \`; spaces neither first nor last.
     subqueue: up to 32 such characters, or empty.
 
     Raises:
-        FormatNameError: no such name can be.
+        FormatNameError: there can be no such name.
     """
 
     computer: str
@@ -121,7 +121,7 @@ class PathName:
 
     @property
     def read_only(self) -> bool:
-        """Whether it is a journal or a dead-letter queue, to which nobody sends."""
+        """Whether it is a journal or a dead-letter queue, which nobody can send to."""
         return self.local.read_only
 
     def __str__(self) -> str:
@@ -131,11 +131,11 @@ class PathName:
 def parse_path_name(text: str) -> PathName:
     r"""Read `server\queue`, `.\private$\queue`, `server\system$;deadxact` and their usual spellings.
 
-    Keywords may be in any case, spaces may stand around the whole. `;journal` is understood, and so are
-    `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$` as System.Messaging has them.
+    Keywords may be in any case, and spaces may surround the whole. `;journal` is understood, and so are
+    System.Messaging's `\Journal$`, `\DeadLetter$` and `\XactDeadLetter$`.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, where it can be guessed, what was meant.
+        FormatNameError: one line that says what is wrong and, if it can be guessed, what was meant.
     """
     try:
         return _parse(text.strip())
@@ -146,7 +146,7 @@ def parse_path_name(text: str) -> PathName:
 
 
 def _parse(text: str) -> PathName:
-    # Beyond ASCII, a change of case can change the length and even make a keyword of what was none.
+    # Beyond ASCII, a change of case can change the length and even turn other text into a keyword.
     if not text.isascii():
         raise FormatNameError("a name has ASCII characters only")
     if re.match(r"[A-Za-z]+\s*=", text):
@@ -194,7 +194,7 @@ def parse_local(text: str) -> LocalName:
 
 
 def check_text(what: str, text: str, limit: int, allowed: frozenset[str]) -> None:
-    """Refuse a text that is empty, too long or has a character that it may not have."""
+    """Refuse a text that is empty or too long, or that has a forbidden character or a space at an end."""
     if not text:
         raise FormatNameError(f"the {what} is empty")
     if len(text) > limit:
@@ -206,26 +206,26 @@ def check_text(what: str, text: str, limit: int, allowed: frozenset[str]) -> Non
 
 
 def check_computer(name: str) -> None:
-    """Refuse what is no computer's name.  [MS-MQMQ] 2.1.1"""
+    """Refuse a text that cannot be a computer's name.  [MS-MQMQ] 2.1.1"""
     check_text("computer name", name, COMPUTER_LIMIT, _COMPUTER_CHARACTERS)
     if name.upper() in _RESERVED:
         raise FormatNameError(r"the computer is missing; begin with .\ for this one, as in .\private$\queue")
 
 
 def told(text: str) -> str:
-    """The text as a message can quote it."""
+    """Return the text in a form that a message can quote."""
     return shown(text) or "(nothing)"
 
 
 class Guess(NamedTuple):
-    """What is unusual about a text, and the path name that was probably meant."""
+    """A path name that was probably meant, and what is unusual about the text."""
 
     reason: str
     path: PathName
 
 
 def guess(text: str) -> Guess | None:
-    """What was probably meant by a text that is no path name.
+    """Guess what a text means that is not a path name; None if there is no guess.
 
     NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and everybody writes slashes.
     """

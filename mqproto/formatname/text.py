@@ -1,4 +1,4 @@
-"""Texts to format names: every usual spelling is read; of any other it says what is wrong.  [MS-MQMQ] 2.1"""
+"""Reads format names in every usual spelling, and says what is wrong with any other text.  [MS-MQMQ] 2.1"""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def parse_format_name(text: str) -> FormatName:
     """Read any format name of [MS-MQMQ] 2.1.
 
     Keywords and GUIDs may be in any case, GUIDs in braces; `FORMATNAME:` or `msmq.formatname:` may come
-    first; spaces may stand around elements, `=` and a protocol's colon. Slashes separate only where MSMQ lets
-    them: in addresses of HTTP.
+    first; spaces may surround elements, `=` and a protocol's colon. Slashes separate only where MSMQ lets
+    them: in HTTP addresses.
 
     Raises:
-        FormatNameError: one line that says what is wrong and, where it can be guessed, what was meant.
+        FormatNameError: one line that says what is wrong and, if it can be guessed, what was meant.
     """
     try:
-        # Beyond ASCII, a change of case can change the length and even make a keyword of what was none.
+        # Beyond ASCII, a change of case can change the length and even turn other text into a keyword.
         if not text.isascii():
             raise FormatNameError("a name has ASCII characters only")
         elements = tuple(_parse_element(element.strip()) for element in _PREFIX.sub("", text, 1).split(","))
@@ -50,7 +50,7 @@ def parse_format_name(text: str) -> FormatName:
 
 
 def parse_queue_name(text: str) -> FormatName | PathName:
-    """Read whatever a person calls a queue: a format name if `KEYWORD=` begins it, a path name otherwise.
+    """Read a queue's name as people write it: a format name if it begins with `KEYWORD=`, otherwise a path name.
 
     Raises:
         FormatNameError: it is neither.
@@ -60,7 +60,7 @@ def parse_queue_name(text: str) -> FormatName | PathName:
     try:
         return parse_path_name(text)
     except FormatNameError:
-        # The computer that is meant need not be one that is known here: its format name is understood in any case.
+        # The computer may not be known here, so suggest its format name, which always works.
         if (meant := guess(text)) is not None and meant.path.computer != ".":
             raise FormatNameError(f"{told(text)}: {meant.reason}; write {direct_name(meant.path)}") from None
         for beginning in ("DIRECT=", "DIRECT=TCP:"):
@@ -82,7 +82,7 @@ def _parse_element(text: str) -> SingleName:
 
 
 def _what_was_meant(text: str, keyword: str) -> str:
-    """What to say of a text that none of the seven keywords begins."""
+    """Return what to say about a text that begins with none of the seven keywords."""
     if re.match(r"(?:OS|TCP|HTTPS?|IPX|SPX):", text, re.IGNORECASE):
         try:
             return f"DIRECT= is missing; write {_parse_direct(text)}"
@@ -99,7 +99,7 @@ def _what_was_meant(text: str, keyword: str) -> str:
 
 
 def _offer(text: str, *protocols: Protocol) -> str | None:
-    """The first of the protocols' direct names that the text may have been meant as, with the reason."""
+    """Return the first direct name, of these protocols, that the text may mean, with the reason; else None."""
     if meant := guess(text):
         for protocol in protocols:
             try:
@@ -132,7 +132,7 @@ def _parse_direct(text: str) -> DirectName:
 
 
 def _without_protocol(text: str) -> str:
-    """What to say of a direct name that does not say how to reach its computer."""
+    """Return what to say about a direct name without a protocol."""
     computer, _, queue = text.partition("\\")
     for protocol in (Protocol.TCP, Protocol.OS):
         try:
@@ -144,19 +144,19 @@ def _without_protocol(text: str) -> str:
 
 
 def _parse_web(protocol: Protocol, text: str) -> DirectName:
-    r"""Read `//host:80/MSMQ\private$\orders`, or the same with slashes all along."""
+    r"""Read `//host:80/MSMQ\private$\orders`, or the same with slashes throughout."""
     found = re.fullmatch(r"//([^/\\]+)[/\\]MSMQ([/\\])(.*)", text, re.IGNORECASE | re.DOTALL)
     if not found:
         raise FormatNameError(rf"{protocol} takes //host/MSMQ\queue or //host:port/MSMQ\queue")
     address, separator, queue = found.groups()
-    # After a backslash a slash is a character of the queue's name, as the ABNF has it.
+    # After a backslash, a slash is a character of the queue's name, according to the ABNF.
     return DirectName(
         protocol, address, *parse_local(queue.replace("/", "\\") if separator == "/" else queue)
     )
 
 
 def _better_direct(protocol: Protocol, address: str, queue: str) -> str | None:
-    """The name that was probably meant, where a protocol does not take the address it was given."""
+    """Suggest a name if the protocol does not take the given address; None without a suggestion."""
     host, _, port = address.rpartition(":")
     candidates = []
     if port.isdigit():
@@ -218,7 +218,7 @@ def _parse_multicast(text: str) -> MulticastName:
 
 
 def _guid_and_suffix(keyword: str, text: str, suffixes: tuple[str, ...]) -> tuple[Guid, str]:
-    """The GUID, and which of the suffixes follows it, if any."""
+    """Return the GUID and the suffix that follows it, or an empty one."""
     guid, semicolon, suffix = text.partition(";")
     if semicolon and suffix.upper() not in suffixes:
         raise FormatNameError(f"only ;{' or ;'.join(suffixes)} can follow a {keyword}= name")

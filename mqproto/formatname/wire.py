@@ -1,8 +1,8 @@
-"""Format names as packets carry them: a type in UserHeader.Flags, and a value without what it says already.
+"""Format names as packets carry them: a type in UserHeader.Flags, and a value without what the type says already.
 
-A private queue on the source, the destination or the administration queue's computer travels as its number
-alone; the queue manager's GUID stands elsewhere in the packet, so each way needs it.  [MS-MQMQ] 2.2.18.1.5
-A connector queue travels as the public queue of its GUID, and is read as that.
+A private queue on the source, the destination or the administration queue's computer travels as its number alone. The
+queue manager's GUID stands elsewhere in the packet, so both directions need it.  [MS-MQMQ] 2.2.18.1.5
+A connector queue travels as the public queue with its GUID, and is read as that.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from mqproto.wire.layouts.user import (
 
 
 def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
-    """Flags.DQ and DestinationQueue of a message to `name`.  [MS-MQMQ] 2.2.19.2
+    """Return Flags.DQ and DestinationQueue for a message to `name`.  [MS-MQMQ] 2.2.19.2
 
-    For a private name, QueueManagerAddress is to be its manager; for a direct one, the null GUID.
+    QueueManagerAddress has to be the manager of a private name, or the null GUID for a direct one.
 
     Raises:
         FormatNameError: one message cannot go to it.
@@ -64,22 +64,22 @@ def destination_to_wire(name: FormatName) -> tuple[int, QueueName]:
 
 
 def destination_from_wire(queue_type: int, value: QueueName, destination: Guid) -> SingleName | None:
-    """The name that Flags.DQ and DestinationQueue stand for; `destination` is QueueManagerAddress."""
+    """Return the name that Flags.DQ and DestinationQueue stand for; `destination` is QueueManagerAddress."""
     return _from_wire(queue_type, value, {PRIVATE_ON_DESTINATION: destination})
 
 
 def admin_from_wire(queue_type: int, value: QueueName, source: Guid, destination: Guid) -> SingleName | None:
-    """The name that Flags.AQ and AdminQueue stand for, or None.  [MS-MQQB] 3.1.5.8.10"""
+    """Return the name that Flags.AQ and AdminQueue stand for, or None.  [MS-MQQB] 3.1.5.8.10"""
     return _from_wire(queue_type, value, {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination})
 
 
 def response_from_wire(
     queue_type: int, value: QueueName, source: Guid, destination: Guid, admin: SingleName | None
 ) -> SingleName | None:
-    """The name that Flags.RQ and ResponseQueue stand for, or None.
+    """Return the name that Flags.RQ and ResponseQueue stand for, or None.
 
     Raises:
-        FormatNameError: it lies with the administration queue's computer, and that is not known by its GUID.
+        FormatNameError: it is on the administration queue's computer, whose GUID is not known.
     """
     if queue_type == SAME_AS_ADMIN_QUEUE:
         return admin
@@ -90,10 +90,10 @@ def response_from_wire(
 
 
 def element_to_wire(name: SingleName) -> MqfFormatNameElement:
-    """One element of a MultiQueueFormatHeader. A list's domain is not carried.  [MS-MQMQ] 2.2.18.1.4
+    """Return an element of a MultiQueueFormatHeader. It does not carry a list's domain.  [MS-MQMQ] 2.2.18.1.4
 
     Raises:
-        FormatNameError: such a name cannot be an element.
+        FormatNameError: this name cannot be an element.
     """
     match _as_it_travels(name):
         case PublicName(guid, journal=False):
@@ -110,10 +110,10 @@ def element_to_wire(name: SingleName) -> MqfFormatNameElement:
 
 
 def element_from_wire(element: MqfFormatNameElement) -> SingleName:
-    """The name that an element of a MultiQueueFormatHeader stands for.
+    """Return the name that an element of a MultiQueueFormatHeader stands for.
 
     Raises:
-        FormatNameError: its text is no name.
+        FormatNameError: its text is not a name.
     """
     match element.format_name:
         case str(text):
@@ -127,12 +127,12 @@ def element_from_wire(element: MqfFormatNameElement) -> SingleName:
 
 
 def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
-    """The header of a message of which each of these queues gets a copy.  [MS-MQMQ] 2.2.20.1
+    """Return the header of a message with a copy for each of these queues.  [MS-MQMQ] 2.2.20.1
 
     The list is sorted and has each name once, whatever its case.  [MS-MQDMPR] 3.1.7.3.8
 
     Raises:
-        FormatNameError: one of them cannot be listed in a packet.
+        FormatNameError: a packet cannot list one of the names.
     """
     by_text = {str(name).casefold(): name for name in map(_as_it_travels, names)}
     elements = [element_to_wire(by_text[text]) for text in sorted(by_text)]
@@ -140,7 +140,7 @@ def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
 
 
 def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
-    """The queues that a header lists as destinations; without those whose text is no name, which hide no others."""
+    """Return the queues that a header lists as destinations. An invalid text is left out and does not hide others."""
     names = []
     for element in header.destination.format_name_list.elements:
         with suppress(FormatNameError):
@@ -149,12 +149,12 @@ def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
 
 
 def _as_it_travels(name: SingleName) -> SingleName:
-    """The name that packets have for a queue: a connector's is that of the public queue of its GUID."""
+    """Return the name that packets have for a queue: a connector's is the public queue with its GUID."""
     return PublicName(name.guid) if isinstance(name, ConnectorName) else name
 
 
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
-    """The types that mean the same in all three fields."""
+    """Return type and value of a name whose type means the same in all three fields."""
     match _as_it_travels(name):
         case PublicName(guid):
             return PUBLIC, guid
@@ -194,5 +194,5 @@ def _sendable(name: FormatName) -> SingleName:
 
 
 def _host(name: FormatName | None) -> Guid | None:
-    """The queue manager that a name tells of."""
+    """Return the queue manager of a private name; None for others."""
     return name.manager if isinstance(name, PrivateName) else None
