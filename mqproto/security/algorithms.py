@@ -1,6 +1,6 @@
-"""Which provider encrypts with what: the tables of [MS-MQQB] 3.1.5.8.3, 3.1.7.1.5 and [MS-MQMQ] 2.2.19.3.
+"""The algorithms of each provider: the tables of [MS-MQQB] 3.1.5.8.3, 3.1.7.1.5 and [MS-MQMQ] 2.2.19.3.
 
-A provider is a library of Windows, known by its name. Here it is a row: how strong its keys are, and what it may use.
+A provider is a Windows library, known by its name. Here it is a row with the strength of its keys and its algorithms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAME
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
-"""So long is a key of 40 bits made where `SendEnhancedRC2Using40BitKeys` is set: zeros follow it."""
+"""With `SendEnhancedRC2Using40BitKeys`, a key of 40 bits is padded with zeros to this length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Algorithm:
     """A cipher for bodies.
 
     number: EncryptionAlgorithm of the MessagePropertiesHeader.
-    key_bits: of its keys; 0 where the provider says it.
-    block_bytes: 1 for a stream.
-    is_weak: whether it is used only where somebody asks for it by name.
+    key_bits: the length of its keys; 0 if the provider determines it.
+    block_bytes: 1 for a stream cipher.
+    is_weak: whether it is used only if asked for by name.
     """
 
     number: int
@@ -44,13 +44,13 @@ class Algorithm:
 class Provider:
     """A cryptographic service provider.
 
-    word: what people call it here.
-    name: what a key in the directory, and ProviderInfo, call it.
+    word: its short name for people.
+    name: its name in ProviderInfo and for keys in the directory.
     kind: ulProviderType of [MS-MQMQ] 2.2.1, PROV_RSA_FULL or PROV_RSA_AES.
     privacy_level: PrivacyLevel of messages that it encrypts.
-    session_key_bits: of a session key where the algorithm does not say it.
-    key_pair_bits: of the key pairs that are made for it here; 512 is all that the first takes, for the others the text
-        has 1,024.
+    session_key_bits: the length of session keys, if the algorithm does not determine it.
+    key_pair_bits: the length of key pairs made here; the first provider takes only 512, for the others the text has
+        1,024.
     """
 
     word: str
@@ -62,10 +62,10 @@ class Provider:
     key_pair_bits: int
 
     def algorithm(self, number: int) -> Algorithm:
-        """One of its algorithms.
+        """Return the algorithm with this number.
 
         Raises:
-            ProtectionError: it has none of this number: a failed decryption ([MS-MQMQ] 2.2.19.3).
+            ProtectionError: the provider does not have it: a failed decryption ([MS-MQMQ] 2.2.19.3).
         """
         if number not in self.algorithms:
             known = ALGORITHMS.get(number)
@@ -74,7 +74,7 @@ class Provider:
         return ALGORITHMS[number]
 
     def key_bytes(self, number: int) -> int:
-        """How long a session key for one of its algorithms is."""
+        """Return the length of a session key for one of its algorithms."""
         return (self.algorithm(number).key_bits or self.session_key_bits) // 8
 
 
@@ -102,11 +102,11 @@ AES: Final = Provider(
     2_048,
 )
 PROVIDERS: Final = (BASE, ENHANCED, AES)
-"""The weakest first."""
+"""All providers, the weakest first."""
 
 
 def provider_by_privacy_level(level: int) -> Provider:
-    """Who has encrypted a message.  3.1.5.8.3
+    """Return the provider that encrypted a message.  3.1.5.8.3
 
     Raises:
         ProtectionError: PrivacyLevel has another value.
@@ -118,7 +118,7 @@ def provider_by_privacy_level(level: int) -> Provider:
 
 
 def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
-    """What people call an algorithm in a provider."""
+    """Return the short name of an algorithm in a provider."""
     return _WORDS[provider.privacy_level, algorithm.number]
 
 
@@ -126,7 +126,7 @@ _WORDS: Final = {cipher: word for word, cipher in CIPHERS.items()}
 
 
 def provider_by_word(word: str) -> Provider:
-    """The one that a person has named, in any case.
+    """Return the provider with this short name, in any case.
 
     Raises:
         UsageError: there is none.
@@ -139,14 +139,14 @@ def provider_by_word(word: str) -> Provider:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """A symmetric key, and what it is for. Printed, it does not show its bytes."""
+    """A symmetric key and its algorithm. Its repr does not show its bytes."""
 
     algorithm: int
     octets: bytes = field(repr=False)
 
     @property
     def is_reduced(self) -> bool:
-        """Whether it is a key of 40 bits that was made longer with zeros, as 3.1.5.8.3 asks for RC2."""
+        """Whether it is a key of 40 bits padded with zeros, as 3.1.5.8.3 asks for RC2."""
         return len(self.octets) * 8 == PADDED_BITS and not any(self.octets[WEAK_BITS // 8 :])
 
 
@@ -157,11 +157,11 @@ def new_session_key(
     reduced: bool = False,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> SessionKey:
-    """A new symmetric key.  3.1.7.1.5
+    """Return a new symmetric key.  3.1.7.1.5
 
     Args:
-        reduced: SendEnhancedRC2Using40BitKeys, of which only RC2 in the enhanced provider knows.
-        random: where its bytes come from; worlds have dice of their own.
+        reduced: SendEnhancedRC2Using40BitKeys, which affects only RC2 in the enhanced provider.
+        random: returns random bytes; worlds have dice of their own.
 
     Raises:
         UsageError: the provider has no such algorithm.

@@ -1,9 +1,9 @@
-"""What is remembered of keys and certificates for a time: to make and to open them is dear.
+"""Caches of keys and certificates, which are expensive to make and to open.
 
 [MS-MQQB] 3.1.1.3.3, 3.1.1.3.4, 3.1.6.10 to 3.1.6.13
 
-All of the specification's caches have the same rules: a size, of which half goes when it is reached, and a timer at
-which the entries go that are too old. Ages are counted on the clock that never jumps; the text has the time of day.
+All of the specification's caches have the same rules: half of the entries go when the cache is full, and a timer
+removes entries that are too old. Ages are measured on the clock that never jumps; the text uses the time of day.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mqproto.security.algorithms import Provider, SessionKey
 from mqproto.wire.guid import Guid
 
 EXTRA_MS: Final = 60_000
-"""The timer is due a minute after the oldest entry has become too old.  3.1.6.10"""
+"""The timer is due one minute after the oldest entry expires.  3.1.6.10"""
 
 N = TypeVar("N")
 V = TypeVar("V")
 
 
 class ReceiveName(NamedTuple):
-    """What a key is known by that a message has brought.  3.1.5.8.3"""
+    """Identifies a key that a message has brought.  3.1.5.8.3"""
 
     remote: Guid
     provider: str
@@ -32,7 +32,7 @@ class ReceiveName(NamedTuple):
 
 
 class SendName(NamedTuple):
-    """What a key is known by that we send with.  3.1.7.1.5"""
+    """Identifies a key that we send with.  3.1.7.1.5"""
 
     remote: Guid
     provider: str
@@ -52,8 +52,8 @@ class AgeingCache(Generic[N, V]):
     """Values by name, the oldest first.
 
     Args:
-        size: how many there are at most.
-        lifetime_ms: how old they become.
+        size: the most entries.
+        lifetime_ms: how long an entry stays.
     """
 
     def __init__(self, size: int, lifetime_ms: int) -> None:
@@ -61,22 +61,22 @@ class AgeingCache(Generic[N, V]):
         self._lifetime_ms = lifetime_ms
         self._entries: dict[N, tuple[int, V]] = {}
         self.deadline_ms: int | None = None
-        """When `clean` is to be called; None while the cleanup timer does not run."""
+        """When to call `clean`; None while the cleanup timer does not run."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def find(self, name: N) -> V | None:
-        """The value of that name. One that is too old is found until the timer is due, as the text has it."""
+        """Return the value of this name, or None. As in the text, an expired one is found until the timer is due."""
         found = self._entries.get(name)
         return None if found is None else found[1]
 
     def has(self, name: N) -> bool:
-        """Whether there is one."""
+        """Whether the name has a value."""
         return name in self._entries
 
     def add(self, name: N, value: V, now_ms: int) -> None:
-        """Remember a value; where there is no room the older half of them goes.  3.1.5.8.3, 3.1.7.1.5"""
+        """Remember a value; if there is no room, drop the older half.  3.1.5.8.3, 3.1.7.1.5"""
         self._entries.pop(name, None)
         if len(self._entries) >= self._size:
             for oldest in [*islice(self._entries, max(self._size // 2, 1))]:
@@ -86,7 +86,7 @@ class AgeingCache(Generic[N, V]):
             self.deadline_ms = now_ms + self._lifetime_ms
 
     def clean(self, now_ms: int) -> None:
-        """The cleanup timer is due.  3.1.6.10 to 3.1.6.13"""
+        """Drop expired entries: the cleanup timer is due.  3.1.6.10 to 3.1.6.13"""
         while self._entries:
             name, (cached_ms, _) = next(iter(self._entries.items()))
             if cached_ms >= now_ms - self._lifetime_ms:
@@ -96,6 +96,6 @@ class AgeingCache(Generic[N, V]):
         self.deadline_ms = None
 
     def forget(self, remote: Guid) -> None:
-        """A queue manager has other keys than before: what was made for those is of no use."""
+        """Drop the entries of a queue manager whose keys have changed."""
         for name in [name for name in self._entries if getattr(name, "remote", None) == remote]:
             del self._entries[name]

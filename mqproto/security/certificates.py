@@ -1,7 +1,7 @@
-"""Certificates of keys for signatures, as SenderCert has them.  [MS-MQMQ] 2.2.20.6
+"""Certificates of signing keys, as in SenderCert.  [MS-MQMQ] 2.2.20.6
 
-Whose a certificate is, and who has signed it, is not judged here: the directory, or whoever stands in for it, knows the
-certificates of its users by their bytes (3.1.5.8.3).
+This module does not judge who owns a certificate or who signed it: the directory, or its stand-in, knows its users'
+certificates by their bytes (3.1.5.8.3).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _USAGES: Final = (
 
 
 class Certificate:
-    """An X.509 certificate with a key of RSA. Equal if the bytes are.
+    """An X.509 certificate with an RSA key. Certificates with equal bytes are equal.
 
     der: its bytes, as a message carries them.
-    subject, issuer: whose it is, and who says so, as RFC 4514 writes names.
+    subject, issuer: the owner and the signer, as RFC 4514 writes names.
     since_s, until_s: when it is valid, in seconds, UTC.
     """
 
@@ -59,24 +59,24 @@ class Certificate:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Certificate:
-        """The first certificate in PEM, or the one that DER is.
+        """Return the first certificate in PEM, or the one in DER.
 
         Raises:
-            UsageError: there is none that can be used.
+            UsageError: there is no usable certificate.
         """
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
             with warnings.catch_warnings():
-                # What a later version of the library will not take any more is nothing for a node's log.
+                # A deprecation in the library does not belong in a node's log.
                 warnings.simplefilter("ignore", CryptographyDeprecationWarning)
                 return cls(load(data))
         except UsageError:
             raise
-        except Exception:  # Whatever the library finds wrong with the bytes of a stranger.
+        except Exception:  # The library may raise anything about a stranger's bytes.
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
 
     def is_issued_by(self, issuer: Certificate) -> bool:
-        """Whether the key of that certificate, which may be this one, has signed this one."""
+        """Whether the key of `issuer`, which may be this certificate, signed this one."""
         own, other = (x509.load_der_x509_certificate(each.der) for each in (self, issuer))
         try:
             own.verify_directly_issued_by(other)
@@ -98,15 +98,15 @@ class Certificate:
 
 
 def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | None = None) -> Certificate:
-    """A certificate of the public key that the key itself has signed.
+    """Return a certificate of the public key, signed by the key itself.
 
     Args:
-        name: whose it is; 1 to 64 characters.
-        since_s: from this second on, UTC.
-        number: its serial number; without one the certificate is another each time.
+        name: the owner; 1 to 64 characters.
+        since_s: valid from this second on, UTC.
+        number: the serial number; without one the certificate differs each time.
 
     Raises:
-        UsageError: X.509 cannot have such a name, or no such days.
+        UsageError: X.509 does not allow this name or these days.
     """
     try:
         since = datetime.datetime.fromtimestamp(since_s, datetime.UTC)
@@ -132,13 +132,13 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | 
 
 
 def request_for(own: KeyPair, name: str) -> bytes:
-    """What an authority is asked for a certificate of the key with: PKCS #10, in PEM.
+    """Return a request to an authority for a certificate of the key: PKCS #10, in PEM.
 
     Args:
-        name: whose it is to be; 1 to 64 characters.
+        name: the owner; 1 to 64 characters.
 
     Raises:
-        UsageError: X.509 cannot have such a name.
+        UsageError: X.509 does not allow this name.
     """
     try:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -149,10 +149,10 @@ def request_for(own: KeyPair, name: str) -> bytes:
 
 
 def certificate_in(der: bytes) -> Certificate:
-    """The certificate of a message, its SenderCert.  [MS-MQMQ] 2.2.20.6
+    """Return the certificate in a message's SenderCert.  [MS-MQMQ] 2.2.20.6
 
     Raises:
-        ProtectionError: it is none, or its key cannot verify anything here.
+        ProtectionError: it is not a certificate, or its key cannot verify anything here.
     """
     try:
         return Certificate.from_bytes(der)

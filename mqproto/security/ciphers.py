@@ -1,8 +1,8 @@
-"""Bodies, encrypted and decrypted.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
+"""Encrypts and decrypts bodies.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3, [MS-MQMQ] 2.2.19.3
 
-AES and RC2 run in CBC with an initial value of zeros, and are padded as PKCS #5 has it; the text gives the mode of
-AES alone. RC2 has as many effective bits as its key is long. RC4 begins anew with each body: one key serves many of
-them, and any may be lost. None of them notices that a body was changed: a signature does.
+AES and RC2 run in CBC with an initial value of zeros and the padding of PKCS #5; the text gives the mode of AES alone.
+RC2 has as many effective bits as its key is long. RC4 starts anew with each body, because one key serves many bodies
+and any may be lost. No cipher notices that a body was changed; only a signature does.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mqproto.security.refusals import bad_encryption, unsupported
 from mqproto.wire.layouts.keyblobs import RC2, RC4
 
 _PYCA_RC2_BYTES: Final = 16
-"""pyca's RC2 takes keys of this length, with all of their bits, and no others."""
+"""pyca's RC2 takes only keys of this length, and uses all of their bits."""
 
 
 def encrypt(key: SessionKey, body: bytes) -> bytes:
-    """What takes the body's place in the message; for AES and RC2 1 to 16 bytes longer.
+    """Return the encrypted body; with AES and RC2 it is 1 to 16 bytes longer.
 
     Raises:
-        ProtectionError: the cryptography that is installed was built without this cipher.
+        ProtectionError: the installed `cryptography` was built without this cipher.
     """
     block = ALGORITHMS[key.algorithm].block_bytes
     if block > 1:
@@ -39,10 +39,10 @@ def encrypt(key: SessionKey, body: bytes) -> bytes:
 
 
 def decrypt(key: SessionKey, body: bytes) -> bytes:
-    """The body again.
+    """Return the decrypted body.
 
     Raises:
-        ProtectionError: it is no whole number of blocks, or its padding is wrong.
+        ProtectionError: it is not a whole number of blocks, or its padding is wrong.
     """
     block = ALGORITHMS[key.algorithm].block_bytes
     if block == 1:

@@ -1,7 +1,7 @@
-"""What somebody who has keys can say of messages that went to others: an analyst of captures.
+"""Opens and verifies captured messages for an analyst who has keys.
 
-He reads by the rules of 3.1.5.8.3, as a queue manager does, but answers no sender. So he may say which key opened a
-message, and that none did, which a queue manager keeps to itself (exchange.py).
+It follows the rules of 3.1.5.8.3, as a queue manager does, but answers no sender. So it may say which key opened a
+message, or that none did, which a queue manager has to keep secret (exchange.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mqproto.security.signing import SignatureKind, verified_by
 from mqproto.wire import MessageClass, UserMessage
 
 REMEMBERED: Final = 1_000
-"""Of how many session keys it is known what opens them: a sender uses one for many messages."""
+"""For how many session keys to remember what opens them: a sender uses one for many messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A message that one of the keys has opened.
+    """A message that one of the keys opened.
 
     message: with its body in clear.
-    is_padded: whether the cipher has padding, which was right. RC4 has none: any key opens what it encrypted.
+    is_padded: whether the cipher has padding, which was right. RC4 has none: any key opens its bodies.
     """
 
     message: UserMessage = field(repr=False)
@@ -40,11 +40,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What became of a signature that was checked.
+    """The result of checking a signature.
 
-    kind: which of the three it is; None if it does not hold.
-    certificate: that the message carries, and that it was checked with.
-    key: with which it was checked; None where it holds by none.
+    kind: which of the three it is; None if it is wrong.
+    certificate: the message's own, with which it was checked; None if it carries none.
+    key: the key that verified it; None if none did.
     """
 
     kind: SignatureKind | None
@@ -53,11 +53,11 @@ class Proof:
 
 
 class Examiner:
-    """Opens and verifies messages with what is at hand.
+    """Opens and verifies messages with the given keys.
 
     Args:
         pairs: private keys, the newest first.
-        keys: public keys of those who sign; those of the pairs are taken as well.
+        keys: public keys of signers; the public halves of the pairs are used as well.
     """
 
     def __init__(self, pairs: Sequence[KeyPair], keys: Sequence[PublicKey] = ()) -> None:
@@ -66,10 +66,10 @@ class Examiner:
         self._opened: dict[tuple[int, int, bytes], list[tuple[KeyPair, SessionKey]]] = {}
 
     def openings(self, message: UserMessage) -> list[Opening]:
-        """The message as each key opens it that can: one at least, that of the newest key first.
+        """Return the message as opened by each key that fits: at least one, the newest key first.
 
         Raises:
-            ProtectionError: none does.
+            ProtectionError: no key fits.
         """
         security, properties = message.security, message.properties
         assert security is not None, "nothing is encrypted without a SecurityHeader"
@@ -87,9 +87,9 @@ class Examiner:
         return found
 
     def proof(self, message: UserMessage) -> Proof:
-        """What is to be said of the signature of a message in clear that has one.
+        """Check the signature of a message in clear.
 
-        It is checked with the certificate that the message carries; one that carries none, with all keys at hand.
+        It is checked with the message's own certificate; without one, with all keys at hand.
 
         Raises:
             ProtectionError: it cannot be checked.

@@ -1,9 +1,9 @@
-"""Session keys into SIMPLEBLOBs, and out of them.  [MS-MQQB] 2.4.2, 3.1.7.1.5, 3.1.5.8.3
+"""Puts session keys into SIMPLEBLOBs, and takes them out.  [MS-MQQB] 2.4.2, 3.1.7.1.5, 3.1.5.8.3
 
-The scheme is RSAES-PKCS1-v1_5, which is safe only while nobody can ask which bytes are well encrypted: with a
-million answers a stranger reads a key (Bleichenbacher, 1998). So no answer is given here. What does not come out as
-a key of the right length is replaced by one that follows from the bytes and our private key, much as TLS 1.2 does
-it (RFC 5246 7.4.7.1). Then the body's padding, or a signature, is wrong, as with any other wrong key.
+The scheme is RSAES-PKCS1-v1_5, which is safe only while nobody can ask whether bytes are well encrypted: a million
+answers tell a stranger a key (Bleichenbacher, 1998). So this module gives no answer. It replaces what is not a key of
+the right length by a key derived from the bytes and our private key, much as TLS 1.2 does (RFC 5246 7.4.7.1). Then the
+body's padding, or a signature, is wrong, as with any other wrong key.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from mqproto.wire import SimpleBlob
 
 
 def seal_session_key(key: SessionKey, receiver: PublicKey) -> SimpleBlob:
-    """The key, so that only the receiver can read it."""
+    """Return the key encrypted for the receiver."""
     return SimpleBlob(session_key_algorithm=key.algorithm, encrypted_key=receiver.encrypted(key.octets)[::-1])
 
 
 def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> SessionKey:
-    """The key that a sender has sealed; if it is sealed in a wrong way, one that nobody knows.
+    """Return the key that a sender sealed; if it is not well sealed, a key that nobody knows.
 
     Raises:
-        ProtectionError: by what everybody can see, it is not for us: another algorithm, another length.
+        ProtectionError: as anybody can see, it is not for us: its algorithm or length is wrong.
     """
     return open_session_keys(blob, [own], provider)[0]
 
 
 def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider) -> list[SessionKey]:
-    """The same where several of our key pairs may be meant, as one has taken the place of another.
+    """Open a session key that may be for any of our key pairs, because one replaced another.
 
-    A wrong one gives a key of the right length now and then, so there may be several; the body tells.
+    A wrong pair yields a key of the right length now and then, so there may be several; the body tells.
 
     Args:
-        own: one at least, the newest first.
+        own: at least one key pair, the newest first.
     """
     size = provider.key_bytes(blob.session_key_algorithm)
     found = session_keys_in(blob, own, provider)
@@ -51,12 +51,12 @@ def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provid
 def session_keys_in(
     blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider
 ) -> list[tuple[KeyPair, SessionKey]]:
-    """What comes out of a blob as a key of the right length, and with which of our key pairs.
+    """Return the keys of the right length that a blob yields, each with our key pair that opened it.
 
-    Whoever tells a sender whether there was any, gives the answer that is not to be given: an analyst may.
+    Never let a sender learn whether there was any. An analyst may know.
 
     Raises:
-        ProtectionError: as `open_session_key`.
+        ProtectionError: as from `open_session_key`.
     """
     size = provider.key_bytes(blob.session_key_algorithm)
     bits = len(blob.encrypted_key) * 8
@@ -74,7 +74,7 @@ def session_keys_in(
 
 
 def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:
-    """What comes out: of what is encrypted in a wrong way anything, or nothing where OpenSSL before 3.2 refuses it."""
+    """Return the decrypted bytes: anything if they are badly encrypted, or nothing if OpenSSL before 3.2 refuses."""
     try:
         return own.rsa.decrypt(encrypted, PKCS1v15())
     except ValueError:

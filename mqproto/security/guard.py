@@ -1,10 +1,10 @@
 """The guard of a queue manager that has keys.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-Whose keys are whose it is told: `Keys` stands for the directory, and for the place where private keys lie. Its owner
-may tell it anew while it serves.
+`Keys` tells it whose keys are whose: it stands for the directory, and for the place of the private keys. The owner may
+replace it at any time.
 
-What 3.1.5.8.3 does first it does last: a signature is over the body in clear, so the message is decrypted, and then
-authenticated. Nothing of that is told before both have come out well.
+It does last what 3.1.5.8.3 does first: a signature covers the body in clear, so the message is decrypted before it is
+authenticated. Nothing about it is told until both have succeeded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mqproto.wire import Guid, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 SIGNATURES: Final = 8_192
-"""How many are remembered, of which each takes some 300 bytes."""
+"""How many signatures to remember; each takes about 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Keys:
     """All keys and certificates that a queue manager knows of.
 
     own: our key pairs for key exchange by the provider's word, the one in use first.
-    signers: those that sign what applications send, by name: whom their messages name, and the key.
-    managers: of each queue manager the public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
-    users: by SID, or by the GUID of a queue manager, the certificates that are its own: Certificates of a User.
+    signers: the signing keys for applications, by name: the sender that messages name, and the key.
+    managers: each queue manager's public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
+    users: the certificates of each user by SID, or queue manager by GUID: Certificates of a User.
     """
 
     own: Mapping[str, Sequence[KeyPair]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class KeyGuard:
     """Opens, verifies, signs and seals.
 
     Args:
-        random: where session keys come from; worlds have dice of their own.
+        random: returns random bytes for session keys; worlds have dice of their own.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class KeyGuard:
         self._send_base = AgeingCache[SendName, CachedSymmetricKey](send_size, keys_ms)
         self._users = AgeingCache[tuple[bytes, bytes], None](settings.user_cert_cache_size, users_ms)
         self._signatures = OrderedDict[bytes, tuple[Guid, int]]()
-        """By signature, the first message that had it; of the last that came."""
+        """The first message that had each of the latest signatures."""
         self._caches: dict[Timer, AgeingCache[Any, Any]] = {
             Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP: self._receive,
             Timer.SEND_SYMMETRIC_KEY_CACHE_CLEANUP: self._send,
@@ -95,7 +95,7 @@ class KeyGuard:
         }
 
     def renew(self, keys: Keys) -> None:
-        """Keys have changed, of ours or of others: what was made for those before is of no use any more."""
+        """Use these keys, and forget what was made for keys that changed."""
         before, self._keys = self._keys, keys
         for manager in {*before.managers, *keys.managers}:
             if before.managers.get(manager) != keys.managers.get(manager):
@@ -119,10 +119,10 @@ class KeyGuard:
         try:
             raise refusal
         finally:
-            del refusal  # It has this frame, and would keep the message until the garbage is looked for.
+            del refusal  # It refers to this frame, and would keep the message until garbage collection.
 
     def _openings(self, message: UserMessage, weak: Collection[str], now: Moment) -> Iterator[UserMessage]:
-        """What an encrypted message may be in clear.
+        """Yield what an encrypted message may be in clear.
 
         Raises:
             ProtectionError: it is refused.
@@ -137,10 +137,10 @@ class KeyGuard:
             yield plain
 
     def _see_cipher(self, message: UserMessage, weak: Collection[str]) -> str:
-        """What a message is encrypted with, by its word, if that is taken.
+        """Return the short name of a message's cipher.
 
         Raises:
-            ProtectionError: it is none, or a weak one that its queue does not take.
+            ProtectionError: the cipher is unknown, or weak and not accepted by the queue.
         """
         properties = message.properties
         provider = provider_by_privacy_level(properties.privacy_level)
@@ -152,12 +152,12 @@ class KeyGuard:
         return word
 
     def _see_sender(self, message: UserMessage, certificate: Certificate, now: Moment) -> None:
-        """A message is signed with this certificate: see that it is the sender's own, if it names one.  3.1.5.8.3
+        """Check that the certificate of a signed message is the sender's own, if it names one.  3.1.5.8.3
 
-        One that names none has proved no more than that it is as its signer wrote it.
+        Without a sender, the signature proves only that the message is as its signer wrote it.
 
         Raises:
-            ProtectionError: it is not.
+            ProtectionError: the certificate is not the sender's.
         """
         security = message.security
         assert security is not None, "only what has a SecurityHeader is signed"
@@ -174,9 +174,9 @@ class KeyGuard:
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
 
     def _see_whether_new(self, message: UserMessage) -> None:
-        """No signature covers the MessageID or the time, so whoever has caught a message can send it again as another.
+        """Note a signature that came before: none covers MessageID or time, so a captured message can be sent again.
 
-        Nobody can tell that from a sender who says the same twice. It is said, and taken.
+        This looks the same as a sender that repeats itself, so the message is accepted.
         """
         user, listed = message.user, message.multi_queue_format
         assert message.security is not None, "only what has a SecurityHeader is signed"
@@ -250,11 +250,11 @@ class KeyGuard:
     def _choose(self, message: UserMessage, manager: Guid) -> tuple[Provider, int, PublicKey]:
         """The provider, the algorithm and the receiver's key.  3.1.7.1.5
 
-        PrivacyLevel is the least that will do: the strongest provider counts that the receiver has a key for. A message
-        that names its algorithm goes by that one, as by note <66>.
+        PrivacyLevel is the minimum: the strongest provider counts that the receiver has a key for. A message that names
+        its algorithm uses that one, following note <66>.
 
         Raises:
-            UsageError: the receiver has no key that will do.
+            UsageError: the receiver has no suitable key.
         """
         properties = message.properties
         known = self._keys.managers.get(manager)
@@ -288,7 +288,7 @@ class KeyGuard:
         self._start(timer)
 
     def _start(self, timer: Timer) -> None:
-        """The timer runs while its cache has something."""
+        """Start the timer of a cache that is not empty."""
         deadline_ms = self._caches[timer].deadline_ms
         if deadline_ms is not None:
             self._timers.start(timer, self, deadline_ms)

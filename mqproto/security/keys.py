@@ -1,7 +1,7 @@
-"""Key pairs, and the public halves of others: as PEM and as the CryptoAPI's blobs.
+"""Key pairs, and the public keys of others: as PEM and as the CryptoAPI's blobs.
 
-Keys are values. Where they lie is up to the shell, and printed they show no secret. A key for signatures and one
-for key exchange are two key pairs, as the CryptoAPI has it.
+Keys are values; the shell decides where to store them, and their repr shows no secret. As in the CryptoAPI, keys for
+signatures and for key exchange are separate key pairs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mqproto.wire.layouts.keyblobs import (
 
 EXPONENT: Final = 65_537
 PYCA_MINIMUM_BITS: Final = 1_024
-"""pyca reads shorter keys and works with them, and makes none."""
+"""pyca reads and uses shorter keys, but does not make them."""
 
 
 class PublicKey:
-    """A key that encrypts for its owner, or verifies what he has signed. Equal if the numbers are."""
+    """A key that encrypts for its owner, or verifies the owner's signatures. Keys with equal numbers are equal."""
 
     def __init__(self, key: rsa.RSAPublicKey) -> None:
         self.rsa = key
@@ -48,10 +48,10 @@ class PublicKey:
 
     @classmethod
     def from_blob(cls, blob: PublicKeyBlob) -> PublicKey:
-        """The key that a PUBLICKEYBLOB has.  [MS-MQQB] 2.4.1
+        """Return the key in a PUBLICKEYBLOB.  [MS-MQQB] 2.4.1
 
         Raises:
-            UsageError: its numbers are no key.
+            UsageError: its numbers do not form a key.
         """
         modulus = int.from_bytes(blob.modulus, "little")
         if not modulus & 1:
@@ -65,10 +65,10 @@ class PublicKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
-        """The key in a PUBLICKEYBLOB, or in PEM or DER: of a public key or a certificate.
+        """Return the key in a PUBLICKEYBLOB, or in PEM or DER of a public key or a certificate.
 
         Raises:
-            UsageError: it is none.
+            UsageError: there is no such key.
         """
         if begins_key_blob(data):
             try:
@@ -87,17 +87,17 @@ class PublicKey:
         )
 
     def encrypted(self, octets: bytes) -> bytes:
-        """So that the owner alone can read it: RSAES-PKCS1-v1_5, the most significant byte first."""
+        """Encrypt for the owner: RSAES-PKCS1-v1_5, the most significant byte first."""
         return self.rsa.encrypt(octets, PKCS1v15())
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
-        """As the CryptoAPI writes it."""
+        """Return the key as the CryptoAPI writes it."""
         numbers = self.rsa.public_numbers()
         modulus = numbers.n.to_bytes(self.bits // 8, "little")
         return PublicKeyBlob(key_algorithm=algorithm, pub_exp=numbers.e, modulus=modulus)
 
     def pem(self) -> bytes:
-        """As OpenSSL writes it: SubjectPublicKeyInfo."""
+        """Return the key as OpenSSL writes it: SubjectPublicKeyInfo."""
         return self.rsa.public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -119,7 +119,7 @@ class PublicKey:
 
 
 class KeyPair:
-    """A private key and its public half. Printed, it shows the latter."""
+    """A private key and its public half. Its repr shows only the public half."""
 
     def __init__(self, key: rsa.RSAPrivateKey) -> None:
         self.rsa = key
@@ -129,19 +129,19 @@ class KeyPair:
         self._seed = hashlib.sha256(secret).digest()
 
     def substitute(self, encrypted: bytes) -> bytes:
-        """32 bytes that nobody can tell who has not the private key, and the same ones each time."""
+        """Return 32 bytes that only the owner of the private key can predict, the same ones each time."""
         return hmac.digest(self._seed, encrypted, "sha256")
 
     @classmethod
     def from_bytes(cls, data: bytes, *, is_known: bool = False) -> KeyPair:
-        """The private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
+        """Return the private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
 
         Args:
-            is_known: whether it was a good one when it was written. Then it is seen that its numbers fit each other, as
-                they do in no damaged file, and not that they are prime, which takes 30 ms with 2,048 bits.
+            is_known: whether it was valid when it was written. Then check only that its numbers fit each other, which
+                detects a damaged file, and not that they are prime, which takes 30 ms with 2,048 bits.
 
         Raises:
-            UsageError: there is none that can be used.
+            UsageError: there is no usable key.
         """
         if begins_private_key(data):
             return cls._from_blob(data)
@@ -167,7 +167,7 @@ class KeyPair:
 
     @classmethod
     def from_primes(cls, p: int, q: int) -> KeyPair:
-        """The key pair of two primes. Of short ones pyca makes none, and works with them."""
+        """Return the key pair of two primes. pyca does not make short keys, but works with them."""
         private = pow(EXPONENT, -1, (p - 1) * (q - 1))
         public = rsa.RSAPublicNumbers(EXPONENT, p * q)
         parts = (rsa.rsa_crt_dmp1(private, p), rsa.rsa_crt_dmq1(private, q), rsa.rsa_crt_iqmp(p, q))
@@ -195,10 +195,10 @@ class KeyPair:
             raise UsageError("the numbers of the PRIVATEKEYBLOB make no RSA key: export it anew") from None
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> bytes:
-        """The private key as the CryptoAPI exports it, not encrypted: as for `pem`.
+        """Return the private key as the CryptoAPI exports it, not encrypted; see `pem`.
 
         Raises:
-            UsageError: its length is no multiple of 16, and there is no blob for it.
+            UsageError: its length is not a multiple of 16, so there is no blob for it.
         """
         if self.bits % 16:
             raise UsageError(f"a PRIVATEKEYBLOB has no room for a key of {self.bits} bits: take PEM")
@@ -219,7 +219,7 @@ class KeyPair:
         )
 
     def pem(self) -> bytes:
-        """The private key, not encrypted: for a file that its owner alone can read."""
+        """Return the private key, not encrypted, for a file that only its owner can read."""
         return self.rsa.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -245,7 +245,7 @@ _LOADS: Final[tuple[Any, ...]] = (
 
 
 def new_key_pair(bits: int) -> KeyPair:
-    """A key pair that nobody has.
+    """Return a new key pair.
 
     Raises:
         UsageError: nobody can use keys of this length.
@@ -258,7 +258,7 @@ def new_key_pair(bits: int) -> KeyPair:
 
 
 def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
-    """Whether the numbers of a private key are those of one key; what signs with others tells its secret."""
+    """Whether the numbers of a private key fit each other; signing with others would give away the secret."""
     p, q, d, public = numbers.p, numbers.q, numbers.d, numbers.public_numbers
     return (
         min(p, q) > 1
@@ -272,9 +272,9 @@ def _fit(numbers: rsa.RSAPrivateNumbers) -> bool:
 
 
 def _short_key(bits: int) -> KeyPair:
-    """Of the length that the base provider asks for, and that anybody breaks who wants to.
+    """Return a key of the length that the base provider asks for, which anybody can break.
 
-    pyca works with such keys, and makes none; nor does pycryptodome, but it makes the primes.
+    pyca works with such keys but does not make them; nor does pycryptodome, but it makes the primes.
     """
     from Crypto.Math.Primality import generate_probable_prime
 

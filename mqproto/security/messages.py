@@ -1,8 +1,7 @@
-"""Whole messages, sealed and opened.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3
+"""Seals and opens whole messages.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3
 
-A message is sealed when it leaves its source, and opened when it has arrived at its destination; nobody between the
-two looks into it. What is changed in either direction is the body, the fields that tell how it is encrypted, and
-nothing else.
+A message is sealed when it leaves its source, and opened when it has arrived at its destination; nobody in between
+looks into it. Only the body and the fields about its encryption change.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
 SEALED_FOR: Final = (PRIVATE_ON_DESTINATION, PUBLIC)
-"""The types of destinations whose queue manager, and so whose key, is known."""
+"""The destination types whose queue manager, and therefore key, is known."""
 ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
 
 
@@ -36,7 +35,7 @@ def new_sending_key(
     reduced: bool = False,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> CachedSymmetricKey:
-    """A new session key for a receiver.  3.1.7.1.5
+    """Return a new session key for a receiver.  3.1.7.1.5
 
     Raises:
         UsageError: the provider has no such algorithm.
@@ -46,10 +45,10 @@ def new_sending_key(
 
 
 def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
-    """The same message with its body encrypted.
+    """Return the message with its body encrypted.
 
     Raises:
-        UsageError: it goes by a direct format name, which cannot be encrypted.
+        UsageError: it goes by a direct format name, so it cannot be encrypted.
     """
     if message.user.destination_type not in SEALED_FOR:
         raise UsageError("a direct format name cannot be encrypted: send it by a private or public one")
@@ -78,9 +77,9 @@ def opened(
     *,
     reject_reduced: bool = False,
 ) -> UserMessage:
-    """The same message with its body in clear; EB is clear as well, and the encrypted key is still there.
+    """Return the message with its body decrypted and EB cleared; it still has the encrypted key.
 
-    Of several that `openings` has, the first.
+    If `openings` yields several, this is the first.
     """
     return next(openings(message, own, cache, now_ms, reject_reduced=reject_reduced))
 
@@ -93,12 +92,12 @@ def openings(
     *,
     reject_reduced: bool = False,
 ) -> Iterator[UserMessage]:
-    """What a message may be in clear: one at least. There are several if a wrong key fits by chance, as one of 256 does
-    of those that come out of a wrong key pair of the same length. What is signed tells them apart, and nothing else.
+    """Yield what a message may be in clear, at least one. There are several if a wrong key fits by chance, as one in
+    256 does from a wrong key pair of the same length. Only a signature tells them apart.
 
     Args:
         own: our key pairs for key exchange by the provider's word, the one in use first.
-        cache: of what earlier messages have brought.
+        cache: the keys that earlier messages brought.
         reject_reduced: RejectEnhancedRC2Using40BitKeys.
 
     Raises:
@@ -122,7 +121,7 @@ def openings(
             continue
         if reject_reduced and algorithm == RC2 and key.is_reduced:
             raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
-        if known is None and is_alone:  # Of several, chance may have let a wrong one fit.
+        if known is None and is_alone:  # One of several may fit by chance.
             cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
         found = True
         yield in_clear(message, body)
@@ -135,7 +134,7 @@ def openings(
 
 
 def in_clear(message: UserMessage, body: bytes) -> UserMessage:
-    """The same message with this body, which is not encrypted."""
+    """Return the message with this body, which is not encrypted."""
     assert message.security is not None, "nothing is encrypted without a SecurityHeader"
     plain = replace(message.security)
     plain.body_encrypted = False
@@ -147,7 +146,7 @@ def in_clear(message: UserMessage, body: bytes) -> UserMessage:
 
 
 def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[KeyPair]]) -> list[SessionKey]:
-    """The session keys that a message may have brought: one for each of ours that may be meant."""
+    """Return the session keys that a message may have brought: one for each of our keys that may be meant."""
     pairs = own.get(provider.word, ())
     if not pairs:
         raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")
@@ -155,10 +154,10 @@ def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[K
 
 
 def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
-    """The session key that a message has brought, still encrypted.
+    """Return the session key that a message brought, still encrypted.
 
     Raises:
-        ProtectionError: it has brought none, or one for another algorithm.
+        ProtectionError: it brought none, or one for another algorithm.
     """
     try:
         blob = simple_blob.decode(encrypted)

@@ -1,4 +1,4 @@
-"""Why a message that is encrypted or signed is refused: its class, and words without a secret in them."""
+"""Refusals of encrypted or signed messages: a message class, and a reason without secrets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Signatures over bytes, and what they are verified with.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
+"""Makes and verifies signatures of bytes.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
-Which bytes of a message they are over is not decided here. The hash is encrypted as PKCS #1 1.5 has it, with the
-name of its algorithm, and the result stands in the message with its least significant byte first, as the CryptoAPI
-writes it.
+signing.py decides which bytes of a message to sign. The hash is encrypted as in PKCS #1 1.5, with the name of its
+algorithm, and the result stands in the message with its least significant byte first, as the CryptoAPI writes it.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _BROKEN: Final = {0x8001: "MD2", 0x8002: "MD4"}
 
 
 def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
-    """The signature of these bytes, as it stands in the SecurityHeader.
+    """Return the signature of these bytes, as it stands in the SecurityHeader.
 
     Raises:
-        UsageError: nobody signs with this hash, or the key is too short for it.
+        UsageError: the hash cannot be used, or the key is too short for it.
     """
     try:
         chosen = hash_function(algorithm)
@@ -49,10 +48,10 @@ def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
 
 
 def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> None:
-    """See that a signature is that of these bytes, by this key.
+    """Check that this key signed these bytes.
 
     Raises:
-        ProtectionError: it is not, or the hash is none that is taken.
+        ProtectionError: it did not, or the hash is not accepted.
     """
     chosen = hash_function(algorithm)
     try:
@@ -66,10 +65,10 @@ def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> 
 
 
 def hash_function(algorithm: int) -> hashes.HashAlgorithm:
-    """What HashAlgorithm stands for.
+    """Return the hash function for HashAlgorithm.
 
     Raises:
-        ProtectionError: nothing, or a hash that is broken.
+        ProtectionError: there is none, or it is broken.
     """
     found = HASHES.get(algorithm)
     if found is None:

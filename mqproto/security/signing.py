@@ -1,11 +1,11 @@
-"""Whole messages, signed and verified: which bytes of a message a signature is over.
+"""Signs and verifies whole messages: decides which bytes of a message a signature covers.
 
 [MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
 A field is hashed as it lies in the packet, from its first byte to its last: numbers little-endian, a label with its
-NUL, a queue's name without the padding behind it, what is absent not at all. Bits become the bytes that the text
-makes of them. The body is hashed in clear: 3.1.7.1 signs before it encrypts, so whoever verifies has to decrypt
-first, though 3.1.5.8.3 has it the other way round.
+NUL, a queue's name without the padding after it. An absent field is left out. Bits become the bytes that the text
+makes of them. The body is hashed in clear: 3.1.7.1 signs before it encrypts, so a verifier has to decrypt first, though
+3.1.5.8.3 has it the other way round.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mqproto.wire.layouts.security import NO_SENDER
 
 
 class SignatureKind(IntEnum):
-    """Which fields a signature is over; the numbers are those of SecurityHeader.Flags.AS when it has been verified."""
+    """Which fields a signature covers; the numbers are SecurityHeader.Flags.AS of a verified message."""
 
     MSMQ_10 = 1
     MSMQ_20 = 3
@@ -53,15 +53,15 @@ def signed(
     sender_id: bytes = b"",
     sender_id_type: int = NO_SENDER,
 ) -> UserMessage:
-    """The same message with a signature, and the certificate that verifies it. Its body must not be encrypted yet.
+    """Return the message with a signature and the certificate that verifies it. Its body must not be encrypted yet.
 
-    Where the message lists its destinations the signature is of MSMQ 3.0, and stands beside the list (3.1.7.1.4).
+    If the message lists its destinations, the signature is of MSMQ 3.0, and stands beside the list (3.1.7.1.4).
 
     Args:
         sender_id: a SID, or the GUID of a queue manager, as `sender_id_type` says.
 
     Raises:
-        UsageError: the certificate is not that of the key, or the hash does not fit it.
+        UsageError: the certificate does not belong to the key, or the hash does not fit the key.
     """
     if certificate.key != own.public:
         raise UsageError("the certificate is not that of the key: name the one that is")
@@ -78,7 +78,7 @@ def signed(
         return message
     signature = sign(hash_algorithm, own, hashed(message, SignatureKind.MSMQ_30))
     beside = replace(listed.signature, signature=signature)
-    # By [MS-MQMQ] 2.2.19.1 headers begin on 4-byte boundaries, and behind the signature there may be a SessionHeader.
+    # By [MS-MQMQ] 2.2.19.1 headers begin on 4-byte boundaries, and a SessionHeader may follow the signature.
     return replace(
         message,
         multi_queue_format=replace(listed, signature=beside),
@@ -87,10 +87,10 @@ def signed(
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
-    """What a message was signed with, which its own certificate has proved; whose that is, it does not prove.
+    """Verify a message with its own certificate; return both. This does not prove who owns the certificate.
 
     Raises:
-        ProtectionError: it is not signed, or not by the one whose certificate it carries.
+        ProtectionError: it is not signed, or not by the owner of its certificate.
     """
     if not any(_signatures(message)):
         raise bad_signature("the message is not signed")
@@ -101,10 +101,10 @@ def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
 
 
 def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[SignatureKind, PublicKey]:
-    """What a message was signed with, and the first of some keys, one at least, that proves it.
+    """Return the kind of a message's signature, and the first key that verifies it; give at least one key.
 
     Raises:
-        ProtectionError: it is not signed, or with none of these; or nobody here can say, which is
+        ProtectionError: it is not signed, or not with one of these keys. If it cannot be checked here, the class is
             NACK_UNSUPPORTED_CRYPTO_PROVIDER.
     """
     refusal = bad_signature("the message is not signed")
@@ -124,9 +124,9 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 
 
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
-    """What a message's signature may be, in the order in which it is tried.  3.1.5.8.3
+    """Yield what a message's signature may be, in the order to try.  3.1.5.8.3
 
-    That a signature of MSMQ 3.0 stands in the SecurityHeader as well, [MS-MQMQ] 2.2.20.6 says.
+    A signature of MSMQ 3.0 may stand in the SecurityHeader as well, according to [MS-MQMQ] 2.2.20.6.
     """
     security, listed = message.security, message.multi_queue_format
     if security is None:
@@ -139,7 +139,7 @@ def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
 
 
 def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
-    """The bytes that a signature of this kind is over.  [MS-MQMQ] 2.5.1, 2.5.2, 2.5.3"""
+    """Return the bytes that a signature of this kind covers.  [MS-MQMQ] 2.5.1, 2.5.2, 2.5.3"""
     user, properties = message.user, message.properties
     label = b"" if properties.label is None else f"{properties.label}\0".encode("utf-16-le", "surrogatepass")
     types = user.destination_type, user.admin_type, user.response_type
@@ -167,8 +167,8 @@ def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
 def _names_of(
     types: tuple[int, int, int], destination: QueueName, admin: QueueName, response: QueueName
 ) -> tuple[bytes, bytes, bytes]:
-    """The names of queues as they lie in a packet, without padding. The reader that shows each field takes a
-    millisecond, and there are few names."""
+    """Return queue names as a packet has them, without padding. Cached because `inspect_packet` takes a millisecond and
+    there are few names."""
     message = user_message(
         source=NULL_GUID, destination_manager=NULL_GUID, destination=0, message_id=0, sent_time_s=0, body=b""
     )
@@ -181,7 +181,7 @@ def _names_of(
 
 
 def _list_of(message: UserMessage) -> bytes:
-    """The FormatNameList of its destinations, with the padding between its elements."""
+    """Return the FormatNameList of a message's destinations, with the padding between its elements."""
     if message.multi_queue_format is None:
         return b""
     base = replace(message.base)
@@ -191,12 +191,12 @@ def _list_of(message: UserMessage) -> bytes:
 
 
 def _raw(fields: list[SeenField], name: str) -> bytes:
-    """The bytes of a field, with all that is in it."""
+    """Return the bytes of a field with everything in it."""
     return b"".join(each.raw for each in fields if each.name == name or each.name.startswith(f"{name}."))
 
 
 def _numbers(message: UserMessage) -> bytes:
-    """The bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the text gives it."""
+    """Return the bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the text says."""
     user, properties = message.user, message.properties
     return _NUMBERS(
         user.delivery_mode,
