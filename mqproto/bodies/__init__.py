@@ -1,6 +1,6 @@
-"""Bodies as people know them: .NET's message formatters, COM's types, and the headers of service buses.
+"""Reads and writes message bodies: .NET's message formatters, COM's types, and the headers of service buses.
 
-`read_body` says what a body is, `write_body` makes one; `to_json` and `from_json` carry values to people and back.
+`read_body` explains a body, `write_body` makes one; `to_json` and `from_json` convert values for people and back.
 """
 
 from mqproto.bodies.body import BINARY, BYTES, Body, describe, read_body, write_body

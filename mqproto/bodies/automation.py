@@ -1,14 +1,14 @@
 """Bodies of COM's MSMQMessage and of .NET's ActiveXMessageFormatter: one value, whose body type is its VT_ number.
 
-The numbers are those of [MS-MQMQ] 2.2.12 and, for what that leaves out, of [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15; which
-of them a body may have is in [MC-MQAC] 3.17.4.1.22, and in learn.microsoft.com, "ActiveXMessageFormatter.Read". All
-values are little-endian; a body has the size of its type, and nothing behind it.
+The numbers come from [MS-MQMQ] 2.2.12 and, where that has none, from [MS-OAUT] 2.2.7 and [MS-OLEPS] 2.15;
+[MC-MQAC] 3.17.4.1.22 and learn.microsoft.com, "ActiveXMessageFormatter.Read", say which a body may have. All values are
+little-endian; a body has the size of its type, and nothing behind it.
 
     VT_BSTR, VT_LPWSTR   UTF-16          VT_LPSTR    ASCII; the last two with a NUL, or without
     VT_BOOL   2 bytes: 0 or 0xFFFF       VT_CY       8 bytes, ten-thousandths
-    VT_DATE   8 bytes, a double: days since 30 December 1899, the fraction forwards also before
+    VT_DATE   8 bytes, a double: days since 30 December 1899; the fraction is later in the day even if negative
     VT_VECTOR|VT_UI1, VT_ARRAY|VT_UI1    bytes as they are, from .NET and from COM; no other array has a published form
-    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and what that class has written of its object (IPersistStream)
+    VT_STREAMED_OBJECT   a CLSID of 16 bytes, and what that class wrote about its object (IPersistStream)
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LAST_DAY: Final = 2_958_466
 class VariantType:
     """One body type.
 
-    read: gives what a body says, or raises UnexplainedError.
-    write: gives the body that says a value, or raises UsageError.
+    read: returns the value of a body, or raises UnexplainedError.
+    write: returns the body for a value, or raises UsageError.
     """
 
     number: int
@@ -125,7 +125,7 @@ def _write_nothing(value: Value) -> bytes:
 
 
 def _read_bool(body: bytes) -> bool:
-    # Some write one byte; what is not 0 is true to all who read.
+    # Some writers use one byte; all readers take anything but 0 as true.
     return any(_sized(body, "VT_BOOL", 2, 1))
 
 
@@ -155,7 +155,7 @@ def _read_date(body: bytes) -> DateTime:
     days: float = struct.unpack("<d", _sized(body, "VT_DATE", 8))[0]
     if not _FIRST_DAY < days < _LAST_DAY:
         raise UnexplainedError(f"VT_DATE has days from the years 100 to 9999, and the body {days}")
-    # The whole part counts days, backwards too; the fraction is always later on that day.
+    # The whole part counts days, also backwards; the fraction is always later on that day.
     whole = math.trunc(days)
     ms = round(abs(days - whole) * _MS_PER_DAY)
     return DateTime((_DAY_ZERO_MS + whole * _MS_PER_DAY + ms) * _TICKS_PER_MS)

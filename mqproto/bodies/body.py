@@ -1,7 +1,7 @@
-"""A message's body, by its body type: [MS-MQMQ] 2.2.19.3.
+"""Reads and writes a message's body, by its body type: [MS-MQMQ] 2.2.19.3.
 
 body type                               kind
-0, which says nothing                   xml, xml:int, xml:ArrayOfInt ... where the bytes are XML; else bytes
+0, which says nothing                   xml, xml:int, xml:ArrayOfInt ... if the bytes are XML; else bytes
 768, BinaryMessageFormatter             binary
 a number of automation.py               its name, such as VT_BSTR
 """
@@ -26,12 +26,12 @@ _XML_BEGINS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\0", b"\xfe\xff\0<")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a body says.
+    """The value of a body.
 
     kind: what it is; `write_body` takes it, unless it is "binary".
     value: bytes, if kind is "bytes".
-    reason: why it is shown as bytes although its type, or its first byte, says more: one line; else empty.
-    headers: what a service bus has written into the extension; None if there is nothing of that.
+    reason: why it is shown as bytes although its type or its first byte promises more: one line; else empty.
+    headers: the headers of a service bus in the extension; None if there are none.
     """
 
     kind: str
@@ -41,14 +41,14 @@ class Body:
 
 
 def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
-    """What a body says, by its type; bytes with the reason if it is not what its type says.
+    """Return the value of a body of this type; bytes with the reason if it is not what its type says.
 
-    Nothing that stands in it is executed, looked up or fetched. It takes time and memory in proportion to the body: for
-    4 MiB some seconds and 100 MB at most.
+    Nothing in it is executed, looked up or fetched. Time and memory are in proportion to the body: for 4 MiB a few
+    seconds and 100 MB at most.
 
     Args:
         body_type: from the MessagePropertiesHeader.
-        extension: from there, too; it is read for headers alone.
+        extension: from there, too; it is read only for headers.
     """
     headers = read_headers(extension)
     try:
@@ -70,13 +70,13 @@ def _explained(body: bytes, body_type: int) -> tuple[str, Value]:
 
 
 def write_body(value: Value, kind: str) -> tuple[bytes, int]:
-    """A body that says the value, and its body type; `read_body` gives both back.
+    """Return a body for the value, and its body type; `read_body` returns the value and kind again.
 
     Args:
-        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; its letters are of any case up to a colon.
+        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; in any case up to a colon.
 
     Raises:
-        UsageError: there is no such kind, the value is none of it, or it cannot be written, as "binary".
+        UsageError: there is no such kind, the value does not fit it, or it cannot be written, like "binary".
     """
     name, colon, rest = kind.partition(":")
     if name.lower() == "xml":
@@ -93,7 +93,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
 
 
 def describe(body: Body) -> dict[str, Any]:
-    """What a body says beyond its bytes, for `json.dumps`; empty where nothing is known of them.
+    """Return what a body says beyond its bytes, for `json.dumps`; empty if nothing is known about them.
 
     content: its `kind` and its `value` in the form of `to_json`; or the `reason` why it is shown as bytes.
     headers: their `sender` and their `fields`.

@@ -1,8 +1,8 @@
-"""XML as .NET's XmlTextWriter writes it, into elements and back; nothing else of XML is read.
+"""Turns XML as .NET's XmlTextWriter writes it into elements and back; it reads no other XML.
 
 There is no DOCTYPE, so there are no entities, and nothing is fetched. Two things differ from XML 1.0, because .NET's
-reader differs: a carriage return stays one, and characters that XML forbids are read where they are written as
-references, as in `&#x19;`.
+reader differs: a carriage return stays one, and characters that XML forbids may be written as references, as in
+`&#x19;`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, UnexplainedError
 INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 WSDL_TYPES: Final = "http://microsoft.com/wsdl/types/"
-"""Where .NET's own simple types, guid and char, have their names."""
+"""The namespace of .NET's own simple types, guid and char."""
 XML: Final = "http://www.w3.org/XML/1998/namespace"
 PREFIXES: Final = {INSTANCE: "xsi", SCHEMA: "xsd", XML: "xml"}
 _CHUNK_BYTES: Final = 65_536
@@ -32,11 +32,11 @@ _NAMESPACE_LIMIT: Final = 300
 _ENCODINGS: Final = (None, "utf-8", "utf-16", "us-ascii", "iso-8859-1")
 _REFERENCE: Final = re.compile(rb"&#(?:x([0-9A-Fa-f]{1,6})|([0-9]{1,7}));")
 _STAND_IN: Final = 0xF0000
-"""Where, in a plane for private use, stand the characters that expat refuses, until they are read."""
+"""Characters that expat refuses are moved here, to a plane for private use, until they are read."""
 _STAND_INS: Final = re.compile("[\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
 _STAND_INS_BYTES: Final = (b"\xf3\xb0\x80", b"\xf3\xb0\xbf\xbf", b"\xf3\xb0\xbf\xbe")
 _NO_NAMESPACE: Final = re.compile("[{}\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
-"""What no namespace has: braces, as trees write one in braces, and characters that XML forbids."""
+"""Characters that no namespace has: braces, because trees write it in braces, and what XML forbids."""
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff&<>]")
 _ESCAPED_QUOTED: Final = re.compile('[\x00-\x1f\ufffe\uffff&<>"]')
 _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
@@ -50,9 +50,9 @@ Name: TypeAlias = tuple[str, str]
 class Element:
     """One element.
 
-    attributes: their names and values; without those that declare namespaces.
-    content: its texts and elements, in order; texts that follow one another are one.
-    type: what its attribute xsi:type names, which is no longer among the others; None if it has none.
+    attributes: their names and values, without namespace declarations.
+    content: its texts and elements, in order; adjacent texts are joined.
+    type: the type that its attribute xsi:type names; None without one. It is not in `attributes`.
     """
 
     name: Name
@@ -62,20 +62,20 @@ class Element:
 
     @property
     def children(self) -> Iterator[Element]:
-        """The elements in it."""
+        """The child elements."""
         return (part for part in self.content if isinstance(part, Element))
 
     @property
     def text(self) -> str:
-        """Its texts."""
+        """The texts, joined."""
         return "".join(part for part in self.content if isinstance(part, str))
 
 
 def read_xml(data: bytes) -> Element:
-    """The element that the bytes are: UTF-8, UTF-16 with its mark, ASCII or ISO-8859-1.
+    """Return the root element: UTF-8, UTF-16 with its mark, ASCII or ISO-8859-1.
 
     Raises:
-        UnexplainedError: they are no XML, or have a DOCTYPE, more than VALUES_LIMIT elements and attributes, or
+        UnexplainedError: the bytes are not XML, or have a DOCTYPE, more than VALUES_LIMIT elements and attributes, or
             elements nested deeper than DEPTH_LIMIT.
     """
     encoding = None
@@ -84,7 +84,7 @@ def read_xml(data: bytes) -> Element:
             data, encoding = data.decode("utf-16").encode("utf-8"), "utf-8"
         except UnicodeError:
             raise UnexplainedError("the XML is not the UTF-16 that its first bytes say") from None
-    # Looked for before anything is parsed. In UTF-16 it would hide from this, and be seen by its NUL bytes.
+    # Checked before anything is parsed. A DOCTYPE in UTF-16 is not found here, but its NUL bytes are.
     if b"<!DOCTYPE" in data:
         raise UnexplainedError("the XML has a DOCTYPE, which may define entities and is not read")
     if b"\0" in data:
@@ -94,7 +94,7 @@ def read_xml(data: bytes) -> Element:
 
 class _Reader:
     def __init__(self, data: bytes, encoding: str | None) -> None:
-        # In a CDATA section a reference is none, and .NET writes no such sections.
+        # In a CDATA section there are no references, and .NET does not write such sections.
         self._replaced = b"<![CDATA[" not in data and any(map(_is_forbidden, _REFERENCE.finditer(data)))
         if self._replaced:
             numbers = map(_number, _REFERENCE.finditer(data))
@@ -120,7 +120,7 @@ class _Reader:
 
     def read(self) -> Element:
         try:
-            # Expat parses to the end of what it was given, also after one of the functions below has raised.
+            # Expat parses its input to the end, even after one of the functions below has raised.
             for start in range(0, len(self._data), _CHUNK_BYTES):
                 self._parser.Parse(self._data[start : start + _CHUNK_BYTES], False)
             self._parser.Parse(b"", True)
@@ -130,7 +130,7 @@ class _Reader:
                 f"it is no XML: {said}, line {error.lineno}, column {error.offset}"
             ) from None
         finally:
-            # The parser refers to this object, and this to the parser.
+            # Break the reference cycle between this object and the parser.
             del self._parser
         assert self._root is not None, "expat refuses a document without an element"
         return self._root
@@ -141,7 +141,7 @@ class _Reader:
 
     def _namespace(self, prefix: str | None, uri: str | None) -> None:
         self._prefixes.append((prefix or "", uri or ""))
-        # A name says its namespace each time.
+        # Each name repeats its namespace.
         if uri and len(uri) > _NAMESPACE_LIMIT:
             raise UnexplainedError(f"the XML has a namespace of more than {_NAMESPACE_LIMIT} characters")
         if uri and (found := _NO_NAMESPACE.search(uri)):
@@ -189,7 +189,7 @@ class _Reader:
 
     def _text(self, text: str) -> None:
         if text == "\n":
-            # Expat makes one line feed of each end of a line, and hands it out by itself.
+            # Expat turns each line end into one line feed, and hands it out by itself.
             at = self._parser.CurrentByteIndex
             if self._data[at : at + 1] == b"\r":
                 text = "\r\n" if self._data[at + 1 : at + 2] == b"\n" else "\r"
@@ -219,7 +219,7 @@ def _name(name: str) -> Name:
 
 
 def _is_forbidden(found: re.Match[bytes]) -> bool:
-    """Whether it refers to a character that XML 1.0 forbids and .NET writes."""
+    """Whether it is a reference to a character that XML 1.0 forbids and .NET writes."""
     number = _number(found)
     return (number < 0x20 and number not in (0x9, 0xA, 0xD)) or number in (0xFFFE, 0xFFFF)
 
@@ -240,7 +240,7 @@ def _of_stand_in(number: int) -> int:
 
 
 def write_xml(root: Element) -> bytes:
-    """The element as UTF-8, with the declaration before it that .NET writes; without indentation.
+    """Return the element as UTF-8 with .NET's XML declaration, without indentation.
 
     Raises:
         UsageError: a name or a text cannot stand in XML.
@@ -256,7 +256,7 @@ def _write(element: Element, around: str, parts: list[str], declared: str = "") 
     check_name(local)
     default = namespace
     if namespace and element.type is not None and not element.type[0]:
-        # Without a prefix the type is in no namespace only where there is no other by default.
+        # A type without a prefix is in no namespace only if there is no default namespace.
         default, local = "", f"q0:{local}"
     tag = f"<{local}{declared}"
     if default != namespace:
@@ -275,7 +275,7 @@ def _write(element: Element, around: str, parts: list[str], declared: str = "") 
         tag += f' {prefix + ":" if attribute_namespace else ""}{name}="{_quoted_text(text)}"'
     texts = [part for part in element.content if isinstance(part, str)]
     if texts and len(texts) == len(element.content) and not "".join(texts).strip(SPACE) and any(texts):
-        # Readers of .NET drop what is white space alone, unless they are told to keep it.
+        # .NET's readers drop text that is only white space, unless they are told to keep it.
         tag += ' xml:space="preserve"'
     parts.append(tag)
     if not element.content:
@@ -316,10 +316,10 @@ def _whole(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def check_name(name: str) -> None:
-    """See that it is the name of an element, without a prefix.
+    """Check that it can be an element's name, without a prefix.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it cannot.
     """
     try:
         root = expat.ParserCreate("utf-8", " ")

@@ -1,6 +1,6 @@
-"""What service buses write into a message's extension: headers, which are names and texts.
+"""Headers, names and texts, that service buses write into a message's extension.
 
-NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; whatever stands behind its end is left out, as
+NServiceBus  XML, an ArrayOfHeaderInfo of HeaderInfo with Key and Value; anything behind its end is ignored, as
              NServiceBus does (github.com/Particular/NServiceBus.Transport.Msmq, MsmqUtilities)
 Rebus        JSON, an object of texts, with names that begin with rbs2- (github.com/rebus-org/Rebus.Msmq)
 MassTransit  JSON, an object of texts, among them a Content-Type of application/vnd.masstransit (MassTransit 2 and 3,
@@ -32,7 +32,7 @@ _JSON_BEGINS: Final = (b"{", b"\xef\xbb\xbf{")
 class Headers:
     """The headers of one message, in order; None is a header without a value.
 
-    sender: whose they are: NSERVICEBUS, REBUS or MASSTRANSIT.
+    sender: the service bus: NSERVICEBUS, REBUS or MASSTRANSIT.
     """
 
     sender: str
@@ -40,7 +40,7 @@ class Headers:
 
 
 def read_headers(extension: bytes) -> Headers | None:
-    """The headers in an extension; None if it has none of these, whatever is in it."""
+    """Return the headers in an extension; None if it has none of these kinds."""
     if len(extension) > EXTENSION_LIMIT_BYTES:
         return None
     if extension.startswith(_JSON_BEGINS):
@@ -77,10 +77,10 @@ def _from_json(extension: bytes) -> Headers | None:
 
 
 def write_headers(headers: Headers) -> bytes:
-    """An extension with these headers, which `read_headers` gives back.
+    """Return an extension with these headers, which `read_headers` returns again.
 
     Raises:
-        UsageError: the sender is another, its headers have other names, or a text cannot stand in XML or JSON.
+        UsageError: the sender is unknown, its headers have other names, or a text cannot stand in XML or JSON.
     """
     if headers.sender == NSERVICEBUS:
         root = Element(("", "ArrayOfHeaderInfo"))
@@ -90,7 +90,7 @@ def write_headers(headers: Headers) -> bytes:
                 info.content.append(Element(("", "Value"), content=[value]))
             root.content.append(info)
         if not root.content:
-            root.content.append("")  # So that it has an end, by which readers find it.
+            root.content.append("")  # Readers find the headers by their end tag.
         return write_xml(root)
     try:
         extension = json.dumps(dict(headers.fields), ensure_ascii=False).encode("utf-8")

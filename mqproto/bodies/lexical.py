@@ -1,4 +1,4 @@
-"""Simple types as XML writes them, by the names of XML Schema, and of .NET where that has none.  [XMLSCHEMA2] 3.2, 3.3
+"""Simple types as XML writes them, named as in XML Schema or, where it has none, .NET.  [XMLSCHEMA2] 3.2, 3.3
 
 long 5   unsignedByte 255   boolean true   double NaN   decimal 2.50   char 65   base64Binary AQI=
 dateTime 2024-01-02T03:04:05.1234567Z   guid 557358d1-5055-9591-9549-97b6e611ea26
@@ -27,15 +27,15 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})"
 _FLOAT: Final = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,4})?")
 _DECIMAL_BITS: Final = 96
 _DECIMAL_SCALE: Final = 28
-"""How many digits may stand behind the point of a decimal of .NET."""
+"""How many digits a .NET decimal may have behind the point."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleType:
     """A type whose values are one text.
 
-    parse: gives the value of a text without white space around it, or raises ValueError.
-    form: gives the text of a value, or raises UsageError.
+    parse: returns the value of a text without surrounding white space, or raises ValueError.
+    form: returns the text of a value, or raises UsageError.
     """
 
     name: str
@@ -112,7 +112,7 @@ def _parse_decimal(text: str) -> Decimal:
     if not _DECIMAL.fullmatch(text):
         raise ValueError(text)
     number = Decimal(text)
-    _form_decimal(number)  # .NET would round what has more digits, and so say something else.
+    _form_decimal(number)  # .NET would round more digits, which changes the value.
     return number
 
 
@@ -165,7 +165,7 @@ def _form_time(value: Value | datetime) -> str:
     time = DateTime.of(value) if isinstance(value, datetime) else value
     if not isinstance(time, DateTime):
         raise _refuse("dateTime", value)
-    # XML has no word for "the sender's zone": without one it is nobody's.
+    # XML cannot say "the sender's zone", so the time goes without one.
     return str(time).removesuffix(" local")
 
 
@@ -213,16 +213,16 @@ TYPES: Final = {
 
 
 def parse(name: str, text: str) -> Value:
-    """The value that a text is, white space around it left out; of a string all of it.
+    """Return the value of a text, ignoring white space around it except in a string.
 
     Raises:
-        ValueError: it is no value of the type.
+        ValueError: it is not a value of the type.
     """
     return TYPES[name].parse(text if name == "string" else text.strip(SPACE))
 
 
 def type_of(value: Value) -> str | None:
-    """The simple type that says most of a value; None if none does."""
+    """Return the simple type that fits a value best; None if none fits."""
     match value:
         case bool():
             return "boolean"

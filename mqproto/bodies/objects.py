@@ -1,9 +1,9 @@
 """Bodies of .NET's BinaryMessageFormatter, body type 768, as a tree.  [MS-NRBF]
 
-They are read and never written. An object is a `Tree`, an array a list, one of bytes bytes; what .NET writes as an
-object of a class of its own that Python has a value for is that value: System.Int32 and its kin, Decimal, DateTime and
-Guid. Where an object lies in itself, there is an `Above`. One that is referred to again is a `Mention` there; a text
-stands there once more, as long as all such texts together are no longer than the body.
+They are read and never written. An object is a `Tree`, an array a list, an array of bytes is bytes. Objects of .NET
+classes that Python has a value for become that value: System.Int32 and its kin, Decimal, DateTime and Guid. An object
+inside itself is an `Above`. A second reference to an object is a `Mention`; a text is repeated instead, as long as all
+repeated texts together are no longer than the body.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BINARY_FORMATTER: Final = 768
 System.Messaging and NServiceBus' have this one."""
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 TEXT_FLOOR_BYTES: Final = 64 * 2**10
-"""How much text and bytes the values may have at most, and in any case: a stream says the names of a class once."""
+"""The most text and bytes of the values, and what is always allowed: a stream has the names of a class only once."""
 GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
 """The members of System.Guid."""
 _BOXED: Final = frozenset(
@@ -33,18 +33,18 @@ _BOXED: Final = frozenset(
 
 
 def read_objects(body: bytes) -> Value:
-    """What a stream says.
+    """Return the value of a stream.
 
     Raises:
         UnexplainedError: see `Stream`; or its objects have more than its `values_limit` values, or more text than a
-            body of its length may have, or refer to one another so deeply that they are nested deeper than DEPTH_LIMIT.
+            body of its length may have, or their references nest deeper than DEPTH_LIMIT.
     """
     stream = Stream(body)
     return _Grower(stream, len(body)).grow(Reference(stream.root), None)
 
 
 class _Stands(NamedTuple):
-    """Where an object stands: in which other, and as which of its values; None for the root."""
+    """The place of an object: the object around it, and the index there; None for the root."""
 
     around: _Stands | None
     item: Instance | Array
@@ -52,7 +52,7 @@ class _Stands(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As `Mention` has it."""
+        """The path for a `Mention`."""
         if isinstance(self.item, Instance):
             step = self.item.members[self.at].replace("~", "~0").replace("/", "~1")
         else:
@@ -72,7 +72,7 @@ class _Grower:
         self._repeats_left = size_bytes
         self._around: list[Instance | Array] = []
         self._places: dict[int, _Stands | None] = {}
-        """Of each object that has been seen, where it stood first."""
+        """The first place of each object, by its id()."""
 
     def grow(self, item: Item, place: _Stands | None) -> Value:
         self._values_left -= 1
@@ -124,14 +124,14 @@ class _Grower:
 
 
 def _shaped(values: list[Value], lengths: list[int]) -> list[Value]:
-    """Lists in lists, one level for each dimension; of an array without items one empty list."""
+    """Return nested lists, one level for each dimension; one empty list for an array without items."""
     for length in reversed(lengths[1:] if prod(lengths) else []):
         values = [values[at : at + length] for at in range(0, len(values), length)]
     return values
 
 
 def _python(instance: Instance) -> Value:
-    """The value that Python has for an object; None if it has none."""
+    """Return Python's value for an object; None if it has none."""
     known = dict(zip(instance.members, instance.values, strict=True))
     try:
         if instance.name in _BOXED:
@@ -139,7 +139,7 @@ def _python(instance: Instance) -> Value:
             return value if member == "m_value" and isinstance(value, bool | int | float | str) else None
         return _CLASSES[instance.name](**known) if instance.name in _CLASSES else None
     except (TypeError, ValueError, OverflowError, UsageError):
-        # It is of another make than .NET's class of that name: a tree says what is there.
+        # It differs from .NET's class of that name, so show it as a tree.
         return None
 
 
@@ -160,7 +160,7 @@ def _guid(**parts: int) -> UUID:
 _CLASSES: Final[dict[str, Callable[..., Any]]] = {
     "System.Decimal": _decimal,
     "System.Guid": _guid,
-    # `ticks` are the same without the zone, for those who have read .NET 1.
+    # `ticks` are the same without the zone, for readers of .NET 1.
     "System.DateTime": lambda ticks, dateData: time_of(dateData),  # noqa: N803
     "System.TimeSpan": lambda _ticks: TimeSpan(int(_ticks)),
 }

@@ -1,8 +1,7 @@
-"""The records of [MS-NRBF], .NET's BinaryFormatter: read into objects that are lists, never into what they name.
+"""Reads the records of [MS-NRBF], .NET's BinaryFormatter, into plain objects, never into the classes they name.
 
-Nothing is looked up, made or called by a name that stands in a stream. Lists grow with what was read, not with the
-count that stands before them; only nulls may be many in few bytes, and they count as values, of which each byte may
-bring so many.
+Nothing is looked up, made or called by a name in a stream. Lists grow with what was read, not with the count before
+them. Only nulls can be many in few bytes; they count as values, and a limit of values per byte bounds them.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from mqproto.bodies.lexical import TYPES
 from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, DateTime, TimeSpan, UnexplainedError
 
 EXPANSION: Final = 16
-"""How many values, and bytes of text, a byte of a stream may become."""
+"""How many values, and how many bytes of text, each byte of a stream may produce."""
 VALUES_FLOOR: Final = 1_024
-"""So many values even a short stream may have."""
+"""How many values even a short stream may have."""
 RANK_LIMIT: Final = 32
-"""Dimensions of an array, as .NET has at most."""
+"""The most dimensions of an array, as in .NET."""
 GADGETS: Final = (
     "System.DelegateSerializationHolder",
     "System.Collections.Generic.ComparisonComparer`1",
@@ -50,11 +49,11 @@ GADGETS: Final = (
     "System.CodeDom.Compiler.TempFileCollection",
     "System.IO.FileSystemInfo",
 )
-"""Classes with which streams make BinaryFormatter run something, published by github.com/pwntester/ysoserial.net."""
+"""Classes that attackers use to make BinaryFormatter run code, published by github.com/pwntester/ysoserial.net."""
 
 
 class Reference(NamedTuple):
-    """A place where the object with this id belongs.  [MS-NRBF] 2.5.3"""
+    """A reference to the object with this id.  [MS-NRBF] 2.5.3"""
 
     id: int
 
@@ -82,7 +81,7 @@ Object: TypeAlias = "str | bytes | Instance | Array"
 
 
 class _Member(NamedTuple):
-    """What stands at a place: a primitive of this code, or a record if it is None."""
+    """The kind of value in a place: a primitive with this code, or a record if None."""
 
     primitive: int | None
 
@@ -92,7 +91,7 @@ _RECORD: Final = _Member(None)
 
 @dataclass(slots=True)
 class _Open:
-    """An object whose values are being read; `places` has one for each, or one for all."""
+    """An object whose values are being read; `places` has one for each value of an object, or one for an array."""
 
     values: list[Item]
     places: list[_Member]
@@ -116,11 +115,11 @@ class _Class:
 
 
 class Stream:
-    """A whole stream: `root`, which is one object of `objects`, by their ids.
+    """A whole stream: its `objects` by id, and the id of the `root`.
 
     Raises:
-        UnexplainedError: it is no stream of [MS-NRBF], names a class of known attacks, or has more than `values_limit`
-            values or objects written in one another deeper than DEPTH_LIMIT.
+        UnexplainedError: it is not a stream of [MS-NRBF], names a class of known attacks, has more than `values_limit`
+            values, or nests objects deeper than DEPTH_LIMIT.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -142,7 +141,7 @@ class Stream:
         if self._at != len(data):
             raise UnexplainedError(f"{len(data) - self._at:,} bytes stand behind the end of the stream")
 
-    # What lies in the bytes.
+    # Reading from the bytes.
 
     def _bytes(self, count: int) -> bytes:
         end = self._at + count
@@ -192,7 +191,7 @@ class Stream:
             raise UnexplainedError(f"the stream has more than {self.values_limit:,} values")
 
     def _primitive(self, code: int) -> Primitive:
-        """[MS-NRBF] 2.1.2.3"""
+        """Read a primitive value.  [MS-NRBF] 2.1.2.3"""
         if code in _NUMBERS:
             layout = _NUMBERS[code]
             found: int | float = layout.unpack(self._bytes(layout.size))[0]
@@ -228,7 +227,7 @@ class Stream:
     # The records.
 
     def _next(self) -> bool:
-        """Read what comes next; False at the end."""
+        """Read the next value or record; return False at the end."""
         if self._open:
             top = self._open[-1]
             if not top.missing:
@@ -285,7 +284,7 @@ class Stream:
         self._object(self._int(), self._string())
 
     def _place(self, kind: int) -> Callable[[], _Member]:
-        """What reads the rest of what is said of a place.  [MS-NRBF] 2.3.1.2"""
+        """Return the function that reads the rest of a place's description.  [MS-NRBF] 2.3.1.2"""
         if kind not in _KINDS:
             raise UnexplainedError(f"the stream has a type {kind} of a member, before byte {self._at:,}")
         return lambda: _KINDS[kind](self)
@@ -351,12 +350,12 @@ class Stream:
             return
         array = Array(lengths)
         self._object(identifier, array)
-        # Those that have none take no room, and those of one item none of their own.
+        # Count the inner lists of the outer dimensions. An array without items has none.
         self._counted(sum(prod(lengths[:rank]) for rank in range(1, len(lengths))) if count else 0)
         self._begin(_Open(array.values, [place], count, is_array=True))
 
     def _any_array(self) -> None:
-        """[MS-NRBF] 2.4.3.1"""
+        """Read a BinaryArray.  [MS-NRBF] 2.4.3.1"""
         identifier, form, rank = self._int(), self._byte(), self._int()
         if form > 5 or not 0 < rank <= RANK_LIMIT:
             raise UnexplainedError(f"the stream has an array of form {form} and {rank:,} dimensions")
@@ -374,12 +373,12 @@ class Stream:
 
 
 def time_of(bits: int) -> DateTime:
-    """The time that 64 bits are.  [MS-NRBF] 2.1.1.5
+    """Return the time in these 64 bits.  [MS-NRBF] 2.1.1.5
 
     Raises:
-        UsageError: they are none.
+        UsageError: they are not a time.
     """
-    # The fourth kind is local, too: in the hour that comes twice in autumn, the second one.
+    # The fourth kind is local, too: the second of the repeated hours in autumn.
     return DateTime(bits & (1 << 62) - 1, ("", "Z", "local", "local")[bits >> 62])
 
 

@@ -1,8 +1,8 @@
-"""Bodies as a person types them: a text, and of what kind it is.
+"""Makes bodies from what people type: a text and its kind.
 
 xml, xml:string, VT_BSTR, VT_LPSTR, VT_LPWSTR         the text, UTF-8
 xml:int ..., VT_I4 ..., VT_CY, VT_DATE, VT_CLSID      the value as `lexical.py` writes it
-xml:json, xml:ArrayOfInt ...                          the value as JSON, as `to_json` has it
+xml:json, xml:ArrayOfInt ...                          the value as JSON, as `to_json` writes it
 bytes, VT_ARRAY|VT_UI1, VT_STREAMED_OBJECT, 8, 0x11   the bytes as they are; a number is the body type itself
 """
 
@@ -30,14 +30,14 @@ _FORMS: Final = {
     "VT_LPSTR": "string",
     "VT_LPWSTR": "string",
 }
-"""Whose text a type of automation.py takes; those that are not here are numbers or bytes."""
+"""The simple type whose text each type of automation.py takes; the others are numbers or bytes."""
 
 
 def body_of_text(text: bytes, kind: str) -> tuple[bytes, int]:
-    """The body that a text says, and its body type.
+    """Return the body for a text, and its body type.
 
     Raises:
-        UsageError: there is no such kind, or the text is no value of it.
+        UsageError: there is no such kind, or the text is not a value of it.
     """
     if (number := _number(kind)) is not None:
         return text, number
@@ -86,7 +86,7 @@ def _of_xml(text: bytes, form: str) -> Value:
 
 def _parsed(text: bytes, form: str) -> Value:
     try:
-        # A char is typed as itself, and stands in XML as its number.
+        # People type a char as itself; XML has its number.
         found = text.decode("utf-8")
         return found if form == "char" else parse(form, found)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a body says, as Python values, and the same as JSON.
+"""The contents of bodies as Python values and as JSON.
 
-Python has no value for three things that .NET writes: a time in steps of 100 ns, a span of such, and an object of some
-class. The rest are None, bool, int, float, str, bytes, Decimal, UUID and lists.
+Python has no value for three things that .NET writes: a time in steps of 100 ns, a time span in these steps, and an
+object of a class. The rest are None, bool, int, float, str, bytes, Decimal, UUID and lists.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, quoted, shown
 
 DEPTH_LIMIT: Final = 100
-"""How deep objects may lie in one another."""
+"""How deep objects may be nested."""
 VALUES_LIMIT: Final = 200_000
-"""How many values a body may have, those within others counted; each takes some 200 bytes of memory."""
+"""How many values a body may have, nested ones included; each takes about 200 bytes of memory."""
 
 TICKS_PER_S: Final = 10_000_000
 _TICKS_PER_DAY: Final = 86_400 * TICKS_PER_S
@@ -43,10 +43,10 @@ class UnexplainedError(MqprotoError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DateTime:
-    """A time as .NET has it.  [MS-NRBF] 2.1.1.5
+    """A .NET time.  [MS-NRBF] 2.1.1.5
 
-    ticks: steps of 100 ns since the year 1, of the clock that the zone names; the year 9999 is the last.
-    zone: "" if nobody said, "Z" for UTC, "local" for the sender's, or as "+01:00", which is at most 14 hours.
+    ticks: steps of 100 ns since the year 1, on the zone's clock; the year 9999 is the last.
+    zone: "" if unknown, "Z" for UTC, "local" for the sender's, or an offset like "+01:00", at most 14 hours.
     """
 
     ticks: int
@@ -66,7 +66,7 @@ class DateTime:
 
     @property
     def as_datetime(self) -> datetime:
-        """The same to the microsecond; aware if the zone is known."""
+        """The time as a datetime, to the microsecond; aware if the zone is known."""
         found = _BEGIN + timedelta(microseconds=self.ticks // 10)
         if self.zone in ("", "local"):
             return found
@@ -74,7 +74,7 @@ class DateTime:
 
     @classmethod
     def of(cls, time: datetime) -> DateTime:
-        """A time of Python; seconds of its offset from UTC are cut off."""
+        """Convert a Python datetime; seconds in its UTC offset are cut off."""
         ticks = (time.replace(tzinfo=None) - _BEGIN) // timedelta(microseconds=1) * 10
         offset = time.utcoffset()
         if offset is None:
@@ -85,10 +85,10 @@ class DateTime:
 
     @classmethod
     def parse(cls, text: str) -> DateTime:
-        """What `str` made, or an application: `2024-01-02T03:04:05.1234567Z`.
+        """Read a time from `str` or from an application: `2024-01-02T03:04:05.1234567Z`.
 
         Raises:
-            ValueError: it is no such time.
+            ValueError: it is not such a time.
         """
         found = _TIME.fullmatch(text)
         if found is None:
@@ -108,7 +108,7 @@ def _offset(zone: str) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A span of time as .NET has it, in ticks of 100 ns.  [MS-NRBF] 2.1.1.4"""
+    """A .NET time span, in ticks of 100 ns.  [MS-NRBF] 2.1.1.4"""
 
     ticks: int
 
@@ -119,16 +119,16 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """Stands where an object refers to one that it lies in: how many objects and arrays up that is, its own being 1."""
+    """A reference to an enclosing object: how many objects and arrays up it is; 1 is the directly enclosing one."""
 
     levels: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Stands where an object is referred to that stands elsewhere already.
+    """A reference to an object that already stands elsewhere.
 
-    path: where: its members and indexes from the root as a JSON Pointer, `/Lines/0/Item`.  RFC 6901
+    path: its members and indexes from the root as a JSON Pointer, `/Lines/0/Item`.  RFC 6901
     """
 
     path: str
@@ -136,18 +136,18 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An object of some class.
+    """An object of a class.
 
-    name: its class, as the body has it; empty where the body does not say.
+    name: its class, as the body has it; empty if the body does not say.
     members: their names and values, in order. In XML, `@name` is an attribute, `#text` is text beside attributes or
-        elements, and a list stands for elements of one name that follow one another.
+        elements, and a list stands for successive elements of one name.
     """
 
     name: str
     members: tuple[tuple[str, Value], ...] = ()
 
     def __getitem__(self, name: str) -> Value:
-        """The first member of that name."""
+        """Return the first member with this name."""
         for member, value in self.members:
             if member == name:
                 return value
@@ -161,10 +161,10 @@ Value: TypeAlias = (
 
 
 def to_json(value: Value) -> Any:
-    """The value as what `json.dumps` takes; `from_json` gives it back.
+    """Return the value in a form for `json.dumps`; `from_json` turns it back.
 
-    What JSON has no form for is an object with one key, as {"$guid": "..."}. An object is one with its members, and its
-    class as "$type" if that is known; if two members have one name, or a name begins with $, a list of both.
+    A value that JSON lacks is an object with one key, as {"$guid": "..."}. An object has its members, and its class as
+    "$type" if known; if two members share a name, or a name begins with $, its "$members" are a list of pairs.
     """
     match value:
         case None | bool() | int() | str():
@@ -174,7 +174,7 @@ def to_json(value: Value) -> Any:
         case bytes():
             return {"$base64": base64.b64encode(value).decode("ascii")}
         case Decimal():
-            # Without an exponent, as .NET writes it; one of its own has 28 digits behind the point at most.
+            # Without an exponent, as .NET writes it; a .NET decimal has at most 28 digits behind the point.
             plain = value.is_finite() and -40 <= int(value.as_tuple().exponent) <= 0
             return {"$decimal": format(value, "f") if plain else str(value)}
         case UUID():
@@ -201,10 +201,10 @@ _DOUBLES: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
 def from_json(data: Any) -> Value:
-    """The value that `to_json` made this of, or that somebody has written in its form.
+    """Return the value for data from `to_json`, or for data that somebody wrote in its form.
 
     Raises:
-        UsageError: it is in another form, deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.
+        UsageError: it has another form, is nested deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.
     """
     waiting, count = [data], 0
     while waiting:

@@ -1,11 +1,11 @@
-"""Bodies of .NET's XmlMessageFormatter: what its XmlSerializer writes, in UTF-8, with body type 0.
+"""Bodies from .NET's XmlMessageFormatter: its XmlSerializer's output, in UTF-8, with body type 0.
 
     xml:int         a simple type of `lexical.py`:  <int>5</int>
     xml:ArrayOfInt  an array:                       <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
     xml             an object as a tree:            <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
 
-The XML of an object names no types, so its members are text, trees and None: only its class knows more. A namespace
-stands before a name, as `{namespace}name`, where it is another than that of the element around it.
+The XML of an object names no types, so its members are text, trees and None: only its class knows more. A name has its
+namespace, as `{namespace}name`, if it differs from the namespace of the element around it.
 Sources: learn.microsoft.com, "XmlMessageFormatter Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
 """
 
@@ -36,16 +36,16 @@ ARRAY: Final = "ArrayOf"
 ANY: Final = "anyType"
 NIL: Final = (INSTANCE, "nil")
 _UNSAID: Final = (NIL, (XML, "space"))
-"""Attributes that say how a value is read, and are no part of it."""
+"""Attributes that say how to read a value, and are not part of it."""
 _NAMESPACES: Final = {prefix: namespace for namespace, prefix in PREFIXES.items()}
 _CLARK: Final = re.compile(r"\{([^{}]*)\}(.*)", re.DOTALL)
 
 
 def read_serialized(body: bytes) -> tuple[str, Value]:
-    """The kind of a body, `xml` and what follows it, and what the body says.
+    """Return the kind of a body, such as `xml:int`, and its value.
 
     Raises:
-        UnexplainedError: it is no XML that is read, or no value of the type that it names.
+        UnexplainedError: it is not XML that we read, or not a value of the type that it names.
     """
     root = read_xml(body)
     namespace, local = root.name
@@ -71,7 +71,7 @@ def _simple(element: Element, name: str) -> Value:
 
 
 def item_type(array: str) -> str | None:
-    """What the elements of an array are called, whose own name is this; None if it is no array's."""
+    """Return the name of the elements in an array with this name; None if it is not an array's name."""
     rest = array.removeprefix(ARRAY)
     if rest == array or not rest:
         return None
@@ -136,7 +136,7 @@ def _member(element: Element) -> Value:
 
 
 def _said(name: Name, around: str) -> str:
-    """A name as trees have it, where `around` is the namespace of what it stands in."""
+    """Return a name as trees write it; `around` is the namespace of the element around it."""
     namespace, local = name
     if namespace == around:
         return local
@@ -151,13 +151,13 @@ def _name(said: str, around: str) -> Name:
 
 
 def write_serialized(value: Value, kind: str) -> bytes:
-    """A body of XmlMessageFormatter.
+    """Return a body as from XmlMessageFormatter.
 
     Args:
-        kind: `xml` for what fits the value best, or with a type as in `xml:short` or `xml:ArrayOfLong`.
+        kind: `xml` for the type that fits the value best, or a type as in `xml:short` or `xml:ArrayOfLong`.
 
     Raises:
-        UsageError: there is no such kind, or the value is none of it, or is nested deeper than DEPTH_LIMIT.
+        UsageError: there is no such kind, the value does not fit it, or is nested deeper than DEPTH_LIMIT.
     """
     name = kind.removeprefix("xml").removeprefix(":")
     if not name and isinstance(value, Tree):
@@ -183,7 +183,7 @@ def _natural(value: Value) -> str:
 
 
 def _typed(name: str, value: Value, depth: int) -> Element:
-    """An element that has the name of its type."""
+    """Return an element named after its type."""
     if depth >= DEPTH_LIMIT:
         raise UsageError(f"the value is nested deeper than {DEPTH_LIMIT} levels, which nobody reads")
     element = Element(("", name))
@@ -228,7 +228,7 @@ def _object(name: Name, tree: Tree, depth: int) -> Element:
 
 
 def _named(name: Name, value: Value, depth: int) -> Element:
-    """A member: its name says nothing of its type."""
+    """Return the element of a member, whose name does not tell its type."""
     if isinstance(value, Tree):
         return _object(name, value, depth)
     return Element(name, [(NIL, "true")]) if value is None else Element(name, content=[_text(value)])
