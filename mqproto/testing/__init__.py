@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every record, packet and session: fuzz your own parser with them.
+"""Hypothesis strategies for every record, packet and session, for fuzzing your own parser.
 
     from hypothesis import given
     from mqproto.testing import nearly_valid_packets

@@ -1,4 +1,4 @@
-"""Strategies for whole sessions: the handshake, messages of all kinds both ways, and what acknowledges them."""
+"""Strategies for whole sessions: the handshake, messages of all kinds both ways, and acknowledgments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class _Side:
-    """One of the two, as the counts of its SessionHeaders have it.  [MS-MQQB] 3.1.1.6.1"""
+    """One of the two sides, with the counts for its SessionHeaders.  [MS-MQQB] 3.1.1.6.1"""
 
     guid: Guid
     window: int
@@ -49,7 +49,7 @@ class _Side:
     recoverable_sent: int = 0
     unacknowledged: int = 0
     saved: int = 0
-    """Of its recoverable messages, how many the other has flagged as saved."""
+    """How many of its recoverable messages the other side has flagged as saved."""
     transactional: list[int] = field(default_factory=list)
     """The message identifiers of its sequence, in order."""
 
@@ -62,11 +62,11 @@ class _Side:
 def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
     """A session from its first packet on, by the book: each packet arrives before the next one is sent.
 
-    The windows are kept, and the counts are true. A side may acknowledge all that it has received or less, alone or
-    on a message of its own. OrderAcks and FinalAcks answer transactional messages; each sequence begins with 1.
+    Both sides keep to the windows, and the counts are right. A side may acknowledge some or all of what it received,
+    alone or on a message. OrderAcks and FinalAcks answer transactional messages; each sequence begins with 1.
 
     Args:
-        longest: how many packets may follow the handshake.
+        longest: the most packets after the handshake.
     """
     first, second = draw(st.lists(queue_managers(), min_size=2, max_size=2, unique=True))
     windows = draw(st.tuples(*[st.sampled_from([1, 2, 64, 0xFFFF])] * 2))
@@ -126,7 +126,7 @@ def _handshakes(draw: st.DrawFn, initiator: _Side, acceptor: _Side) -> list[Turn
 
 @st.composite
 def _session_headers(draw: st.DrawFn, one: _Side, other: _Side) -> SessionHeader:
-    """What `one` may say now of the messages of `other`: some of them received, some of the recoverable saved."""
+    """What `one` may say now about `other`'s messages: some were received, and some recoverable ones saved."""
     received = draw(st.integers(0, other.unacknowledged))
     other.unacknowledged -= received
     saved = draw(st.integers(0, min(other.recoverable_sent - other.saved, 32)))
@@ -144,7 +144,7 @@ def _session_headers(draw: st.DrawFn, one: _Side, other: _Side) -> SessionHeader
 
 @st.composite
 def _messages(draw: st.DrawFn, kind: str, one: _Side, other: _Side) -> UserMessage:
-    """A message of `one`, without a SessionHeader."""
+    """A message from `one`, without a SessionHeader."""
     message_id = one.sent + 1
     if kind in ("order ack", "final ack"):
         number = draw(st.integers(1, len(other.transactional)))
@@ -181,7 +181,7 @@ def _messages(draw: st.DrawFn, kind: str, one: _Side, other: _Side) -> UserMessa
 
 @st.composite
 def nearly_valid_conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
-    """A conversation in which one thing went wrong: a packet mutated, lost, doubled, late, put in, or by the other."""
+    """A conversation with one fault: a packet mutated, lost, doubled, late, inserted, or from the other side."""
     turns = draw(conversations(longest=longest))
     at = draw(st.integers(0, len(turns) - 1))
     turn = turns[at]

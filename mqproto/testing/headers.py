@@ -1,4 +1,4 @@
-"""Strategies for headers: all that the specification allows, limits and reserved bits included."""
+"""Strategies for headers: everything that the specification allows, including limits and reserved bits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[P, st.SearchStrategy[T]]) -> Callable[P, st.SearchStrategy[T]]:
-    """A function that makes each strategy once: hypothesis examines every new one, which takes as long as a draw."""
+    """Cache the strategies of a function: hypothesis examines every new one, which takes as long as a draw."""
     return cast("Callable[P, st.SearchStrategy[T]]", cache(make))
 
 
@@ -59,8 +59,8 @@ U8: Final = st.sampled_from([0, 0xFF]) | st.integers(0, 0xFF)
 U16: Final = st.sampled_from([0, 0xFFFF]) | st.integers(0, 0xFFFF)
 U32: Final = st.sampled_from([0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF)
 
-# A draw costs hypothesis some 40 µs, and one of two strategies takes two. A message has forty numbers and GUIDs; where
-# its headers are put together, each takes one draw, whose lowest bit says whether it is at a limit.
+# A draw costs hypothesis about 40 µs, and a choice of two strategies takes two. A message has forty numbers and GUIDs;
+# in whole headers each takes one draw, whose lowest bit says whether it is at a limit.
 _BYTE: Final = st.integers(0, 2 * 0xFF + 1)
 _HALF: Final = st.integers(0, 2 * 0xFFFF + 1)
 _WORD: Final = st.integers(0, 2 * 0xFFFFFFFF + 1)
@@ -68,32 +68,32 @@ _GUID: Final = st.binary(min_size=17, max_size=17)
 
 
 def u8(draw: st.DrawFn) -> int:
-    """As `U8`."""
+    """Draw a number like `U8`, in one draw."""
     number = draw(_BYTE)
     return (0, 0xFF)[number >> 1 & 1] if number & 1 else number >> 1
 
 
 def u16(draw: st.DrawFn) -> int:
-    """As `U16`."""
+    """Draw a number like `U16`, in one draw."""
     number = draw(_HALF)
     return (0, 0xFFFF)[number >> 1 & 1] if number & 1 else number >> 1
 
 
 def u32(draw: st.DrawFn) -> int:
-    """As `U32`."""
+    """Draw a number like `U32`, in one draw."""
     number = draw(_WORD)
     return (0, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)[number >> 1 & 3] if number & 1 else number >> 1
 
 
 def guid(draw: st.DrawFn) -> Guid:
-    """As `guids`."""
+    """Draw a GUID like `guids`, in one draw."""
     data = draw(_GUID)
     return NULL_GUID if data[16] & 1 else Guid(data[:16])
 
 
 @made_once
 def guids() -> st.SearchStrategy[Guid]:
-    """Any GUID, the null GUID now and then."""
+    """Any GUID, now and then the null GUID."""
     return st.just(NULL_GUID) | st.binary(min_size=16, max_size=16).map(Guid)
 
 
@@ -124,13 +124,13 @@ def _cut(text: str, longest: int) -> str:
 
 @made_once
 def labels() -> st.SearchStrategy[str | None]:
-    """None, the label that is a mere NUL, short ones, and the longest."""
+    """None, a label of just its NUL, short labels, and the longest."""
     return st.none() | texts(12) | st.just("x" * LONGEST_LABEL) | texts(60)
 
 
 @made_once
 def direct_names() -> st.SearchStrategy[str]:
-    """Direct format names as they go on the wire, without `DIRECT=`, and texts that are none."""
+    """Direct format names as they go on the wire, without `DIRECT=`, and other texts."""
     usual = st.from_regex(r"(OS:[a-z]{1,15}|TCP:127\.0\.0\.[1-9])\\(private\$\\)?[a-z]{1,10}", fullmatch=True)
     return usual | texts(20) | st.just("OS:" + "q" * 300)
 
@@ -235,7 +235,7 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
 
 @made_once
 def sids() -> st.SearchStrategy[str]:
-    """Security identifiers as people write them, of each form of [MS-DTYP] 2.4.2.1."""
+    """Security identifiers as people write them, in each form of [MS-DTYP] 2.4.2.1."""
     authorities = st.sampled_from(["5", "1", "4294967295", "0x100000000000"])
     return st.builds(
         lambda authority, numbers: "-".join(["S-1", authority, *map(str, numbers)]),
@@ -247,7 +247,7 @@ def sids() -> st.SearchStrategy[str]:
 @made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
-    """With one item at the least; the sender may be a SID, and the key a SIMPLEBLOB."""
+    """A SecurityHeader with at least one item; the sender may be a SID, and the key a SIMPLEBLOB."""
     item = st.binary(max_size=40)
     header = SecurityHeader(
         flags=u16(draw),

@@ -21,7 +21,7 @@ from mqproto.wire.layouts.keyblobs import (
 
 _U16: Final = st.just(0) | st.integers(0, 0xFFFF)
 _SIZES: Final = (MINIMUM_BITS // 8, 128, 256, MAXIMUM_BITS // 8)
-# Hypothesis gives up on thousands of drawn bytes, so a large number is a few of them again and again.
+# Hypothesis gives up on thousands of drawn bytes, so a large number repeats a few bytes.
 _LARGE: Final = st.builds(
     lambda some, size: (some * size)[:size],
     st.binary(min_size=1, max_size=40),
@@ -30,7 +30,7 @@ _LARGE: Final = st.builds(
 
 
 def public_key_blobs() -> st.SearchStrategy[PublicKeyBlob]:
-    """A PUBLICKEYBLOB of any size. The modulus is any number, so most make no key."""
+    """A PUBLICKEYBLOB of any size. The modulus is any number, so most are not valid keys."""
     return st.builds(
         PublicKeyBlob,
         reserved=_U16,

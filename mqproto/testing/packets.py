@@ -1,4 +1,4 @@
-"""Strategies for packets: valid, and nearly so."""
+"""Strategies for valid and nearly valid packets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OPTIONAL: Final = ("transaction", "security", "debug", "soap", "multi", "session
 @st.composite
 def user_messages(draw: st.DrawFn) -> UserMessage:
     """A UserMessage with any set of headers."""
-    # One draw for all: half of the messages have any of them, the others none or, a few, all.
+    # One draw for all: half of the messages have any set of headers; of the rest most have none, a few all.
     some, kind = divmod(draw(st.integers(0, 8 * 2 ** len(OPTIONAL) - 1)), 8)
     has = {name for place, name in enumerate(OPTIONAL) if kind == 7 or (kind < 4 and some >> place & 1)}
     return UserMessage(
@@ -134,7 +134,7 @@ def packets() -> st.SearchStrategy[Packet]:
 
 @made_once
 def order_queues() -> st.SearchStrategy[int | str]:
-    """The order queue by its identifier, and by direct names in any case."""
+    """The order queue by its identifier, or by a direct name in any case."""
     path = st.sampled_from([ORDER_QUEUE_PATH, ORDER_QUEUE_PATH.lower(), ORDER_QUEUE_PATH.upper()])
     return st.just(ORDER_QUEUE) | st.builds(str.__add__, st.just("TCP:10.0.0.1"), path)
 
@@ -175,7 +175,7 @@ def pings() -> st.SearchStrategy[Ping]:
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """These bytes after a few accidents: bytes and words overwritten, pieces lost, doubled or put in."""
+    """These bytes after a few accidents: bytes and words overwritten, pieces lost, doubled or inserted."""
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(changed)))
@@ -199,7 +199,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
             case _:
                 pass
     if draw(st.booleans()) and len(changed) >= base_header.sizeof():
-        # Honest about its size, so that a parser looks further than that.
+        # Correct PacketSize, so that a parser does not stop there.
         session = BaseHeader.session_header.within(changed[base_header.offset_of("flags")])
         internal = BaseHeader.internal.within(changed[base_header.offset_of("flags")])
         size = len(changed) - (16 if session and not internal else 0)
