@@ -1,6 +1,6 @@
 """One queue manager as a process: a core of `mqproto`, with sockets and a disk around it.
 
-Read node.py first, and mqproto/manager/carry.py, which has the promise in its order; turns.py is the beat that it is
-kept to. transport.py is for neighbours, pings.py for those who ask first; service.py is for clients, with
-clients/, which knows who they are and what they may, and has what operators ask for. The disk is simulator/storage.
+Read node.py first, and mqproto/manager/carry.py, which has the promised order; turns.py paces the loop. transport.py
+is for neighbours, pings.py for those that ping first. service.py is for clients; clients/ knows who they are and what
+they may do, and carries out operators' requests. The disk is simulator/storage.
 """

@@ -1,4 +1,4 @@
-"""The clock of a node: the only place where the core's time is read."""
+"""The clock of a node: only this module reads the time for the core."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Clock:
     """Uptime from trio's clock, so that a test may own it; the date from the system's, which may jump."""
 
     def now(self) -> Moment:
-        """This instant."""
+        """Return this instant."""
         return Moment(uptime_ms=int(trio.current_time() * 1_000), utc_s=int(time.time()))
 
     def at(self, deadline_ms: int | None) -> float:
-        """A deadline of the core on trio's clock; half a millisecond later, lest rounding wake us too soon."""
+        """Return a deadline of the core on trio's clock, half a millisecond later so rounding never wakes us early."""
         return math.inf if deadline_ms is None else deadline_ms / 1_000 + 0.0005

@@ -13,19 +13,19 @@ from mqproto.simulator.base.sockets import round_trip_s
 from mqproto.simulator.base.tap import Tap
 
 READ_BYTES: Final = 256 * 1024
-"""What one read takes at most; throughput at 1,400-byte reads is a fifteenth."""
+"""The most that one read takes; reads of 1,400 bytes have a fifteenth of the throughput."""
 FAREWELL_S: Final = 2.0
 FAREWELL_BYTES: Final = 16 * 2**20
-"""How long a connection that we close may take to deliver what is queued, and what may still come meanwhile."""
+"""How long a connection that we close may take to deliver what is queued, and how much may arrive meanwhile."""
 
 
 def read_buffer() -> memoryview:
-    """A buffer to read into. All connections of one thread may share it, so an idle one costs next to nothing."""
+    """Return a buffer to read into. All connections of a thread may share it, so idle ones cost next to nothing."""
     return memoryview(bytearray(READ_BYTES))
 
 
 class Socket(Protocol):
-    """A connected socket, or what is used like one."""
+    """A connected socket, or something used like one."""
 
     def fileno(self) -> int: ...
 
@@ -47,9 +47,9 @@ class Connection:
 
     Args:
         connected: the socket; it belongs to the connection from now on.
-        nursery: where the task runs that sends what did not leave at once.
+        nursery: for the task that sends what did not leave at once.
         buffer: what `read` reads into.
-        tap: is told of every byte that leaves or arrives.
+        tap: hears every byte that leaves or arrives.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Connection:
 
     @property
     def round_trip_s(self) -> float | None:
-        """How long TCP takes there and back; None if the system does not tell."""
+        """TCP's round-trip time; None if the system does not tell."""
         return None if self.is_closed else round_trip_s(self._socket)
 
     def send(self, data: bytes) -> None:
-        """Send all of it, in order, without waiting. What a broken connection cannot take is dropped."""
+        """Send all data in order, without waiting. A broken connection drops it."""
         if self.failure is not None or self.is_closed:
             return
         sent = 0
@@ -125,7 +125,7 @@ class Connection:
             self._flushed.set()
 
     async def flushed(self) -> None:
-        """Return when nothing waits to be sent, be it that it left or that it never will."""
+        """Return when nothing waits to be sent: it has left, or it never will."""
         await self._flushed.wait()
 
     async def readable(self) -> None:
@@ -139,9 +139,9 @@ class Connection:
         await trio.lowlevel.wait_readable(self._socket)
 
     def read(self, limit_bytes: int = READ_BYTES) -> memoryview | None:
-        """What has arrived, up to a limit; empty at the end of the stream, None if nothing has.
+        """Return what has arrived, up to a limit; empty at the end of the stream, None if nothing has.
 
-        It lies in the buffer: use it before the next checkpoint.
+        The result lies in the buffer: use it before the next checkpoint.
 
         Raises:
             OSError: the connection broke.
@@ -162,7 +162,7 @@ class Connection:
     async def finish(self) -> None:
         """Send what is queued, wait until the other side ends too, and close; within 2 s and 16 MiB.
 
-        Closing at once could have the kernel send a reset, which overtakes what we said last.
+        If we closed at once, the kernel could send a reset, which overtakes the last data.
         """
         with trio.move_on_after(FAREWELL_S):
             await self.flushed()
@@ -181,7 +181,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close at once; tasks that wait for the socket see trio.ClosedResourceError. Twice is once."""
+        """Close at once; tasks that wait for the socket see trio.ClosedResourceError. A second call does nothing."""
         if not self.is_closed:
             if self._tap is not None:
                 self._tap.finished()
@@ -190,7 +190,7 @@ class Connection:
 
 
 def end_of(error: OSError | None) -> str:
-    """How a connection ended, in words; None for an orderly end."""
+    """Return how a connection ended, in words; an `error` of None is an orderly end."""
     if error is None or error.errno == errno.EPIPE:
         return "closed by the peer"
     if error.errno == errno.ECONNRESET:

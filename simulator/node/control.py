@@ -1,17 +1,17 @@
-"""What a node and its clients say to each other, over a Unix domain socket that only their user can reach.
+"""The protocol between a node and its clients, over a Unix domain socket that only their user can reach.
 
     frame    length u32 (of the payload), operation u8, request u32, all little-endian; then the payload
     request  an `Operation`, numbered by the client; several may be outstanding
-    payload  msgpack; of an operation from 32 on, its Operation Instance Identifier first, one byte
-    answer   `DONE` or `FAILED`, with the request's number; in whatever order they are ready
+    payload  msgpack; for an operation from 32 on, its Operation Instance Identifier comes first, one byte
+    answer   `DONE` or `FAILED`, with the request's number; in the order in which they are ready
 
-Operations below 32 may be asked for again at will. Those from 32 on change something, and are performed once: after a
-connection that broke, the client introduces itself as the same invoker (HELLO) and asks for them again under the same
-identifiers ("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two
-steps: RECEIVE hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
+Operations below 32 may be repeated at will. Those from 32 on change something, and are performed once: after a broken
+connection, the client introduces itself as the same invoker (HELLO) and asks for them again under the same identifiers
+("Duplicate Operation Detection Support"; mqproto/edge/operations.py). So a message is received in two steps: RECEIVE
+hands it out until the connection ends, and SETTLE, performed once, takes it from the queue.
 
-A client that goes away abandons what it waits for; what it received and did not settle goes back to where it was.
-Messages cross as the packets that they are, and the client decodes them.
+A client that goes away abandons what it waits for; messages that it did not settle go back to their places. Messages
+cross the socket as packets, and the client decodes them.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from mqproto.simulator.topology import QueueDeclaration, TopologyError
 
 VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
-"""The payload of a request. An answer is as large as what was asked for."""
+"""The largest payload of a request. An answer may have any size."""
 OUTSTANDING_LIMIT: Final = 64
-"""Requests of one client that have no answer yet."""
+"""The most requests of one client without an answer."""
 PROFILE: Final = 64
-"""How many instance identifiers of an invoker a node keeps, with what came of them."""
+"""How many instance identifiers of an invoker a node keeps, with their outcomes."""
 BIRTH_BYTES: Final = 16
-"""The birth of an invoker, which means something to its node alone."""
+"""The birth of an invoker, which only its node can read."""
 LASTING_KEPT_DAYS: Final = 30
-"""How long a node remembers a client with a journal that does not come back: days in which the node runs."""
+"""How many days, in which the node runs, it remembers a client with a journal that does not come back."""
 TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
-"""Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
+"""The most messages in one request to send, and so in one transaction, or in one to receive or to peek."""
 
 head = Struct("length" / Int32ul, "operation" / Int8ul, "request" / Int32ul)
 _head = struct.Struct("<IBI")
@@ -54,7 +54,7 @@ HEAD_BYTES: Final = _head.size
 
 
 class Operation(IntEnum):
-    """Requests. Those below 32 may be repeated at will; 32 to 63 are numbered, and performed once."""
+    """Requests and answers. Below 32 they may be repeated at will; 32 to 63 are numbered, and performed once."""
 
     HELLO = 0
     QUEUES = 1
@@ -82,7 +82,7 @@ class Operation(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One request or answer; `identifier` is that of a numbered operation, and the payload without it."""
+    """One request or answer; `identifier` is for numbered operations, and not part of the payload."""
 
     operation: int
     request: int
@@ -91,7 +91,7 @@ class Frame(NamedTuple):
 
 
 class ControlError(MqprotoError):
-    """Bytes that are no frame, or a frame that is no request; `request` is its number, 0 if that is unknown."""
+    """Bytes are not a frame, or a frame is not a request; `request` is its number, 0 if unknown."""
 
     def __init__(self, text: str, request: int = 0) -> None:
         super().__init__(text)
@@ -103,7 +103,7 @@ class InDoubt(MqprotoError):  # noqa: N818
 
 
 class RolledBack(MqprotoError):  # noqa: N818
-    """A transaction ended without a commit, as its connection or its node did: its messages are where they were."""
+    """A transaction ended without a commit, because its connection or node did: its messages are where they were."""
 
 
 class Nothing(msgspec.Struct, array_like=True):
@@ -111,13 +111,13 @@ class Nothing(msgspec.Struct, array_like=True):
 
 
 class Introduction(msgspec.Struct, array_like=True):
-    """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the same ends now.
+    """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the invoker ends now.
 
     lasting: it survives its process, and may come back after a long time.
-    following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
-    birth: what the node said of it in its last `Hello`; empty if there was none, or it keeps none: then the node goes
-        by `following` and the first identifier that is invoked.
-    recalls: it does not know what came of the last ones, nor how far it had counted: the Hello is to say it.
+    following: the identifier of its next operation, 0 to 255, so a reused one is not taken for an old operation.
+    birth: the `birth` in its last `Hello`; empty if there was none, or if it does not keep it: then the node goes by
+        `following` and the first identifier that is invoked.
+    recalls: it does not know its last outcomes, nor how far it had counted: the Hello has to tell.
     """
 
     invoker: bytes = b""
@@ -128,16 +128,16 @@ class Introduction(msgspec.Struct, array_like=True):
 
 
 class Hello(msgspec.Struct, array_like=True):
-    """Who the node is. Nothing else is certain to stay as it is in another `version`.
+    """Who the node is. Only this frame is certain to keep its form in another `version`.
 
-    life: another number each time the node starts; what it keeps in memory alone is gone with it.
+    life: another number each time the node starts; what it keeps only in memory is gone then.
     profile: how many instance identifiers of an invoker it keeps.
-    birth: by this the node tells an invoker that it has forgotten from one that is new. The invoker keeps it before it
-        invokes anything, on disk if it is one that lasts, and introduces itself with it from then on.
-    remembered: False if the node cannot tell what the invoker invoked before. Of all that has no outcome nobody knows
-        then whether it was performed; nothing of it may be invoked again.
-    following, outcomes: for one that recalls, the identifier of its next operation, and what came of those that are
-        remembered, as they are kept, in any order.
+    birth: tells a forgotten invoker from a new one. The invoker keeps it before it invokes anything, on disk if it
+        lasts, and introduces itself with it from then on.
+    remembered: False if the node does not know what the invoker invoked before. Then nobody can tell whether an
+        operation without an outcome was performed, and none of them may be invoked again.
+    following, outcomes: for one that recalls, the identifier of its next operation, and the remembered outcomes, as
+        they are kept, in any order.
     """
 
     version: int
@@ -152,12 +152,12 @@ class Hello(msgspec.Struct, array_like=True):
 
 
 class Send(msgspec.Struct, array_like=True):
-    """Messages for one destination, or several, separated by commas: all transactional or none, each by itself; all are
-    accepted or none.
+    """Messages for one destination, or several, separated by commas. All are transactional or none, each by itself; all
+    are accepted or none.
 
-    Queues go by any name here, those in the drafts as well.
+    Queues may have any of their names, also in the drafts.
 
-    tag: means something to the client alone; it is kept with what comes of it.
+    tag: means something only to the client; it is kept with the outcome.
     """
 
     destination: str
@@ -172,11 +172,11 @@ class SendTogether(msgspec.Struct, array_like=True):
 
 
 class Sent(msgspec.Struct, array_like=True):
-    """The messages are accepted: on disk, if they are such as are kept. Copies of one stand together, in the order in
-    which the destinations were named.
+    """The messages are accepted, and on disk if they are recoverable. Copies of a message stand together, in the order
+    in which the destinations were named.
 
-    runs: their ordinals, as (first, how many that follow each other).
-    tag: of the `Send`.
+    runs: their ordinals, as (first, count) of successive ones.
+    tag: the tag of the `Send`.
     """
 
     runs: list[tuple[int, int]]
@@ -184,7 +184,7 @@ class Sent(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, ordinals: Iterable[int], tag: bytes = b"") -> Sent:
-        """The same of the ordinals themselves."""
+        """Return a Sent for these ordinals."""
         runs: list[list[int]] = []
         following = -1
         for ordinal in ordinals:
@@ -196,17 +196,17 @@ class Sent(msgspec.Struct, array_like=True):
 
     @property
     def ordinals(self) -> list[int]:
-        """One for each message."""
+        """The ordinal of each message."""
         return [ordinal for first, count in self.runs for ordinal in range(first, first + count)]
 
 
 class Receive(msgspec.Struct, array_like=True):
-    """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They are handed
-    out in a transaction, which SETTLE ends, or the end of the connection rolls back.
+    """Asks for up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They
+    are handed out in a transaction, which SETTLE ends; the end of the connection rolls it back.
 
     chosen: the messages with these sources and ordinals instead, at once and all of them.
-    fence: 0, or the epoch of a receiver that others with lower ones give way to: what they have not settled goes back
-        first, and they get nothing more.
+    fence: 0, or the receiver's epoch. Receivers with lower ones give way: what they did not settle goes back first, and
+        they get nothing more.
     """
 
     queue: str
@@ -217,8 +217,8 @@ class Receive(msgspec.Struct, array_like=True):
 
 
 class Messages(msgspec.Struct, array_like=True):
-    """Packets without a SessionHeader, and how often each was handed out, this time included; -1 if that is not known.
-    `transaction` is what to settle, 0 if there is nothing to; no two in the world have the same."""
+    """Packets without a SessionHeader, and how often each was handed out, including this time; -1 if unknown.
+    `transaction` is what to settle, or 0 for nothing; it is unique."""
 
     transaction: int
     packets: list[bytes]
@@ -226,7 +226,7 @@ class Messages(msgspec.Struct, array_like=True):
 
 
 class Peek(msgspec.Struct, array_like=True):
-    """The first messages of a queue, at most as many as are in the node's memory."""
+    """Asks for the first messages of a queue, at most those in the node's memory."""
 
     queue: str
     limit: int
@@ -239,11 +239,11 @@ class Settlement(IntEnum):
     """They go back to where they were."""
     COMMIT = 1
     REJECT = 2
-    """They are refused for good; their sender hears of it if it asked to."""
+    """They are refused for good; their sender is told if it asked for that."""
 
 
 class Settle(msgspec.Struct, array_like=True):
-    """The end of a transaction of this client.
+    """Ends a transaction of this client.
 
     messages: sent in the same transaction, if it commits; as in `SendTogether`.
     """
@@ -254,22 +254,22 @@ class Settle(msgspec.Struct, array_like=True):
 
 
 class Abandon(msgspec.Struct, array_like=True):
-    """Wait no longer on behalf of a receive, which is then answered at once; if it has been, nothing happens."""
+    """Ends the wait of a receive, which is answered at once; one that was answered already is not affected."""
 
     request: int
 
 
 class Hold(msgspec.Struct, array_like=True):
-    """Pause the outgoing queues of a name, or resume them; a second time changes nothing."""
+    """Pauses the outgoing queues of a name, or resumes them; a second time changes nothing."""
 
     queue: str
     on_hold: bool
 
 
 class Block(msgspec.Struct, array_like=True):
-    """Answer nobody who connects from an address or a network, or answer them again.
+    """Blocks or unblocks connections from an address or a network.
 
-    forced: also where a node of the topology comes from.
+    forced: also if a node of the topology comes from there.
     """
 
     network: str
@@ -278,19 +278,19 @@ class Block(msgspec.Struct, array_like=True):
 
 
 class Blocked(msgspec.Struct, array_like=True):
-    """What is blocked, or is no more, and how many sessions end."""
+    """What is now blocked or unblocked, and how many sessions end."""
 
     network: str
     sessions: int
 
 
 class Peer(msgspec.Struct, array_like=True):
-    """What is to be known of a queue manager that nobody has declared.
+    """Facts about an undeclared queue manager.
 
     host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
-    guid: of the one at `host`; empty if that is not known.
-    keys: its public keys, by what they are for; each a file as `mqproto keys make` writes it.
-    also: more addresses that it has.
+    guid: of the queue manager at `host`; empty if unknown.
+    keys: its public keys, by purpose; each a file as `mqproto keys make` writes it.
+    also: its further addresses.
     """
 
     name: str
@@ -302,9 +302,9 @@ class Peer(msgspec.Struct, array_like=True):
 
 
 class Explain(msgspec.Struct, array_like=True):
-    """A queue or a node that messages go to, or a message by its identifier; empty for all queues.
+    """Asks about a destination queue or node, or a message by its identifier; empty for all queues.
 
-    limit: how many messages of each queue to tell of; of all queues, none are.
+    limit: how many messages of each queue to report; with all queues it is ignored.
     """
 
     subject: str
@@ -312,11 +312,11 @@ class Explain(msgspec.Struct, array_like=True):
 
 
 class Receiver(msgspec.Struct, array_like=True):
-    """An application that receives from a queue: it waits for messages, or has some that it did not settle.
+    """An application that receives from a queue: it waits for messages, or has unsettled ones.
 
-    pid, uid, user: what the kernel says of the one that connected; None and empty where it does not.
-    since_s: when it received from the queue first over this connection, UTC.
-    messages, given_s: those that it did not settle, and when it was given the first of them, UTC.
+    pid, uid, user: what the kernel says about the process that connected; None and empty if unknown.
+    since_s: when it first received from the queue over this connection, UTC.
+    messages, given_s: how many it did not settle, and when it was given the first of them, UTC.
     program: the first words of its command; empty if the system does not tell.
     """
 
@@ -331,9 +331,9 @@ class Receiver(msgspec.Struct, array_like=True):
 
 
 class Explanation(msgspec.Struct, array_like=True):
-    """What of a node has to do with a subject: queues and sequences, and messages, the oldest of a queue first.
+    """What a node knows about a subject: queues, sequences and messages, the oldest of a queue first.
 
-    receivers: who receives from these queues; unlisted_receivers: how many there are beside them.
+    receivers: who receives from these queues; unlisted_receivers: how many more there are.
     """
 
     status: NodeStatus
@@ -343,12 +343,12 @@ class Explanation(msgspec.Struct, array_like=True):
 
 
 class QueueWish(msgspec.Struct, array_like=True):
-    """A queue of the node that is to be made, or changed. What is None is as it is by default, or stays as it is.
+    """A queue to make or to change. A value of None is the default, or stays as it is.
 
     queue: a path name, or the queue's own name.
-    transactional, public: only of one that is made; public is its GUID.
+    transactional, public: only for a queue to make; public is its GUID.
     quota_kb, journal_quota_kb: 0 for no limit.
-    authenticated, privacy, weak_ciphers, senders: of its Protection.
+    authenticated, privacy, weak_ciphers, senders: parts of its Protection.
     """
 
     queue: str
@@ -377,14 +377,14 @@ class OneQueue(msgspec.Struct, array_like=True):
 
 
 class SendBack(msgspec.Struct, array_like=True):
-    """Messages of a dead-letter queue or a journal, by source and ordinal, to be sent once more; null for all."""
+    """Messages from a dead-letter queue or a journal to send again, by source and ordinal; null for all."""
 
     queue: str
     messages: list[tuple[bytes, int]] | None
 
 
 class Count(msgspec.Struct, array_like=True):
-    """How many messages it was."""
+    """How many messages were affected."""
 
     messages: int
 
@@ -444,16 +444,16 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.MAKE: QueueDeclaration,
     Operation.CHANGE: QueueDeclaration,
 }
-"""Each request and what a DONE carries."""
+"""Each request and the payload of its DONE."""
 
 NUMBERED: Final = frozenset(operation for operation in REQUESTS if is_numbered(operation))
-"""Those that carry an instance identifier."""
+"""The requests that carry an instance identifier."""
 
 FAILURES: Final[dict[str, type[MqprotoError]]] = {
     kind.__name__: kind
     for kind in (TopologyError, FormatNameError, QuotaExceeded, UsageError, ControlError, InDoubt, RolledBack)
 }
-"""What a FAILED may name; a client raises the same."""
+"""The errors that a FAILED may name; a client raises the same."""
 
 LARGE_BYTES: Final = 1 << 16
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -464,10 +464,10 @@ _sent_decoder: Final = msgspec.msgpack.Decoder(Sent)
 
 
 def encode(value: object) -> bytes:
-    """The payload of a frame.
+    """Return the payload of a frame.
 
-    What is large goes into a buffer that has room for it. Where memory is short, msgspec 0.22 dies of SIGSEGV as it
-    makes its own buffer larger, and we get a MemoryError.
+    A large payload goes into a buffer that has room for it: if memory is short, msgspec 0.22 dies of SIGSEGV when it
+    enlarges its own buffer, while our buffer raises MemoryError.
     """
     bulk_bytes = _bulk_bytes(value)
     if bulk_bytes < LARGE_BYTES:
@@ -478,55 +478,55 @@ def encode(value: object) -> bytes:
 
 
 def _bulk_bytes(value: object) -> int:
-    """How long the bodies, extensions and packets in a payload are together."""
+    """Return the total bytes of the bodies, extensions and packets in a payload."""
     if isinstance(value, Send):
         drafts = value.drafts
     elif isinstance(value, SendTogether):
         drafts = [draft for _, draft in value.messages]
-    else:  # Of what else is large, packets are.
+    else:  # In any other large payload, the packets are large.
         return sum(map(len, getattr(value, "packets", ())))
     return sum(len(draft.body) + len(draft.extension) for draft in drafts)
 
 
 def frame(operation: int, request: int, payload: Any) -> bytes:
-    """One frame, ready to send."""
+    """Return one frame, ready to send."""
     return framed(operation, request, encode(payload))
 
 
 def framed(operation: int, request: int, data: bytes, identifier: int | None = None) -> bytes:
-    """The same of a payload that is encoded, and of the identifier of a numbered operation."""
+    """Return a frame from an encoded payload and, for a numbered operation, its identifier."""
     if identifier is not None:
         data = with_identifier(identifier, data)
     return _head.pack(len(data), operation, request) + data
 
 
 def failed(request: int, error: Exception) -> bytes:
-    """The answer to a request that was wrong."""
+    """Return the answer to a failed request."""
     return frame(Operation.FAILED, request, Failure(type(error).__name__, str(error)))
 
 
 def failure(error: Exception) -> Frame:
-    """The same as a client gets it."""
+    """Return a FAILED as a client gets it; its number is set when it is framed."""
     return Frame(Operation.FAILED, 0, encode(Failure(type(error).__name__, str(error))))
 
 
 def done(result: object) -> Frame:
-    """The answer to a request that was carried out; its number is given when it is framed."""
+    """Return a DONE; its number is set when it is framed."""
     return Frame(Operation.DONE, 0, encode(result))
 
 
 def kept(answer: Frame) -> bytes:
-    """An answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
+    """Return an answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
     return bytes((answer.operation,)) + answer.payload
 
 
 def recalled(outcome: bytes) -> Frame:
-    """The same again."""
+    """Return the answer from its kept form."""
     return Frame(outcome[0], 0, outcome[1:])
 
 
 def tagged(outcome: bytes) -> Sent | None:
-    """What was sent with a tag, if that is what is kept; the outcomes of other operations are none of these."""
+    """Return what was sent with a tag, if a kept outcome is that; otherwise None."""
     try:
         sent = _sent_decoder.decode(outcome[1:]) if outcome[0] == Operation.DONE else None
     except msgspec.MsgspecError:
@@ -535,10 +535,10 @@ def tagged(outcome: bytes) -> Sent | None:
 
 
 def parameters(request: Frame) -> Any:
-    """The parameters of a request.
+    """Return the parameters of a request.
 
     Raises:
-        ControlError: there is no such request, or its parameters are others.
+        ControlError: there is no such request, or its parameters are wrong.
     """
     decoder = _decoders.get(request.operation)
     if decoder is None:
@@ -551,11 +551,11 @@ def parameters(request: Frame) -> Any:
 
 
 def result(operation: Operation, answer: Frame) -> Any:
-    """What was asked for.
+    """Return the result in an answer.
 
     Raises:
-        UsageError, FormatNameError, TopologyError: what the node says was wrong with the request.
-        ControlError: the answer is none.
+        UsageError, FormatNameError, TopologyError: the node says what was wrong with the request.
+        ControlError: the answer is not valid.
     """
     try:
         if answer.operation == Operation.DONE:
@@ -570,7 +570,7 @@ class FrameBuffer:
     """Bytes in as they arrive, whole frames out.
 
     Args:
-        limit_bytes: the largest payload; a longer one is refused on its head, before any of it is kept.
+        limit_bytes: the largest payload; a longer one is refused by its head, before any of it is kept.
     """
 
     def __init__(self, limit_bytes: int = REQUEST_LIMIT_BYTES) -> None:
@@ -579,7 +579,7 @@ class FrameBuffer:
         self._needed = HEAD_BYTES
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """The frames that these bytes complete, in order.
+        """Yield the frames that these bytes complete, in order.
 
         Raises:
             ControlError: a frame is too long.

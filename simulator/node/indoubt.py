@@ -1,7 +1,7 @@
-"""What may have been delivered already: all that waits in a store that was put back as it was earlier.
+"""Lists what may have been delivered already: everything that waits in a store that was put back to an earlier state.
 
-Nothing of it is held back, for nobody can tell. Destinations drop what they remember to have had. What is listed here
-can be compared by hand with what came of it.
+Nothing is held back, because nobody can tell. Destinations drop messages that they remember. People can compare the
+list with what really happened.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
 
 
 class InDoubt(NamedTuple):
-    """What was listed.
+    """A list that was written.
 
-    messages: how many; transactional are those of them that are.
+    messages: how many it has; transactional: how many of these are transactional.
     """
 
     file: Path
@@ -40,10 +40,10 @@ class InDoubt(NamedTuple):
 
 
 def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
-    """Write a list of what waits in a store, before anything of it leaves. One of that life that is there is replaced.
+    """List what waits in a store, before any of it leaves; replace an earlier list for this life.
 
     Raises:
-        StoreError: the store cannot be read, or the list not be written.
+        StoreError: the store cannot be read, or the list cannot be written.
     """
     name = store.path.stem
     path = store.path.with_name(PATTERN.format(name=name, number=life.number))
@@ -54,7 +54,7 @@ def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
             lines.write(HEADING.format(number=life.number, name=name))
             for queue, packet in store.everything():
                 if queue.kind is QueueKind.ORDER or queue.name.endswith(ORDER_SUFFIX):
-                    continue  # An acknowledgment; the message that it is for stands elsewhere.
+                    continue  # An acknowledgment; its message stands elsewhere.
                 line, in_sequence = _line(queue, packet)
                 lines.write(line)
                 messages += 1
@@ -68,7 +68,7 @@ def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
 
 
 def lists_of(store: Path) -> list[str]:
-    """The names of the lists that lie beside a store, the oldest life first."""
+    """Return the names of the lists beside a store, the oldest life first."""
     pattern = PATTERN.format(name=glob.escape(store.stem), number="*")
     return sorted((path.name for path in store.parent.glob(pattern)), key=lambda name: (len(name), name))
 

@@ -1,7 +1,7 @@
 """One process is one queue manager: sockets and a disk around the core.
 
-`Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes what it decides, a batch
-at a time, and has it carried out by mqproto/manager/carry.py, whose hands the node is.
+`Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes its decisions, a batch at a
+time, and has mqproto/manager/carry.py carry them out, with the node as its hands.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.base.traces.sdk.tracer import Tracer
 
 DESCRIPTORS: Final = 4_096
-"""How many files and sockets a node's process may have open, if the system lets it."""
+"""How many files and sockets a node's process may have open, if the system allows it."""
 
 
 MAKE_ROOM: Final = (
@@ -89,16 +89,16 @@ MAKE_ROOM: Final = (
 
 
 class Node:
-    """One queue manager that runs. `run_node` makes it; `stop` ends it.
+    """One running queue manager. `run_node` makes it; `stop` ends it.
 
     Args:
-        directory: what it knows of itself and of others.
+        directory: what it knows about itself and others.
         store: its disk, just opened.
         log: where its notes go.
-        recording: what it sends and receives, if it is recorded.
-        certificates: its own and those of its neighbours, if it has links with TLS.
+        recording: records what it sends and receives, if wanted.
+        certificates: its own and its neighbours', if it has links with TLS.
         guard: has its keys, if the libraries are installed.
-        tracer: has spans, if somebody has asked for them.
+        tracer: takes spans, if wanted.
     """
 
     def __init__(
@@ -173,20 +173,20 @@ class Node:
         )
 
     def make_missing(self, wish: QueueWish) -> None:
-        """Have a queue, if there is none of this name yet.
+        """Make a queue, unless there is one of this name.
 
         Raises:
-            UsageError: it cannot be, or is there and of the other kind.
+            UsageError: it cannot be made, or is there and of the other kind.
         """
         self._service.operators.make_missing(wish)
 
     def status(self) -> NodeStatus:
-        """What waits where, now."""
+        """Return what waits where, now."""
         return self._service.operators.status()
 
     @property
     def trouble(self) -> str:
-        """Why it takes nothing in that has to be on disk; empty if it does."""
+        """Why it accepts nothing that has to be on disk; empty if it does."""
         if self._stopping:
             return "it stops"
         if not self._store.is_usable:
@@ -194,14 +194,14 @@ class Node:
         return "its disk is full" if self._store.room_bytes == 0 else ""
 
     def _followed(self, tracer: Tracer) -> Stays:
-        """The spans of messages that belong to a trace. What it takes is imported by those alone who want it."""
+        """Return the spans of messages that belong to a trace. The library is imported only if it is needed."""
         from mqproto.simulator.base.traces.sdk.stays import Stays
 
         node, called = self._directory.node, partial(known_as, self._directory.topology)
         return Stays(tracer, node.name, node.guid, called)
 
     def stop(self) -> None:
-        """Take in nothing more, carry out what was decided, and end."""
+        """Accept nothing more, carry out what was decided, and end."""
         self._stopping = True
         self._turns.wake()
 
@@ -216,18 +216,18 @@ class Node:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve all of them until `stop`.
+        """Serve on all these sockets until `stop`.
 
         Args:
-            neighbours, clients: sockets that listen.
+            neighbours, clients: listening sockets.
             pings: the ping port, if the node answers Pings and has it.
             for_tls: listens for neighbours that speak TLS, if the node has certificates.
             for_readers: listens for clients that may only look, if there are any.
-            for_scrapes: listens for those who ask for metrics over HTTP, if anybody may.
+            for_scrapes: listens for requests for metrics over HTTP, if wanted.
 
         Raises:
-            ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
-                anybody.
+            ExceptionGroup: of a StoreError, if the disk fails. Nobody has been told anything about the batch that
+                failed.
         """
         async with trio.open_nursery() as nursery:
             await nursery.start(self._transports.run, neighbours, for_tls)
@@ -250,7 +250,7 @@ class Node:
             self._pings.stop()
 
     def _scraped(self) -> Server:
-        """The HTTP server of metrics. What it takes is imported by those alone who want it."""
+        """Return the HTTP server for metrics. The library is imported only if it is needed."""
         from prometheus_client import Metric
 
         from mqproto.simulator.base.http.monitoring import Monitored, served
@@ -273,7 +273,7 @@ class Node:
             batch = await self._turn(now)
             self._turns.end()
             if batch.reads:
-                await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
+                await trio.lowlevel.checkpoint()  # Let others feed; what was read goes into the next batch.
             else:
                 self._service.nothing_more()
                 self._alarm.set(self._clock.at(batch.deadline_ms))
@@ -291,7 +291,7 @@ class Node:
         """Take one batch and carry it out. If the disk has no room for it, not even a reserve, wait until it has.
 
         Raises:
-            StoreError: the disk failed, or is still full when the node stops; nothing of the batch was said to anybody.
+            StoreError: the disk failed, or is still full when the node stops; nobody was told anything about the batch.
         """
         batch = self.core.take(now)
         waits = False
@@ -308,7 +308,7 @@ class Node:
                 await trio.sleep(TRY_S)
                 self._store.make_room()
         if batch.writes is None:
-            with suppress(DiskFullError):  # What has no room to be tidied away stays where it is.
+            with suppress(DiskFullError):  # Without room to tidy, everything stays where it is.
                 self._store.tidy()
         now_s = now.uptime_ms / 1_000
         for line in (self._fullness.look(now_s), self._room.look(self._store.size_bytes, now_s)):
@@ -322,13 +322,13 @@ class Node:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Put it into the store, once it is written down what had failed and leaves."""
+        """Commit to the store, after logging the failed messages that leave."""
         self._removals.keep(writes.departures)
         self._store.commit(writes)
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Write the log, and what belongs to a trace into its spans."""
+        """Write notes to the log, and notes about a trace to its spans."""
         if not notes:
             return
         now_s = self._clock.now().uptime_ms / 1_000
@@ -343,11 +343,11 @@ class Node:
             self._stays.settle()
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """Ask the store."""
+        """Read messages from the store."""
         return self._store.read(page)
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Ask the store."""
+        """Read incoming sequences from the store."""
         return self._store.sequences(read)
 
     def ping(self, ping: SendPing) -> None:
@@ -355,7 +355,7 @@ class Node:
         self._pings.ask(ping)
 
     def connect(self, connect: OpenTransport) -> None:
-        """Call a neighbour."""
+        """Connect to a neighbour."""
         self._transports.open(connect)
 
     def send(self, send: SendBytes) -> None:
@@ -383,22 +383,22 @@ async def run_node(
     log: Lines | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `Node.stop`. Starts, with the node, when neighbours and clients can connect.
+    """Run one node until `Node.stop`. `task_status` gets the node when neighbours and clients can connect.
 
     Args:
-        topology: everybody.
-        name: which of its nodes to be.
-        directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
+        topology: all nodes.
+        name: the node to run.
+        directory: the folder of its store, `NAME.sqlite`; by default `places.default_directory`.
         allow_remote: listen on an address that is not on loopback, if the topology has one.
-        remote_metrics: the same for metrics, if it is another answer.
-        queues: what is to be made if it is not there yet.
-        capture: the pcapng file for what it sends and receives; one that is there is gone on with.
+        remote_metrics: the same for metrics, if it differs.
+        queues: queues to make if they do not exist.
+        capture: the pcapng file for what it sends and receives; an existing one is continued.
         log: where the log goes; by default the standard error output.
 
     Raises:
-        StoreError: the disk fails, or another process has the store. One line, as all of these.
-        UsageError: the node is not to be had: an unknown name, a taken port, a certificate or key that is of no use,
-            a capture that is something else or cannot be written.
+        StoreError: the disk fails, or another process has the store. One line, like all of these.
+        UsageError: the node cannot run: an unknown name, a taken port, an unusable certificate or key, or a capture
+            that is something else or cannot be written.
     """
     node = topology.node_named(name)
     certificates = certificates_of(topology, node)
@@ -414,7 +414,7 @@ async def run_node(
         path = places.store_path(directory, node.name)
         places.keep_private(directory, node.name)
         store = held.enter_context(Store(path, node.guid, again=places.again(topology, directory)))
-        # SQLite makes its files as the umask says, and those that come later like the first.
+        # SQLite makes its files according to the umask, and later ones like the first.
         places.keep_private(directory, node.name)
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))
         for_tls = None
@@ -523,12 +523,12 @@ def serve(
 
     Args:
         log: the file for the log, which rotates.
-        supervised: end with the standard input, so that the node does not outlive who started it; and print a line
-            that begins with `opening` before the store is opened, for those who kill nodes at every moment.
-        topology, name, directory, allow_remote, remote_metrics, queues, capture: as for `run_node`, which says what is
-            raised.
+        supervised: end with the standard input, so the node does not outlive its parent; and print a line that begins
+            with `opening` before the store is opened, for tests that kill nodes at every moment.
+        topology, name, directory, allow_remote, remote_metrics, queues, capture: as for `run_node`, which also lists
+            the errors.
     """
-    # Each neighbour and each client takes a descriptor.
+    # Each neighbour and each client takes one descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
@@ -559,7 +559,7 @@ def serve(
                 AGAIN.tell_stopping()
                 node.stop()
 
-    # All that a node makes is for its owner alone, from the first moment.
+    # Everything that a node makes belongs to its owner alone, from the first moment.
     os.umask(0o077)
     with seldom_collected(), _plain_errors():
         trio.run(main)
@@ -579,7 +579,7 @@ async def _until_input_ends(waiting: trio.CancelScope) -> None:
 
 
 def _check_metrics() -> None:
-    """Raises UsageError if what they take is not installed."""
+    """Raise UsageError if the library for metrics is not installed."""
     try:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as missing:
@@ -588,7 +588,7 @@ def _check_metrics() -> None:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Raise an MqprotoError as itself, without trio's groups around it, if it is all that went wrong."""
+    """Unwrap an MqprotoError from trio's groups, if nothing else went wrong."""
     try:
         yield
     except BaseExceptionGroup as group:

@@ -1,8 +1,8 @@
-"""Pings over UDP: requests to neighbours, and answers to those who ask.  [MS-MQQB] 2.1.2
+"""Pings over UDP: requests to neighbours, and answers to requests.  [MS-MQQB] 2.1.2
 
-The two have sockets of their own, since a request and a response look alike. An answer is no larger than its request,
-and goes to nobody who seems to ask from a ping port. Some 12,800 requests are looked at in a second, and the system
-drops more; those of known hosts are answered, and some 800 of strangers, whose addresses may be forged.
+The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
+never goes to a ping port. A node looks at about 12,800 requests a second, and the system drops more. It answers all
+from known hosts, and about 800 from strangers, whose addresses may be forged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
-"""One byte more than a Ping has, so that a longer datagram is seen to be one."""
+"""One byte more than a Ping, to detect longer datagrams."""
 ROUND: Final = 128
-"""How many requests are looked at before the node does anything else."""
+"""How many requests to look at before the node does anything else."""
 ROUND_OF_STRANGERS: Final = 8
-"""How many of these are answered of hosts where nobody is known to be."""
+"""How many of these to answer for unknown hosts."""
 PAUSE_S: Final = 0.01
-"""How long the next ones then wait, and are dropped where the kernel has no room for more."""
+"""How long the next requests then wait; the kernel drops those that it has no room for."""
 
 
 class Pings:
@@ -44,10 +44,10 @@ class Pings:
     Args:
         core: knows what to ask and to answer.
         source: our own address; requests leave from it if they go to loopback.
-        ping_ports: those of the nodes we know. A request that seems to come from one is forged: an answer would be
+        ping_ports: the ports of the nodes we know. A request that seems to come from one is forged: an answer would be
             answered, and that answer too.
-        is_declared: whether a queue manager that is known may be at a host.
-        recording: what comes and goes, if it is recorded.
+        is_declared: whether a known queue manager may be at a host.
+        recording: records what comes and goes, if wanted.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Pings:
     async def run(
         self, listener: socket.socket | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Answer what comes to this socket, if there is one, and ask what `ask` is told to, until `stop`."""
+        """Answer requests on this socket, if there is one, and send those from `ask`, until `stop`."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
@@ -82,7 +82,7 @@ class Pings:
                     await self._answer(listener)
 
     def stop(self) -> None:
-        """The core has closed the sessions that wait for a response."""
+        """End: the core has closed the sessions that wait for a response."""
         self._scope.cancel()
 
     # The acceptor
@@ -94,14 +94,14 @@ class Pings:
                 await trio.sleep(PAUSE_S)
 
     def _answer_some(self, listener: socket.socket) -> bool:
-        """Answer what has come, up to ROUND requests; whether there may be more."""
+        """Answer up to ROUND requests; return whether there may be more."""
         strangers = 0
         for _ in range(ROUND):
             try:
                 datagram, address = listener.recvfrom(READ_BYTES)
             except BlockingIOError:
                 return False
-            except OSError:  # Of an earlier answer, on systems that tell.
+            except OSError:  # From an earlier answer, on systems that tell.
                 continue
             if not self._is_declared(address[0]):
                 strangers += 1
@@ -119,7 +119,7 @@ class Pings:
     # The initiator
 
     def ask(self, order: SendPing) -> None:
-        """Send a request, and hand the core what comes back while it waits."""
+        """Send a request, and give the core the responses while it waits."""
         self._nursery.start_soon(self._ask, order)
 
     async def _ask(self, order: SendPing) -> None:
@@ -138,7 +138,7 @@ class Pings:
             self._turns.wake()
 
     async def _hear(self, order: SendPing, asking: socket.socket) -> None:
-        """Until the core has heard what it waits for; it ignores the rest."""
+        """Listen until the core has the response that it waits for; it ignores the rest."""
         while True:
             await trio.lowlevel.wait_readable(asking)
             with suppress(BlockingIOError):
@@ -154,10 +154,10 @@ class Pings:
 
 
 def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, str]:
-    """The socket at which a node answers, and why it has none though it would: the usual port cannot be had.
+    """Return the socket for a node's answers, and the reason if the usual port is not available.
 
     Raises:
-        UsageError: the port that its topology declares cannot be had.
+        UsageError: the port that its topology declares is not available.
     """
     if not node.settings.answer_pings:
         return None, ""

@@ -33,13 +33,13 @@ from mqproto.wire import (
 from mqproto.wire.glance import body_of, identifier_of
 
 SIGNATURES: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
-"""By AS of the SecurityHeader, as 3.1.5.8.3 sets it."""
+"""The kinds of signatures by AS of the SecurityHeader, as 3.1.5.8.3 sets it."""
 HASH_NAMES: Final = {0x8003: "MD5", 0x8004: "SHA-1", 0x800C: "SHA-256", 0x800E: "SHA-512"}
 ASKED_FOR: Final = ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 
 
 class MessageId(NamedTuple):
-    r"""A message's name in the world, printed as `GUID\ordinal`.  [MS-MQMQ] 2.2.18.1.3"""
+    r"""A message's unique identifier, printed as `GUID\ordinal`.  [MS-MQMQ] 2.2.18.1.3"""
 
     manager: Guid
     ordinal: int
@@ -49,12 +49,12 @@ class MessageId(NamedTuple):
 
     @property
     def correlation_id(self) -> bytes:
-        """What the CorrelationID of a message about it is: 20 bytes."""
+        """The CorrelationID for a message about this one: 20 bytes."""
         return message_identifier.encode(MessageIdentifier(self.manager, self.ordinal))
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
-        r"""The identifier that a text is, as we print it or with braces as Windows does; None if it is none."""
+        r"""Read an identifier as we print it, or with braces as in Windows; None if it is not one."""
         found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
         if found is None or int(found[2]) > 0xFFFFFFFF:
             return None
@@ -65,11 +65,11 @@ class MessageId(NamedTuple):
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message as an application sees it; its packet is read when more is asked than its name and its body.
+    """A message as an application sees it; the packet is decoded only for more than its identifier and body.
 
-    packet: a UserMessage that its node has judged.
-    delivery_count: how often it was handed out, this time included; -1 if it waited when its node was started, perhaps
-        after a crash.
+    packet: a UserMessage that its node has checked.
+    delivery_count: how often it was handed out, including this time; -1 if it was waiting when its node started,
+        perhaps after a crash.
     """
 
     packet: bytes
@@ -82,32 +82,32 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Opaque bytes."""
+        """The body, opaque bytes."""
         return body_of(self.packet)
 
     @property
     def label(self) -> str:
-        """Empty if it has none."""
+        """The label; empty if it has none."""
         return self.record.properties.label or ""
 
     @property
     def extension(self) -> bytes:
-        """Opaque bytes."""
+        """The extension, opaque bytes."""
         return self.record.properties.extension_data
 
     @property
     def body_type(self) -> int:
-        """What the body is, as `mqproto.bodies` reads it; 0 for what its application knows.  [MS-MQMQ] 2.2.12"""
+        """The type of the body, for `mqproto.bodies`; 0 if only the application knows.  [MS-MQMQ] 2.2.12"""
         return self.record.properties.body_type
 
     @property
     def application_tag(self) -> int:
-        """A number that means something to its applications (COM: AppSpecific)."""
+        """A number for the applications (COM: AppSpecific)."""
         return self.record.properties.application_tag
 
     @property
     def id(self) -> MessageId:
-        """Its name, the same at every queue manager on its way."""
+        """Its identifier, the same at every queue manager on its way."""
         return MessageId(*identifier_of(self.packet))
 
     @property
@@ -117,30 +117,33 @@ class ReceivedMessage:
 
     @property
     def sent_time(self) -> datetime:
-        """When it was sent first, to the second."""
+        """When it was first sent, to the second."""
         return datetime.fromtimestamp(self.record.user.sent_time_s, UTC)
 
     @property
     def priority(self) -> int:
-        """0 to 7."""
+        """The priority, 0 to 7."""
         return self.record.base.priority
 
     @property
     def message_class(self) -> str:
-        """NORMAL for an application's; else what it acknowledges, or why it is a dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+        """NORMAL for an application's message; else the acknowledgment, or why it is a dead letter.
+
+        [MS-MQMQ] 2.2.18.1.6
+        """
         number = self.record.properties.message_class
         return MessageClass(number).name if number in MessageClass._value2member_map_ else f"{number:#06x}"
 
     @property
     def correlation_id(self) -> bytes:
-        """20 bytes, as `Draft.correlation_id`: zeros for none."""
+        """The CorrelationID, 20 bytes as in `Draft.correlation_id`; zeros for none."""
         return self.record.properties.correlation_id
 
     @property
     def correlation(self) -> MessageId | None:
-        """The message that it is about: of an acknowledgment, the one acknowledged; None for none.
+        """The message that it is about: for an acknowledgment, the acknowledged one; None for none.
 
-        An application may have written anything there; that is one as well, as every 20 bytes are.
+        An application may have written anything there; any 20 bytes read as an identifier.
         """
         data = self.correlation_id
         if not any(data):
@@ -173,20 +176,20 @@ class ReceivedMessage:
 
     @property
     def dead_letter_queue(self) -> str:
-        """The path name of the queue at its sender that has it if it fails; empty if that is the system's.
+        """The path name of the sender's queue that takes it if it fails; empty for the system's.
 
-        It is in the sender's own queues alone, such as in that one: nobody else is told.
+        It is known only in the sender's own queues, such as that one: nobody else is told.
         """
         return path_name_in(self.record.trailing)
 
     @property
     def acknowledgments(self) -> int:
-        """Which are asked for, as `Draft.acknowledgments`."""
+        """The acknowledgments that it asks for, as in `Draft.acknowledgments`."""
         return self.record.properties.flags & ASKED_FOR
 
     @property
     def sender_id(self) -> str:
-        """The SID that it names as its sender's (SenderId), as S-1-5-21-...; empty if it names none.
+        """The SID that it claims for its sender (SenderId), as S-1-5-21-...; empty if none.
 
         Anybody can write any SID there, unless `signature` says that it was verified.
         """
@@ -194,7 +197,7 @@ class ReceivedMessage:
 
     @property
     def signature(self) -> str:
-        """The kind and hash of the signature that was verified when it came: MSMQ 2.0 with SHA-512; empty for none."""
+        """The kind and hash of the signature, verified on arrival: MSMQ 2.0 with SHA-512; empty for none."""
         security = self.record.security
         if security is None or not security.authenticated:
             return ""
@@ -204,13 +207,13 @@ class ReceivedMessage:
 
     @property
     def certificate(self) -> bytes:
-        """The certificate of whoever signed it, in DER; empty if no signature was verified."""
+        """The signer's certificate, in DER; empty if no signature was verified."""
         security = self.record.security
         return security.sender_cert if security is not None and security.authenticated else b""
 
     @property
     def cipher(self) -> str:
-        """What its body was encrypted with on its way; empty if it came in clear."""
+        """The cipher of its body on its way; empty if it came in clear."""
         properties = self.record.properties
         if not properties.privacy_level:
             return ""
@@ -219,16 +222,16 @@ class ReceivedMessage:
 
     @property
     def transactional(self) -> bool:
-        """Whether it came exactly once and in order."""
+        """Whether it was transactional: it came exactly once and in order."""
         return self.record.transaction is not None
 
     @property
     def destinations(self) -> list[str]:
-        """The format names of all queues that got a copy, if there are several: those that can be read."""
+        """The format names, if readable, of all queues that got a copy; empty if there was one."""
         header = self.record.multi_queue_format
         return [] if header is None else [str(name) for name in destinations_from_wire(header)]
 
 
 def received(packets: Iterable[bytes], delivery_counts: Iterable[int]) -> list[ReceivedMessage]:
-    """The messages that are in packets."""
+    """Return the messages in these packets."""
     return list(map(ReceivedMessage, packets, delivery_counts))

@@ -1,11 +1,11 @@
-r"""What had failed and was taken away: a line for each dead letter that leaves its queue, and each copy of a trigger's.
+r"""Logs failed messages that are removed: a line for each dead letter, or trigger's copy, that leaves its queue.
 
 The line is on disk before the store forgets the message, so between them they always know of it:
 
     {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
 
-It stands in NAME.removals.log beside the store, where `mqproto history` and `mqproto audit` look for logs; that rotates
-as other logs do. A node that is killed between line and commit has the message still, and another line comes later.
+The line goes to NAME.removals.log beside the store, where `mqproto history` and `mqproto audit` look for logs. The file
+rotates like other logs. A node killed between line and commit still has the message, and writes another line later.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mqproto.wire import Guid, MessageClass
 from mqproto.wire.glance import variable_part
 
 COPY: Final = b'{"failure":"'
-"""How the extension of a copy begins that a trigger has made (`mqproto.simulator.client.envelope.FailureNote`)."""
+"""The beginning of the extension of a trigger's copy (`mqproto.simulator.client.envelope.FailureNote`)."""
 
 
 class Removed(NamedTuple):
-    """A message that had failed, and has left its queue.
+    """A failed message that has left its queue.
 
     message: the identifier that it had before it failed.
-    copy: that of what has left, which is the same of a dead letter.
-    reason: the class of what was done with it; `RETURNED` for one that was sent back.
+    copy: the identifier of what has left; the same for a dead letter.
+    reason: the class of what was done with it; `RETURNED` if it was sent back.
     """
 
     message: MessageId
@@ -45,7 +45,7 @@ class Removed(NamedTuple):
 
 
 RETURNED: Final = "RETURNED"
-"""In place of a class: it was sent once more, under another identifier."""
+"""Stands for a class: the message was sent again under another identifier."""
 
 
 class Removals:
@@ -62,7 +62,7 @@ class Removals:
         self._manager = manager
 
     def keep(self, departures: Iterable[Departure]) -> None:
-        """Have a line on disk for each of these that had failed. What cannot be written ends nobody."""
+        """Write a line to disk for each of these that had failed. An error in writing does not end the node."""
         if not (found := list(removed(departures))):
             return
         with suppress(OSError), LogFile(self._path) as file:
@@ -81,7 +81,7 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Which of what leaves its queue had failed. Nearly all has not, and does not have those bytes anywhere."""
+    """Yield the departing messages that had failed. Nearly all others do not contain the bytes of COPY."""
     for departure in departures:
         are_letters = departure.queue in DEAD_LETTERS
         for packet in departure.packets:
@@ -97,6 +97,6 @@ def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
 
 
 def _is_copy(packet: bytes) -> bool:
-    """Whether a trigger has made it, by how its extension begins."""
+    """Whether a trigger made this message, judging by the beginning of its extension."""
     _, extension, *_ = variable_part(packet)
     return packet.startswith(COPY, extension)

@@ -1,6 +1,6 @@
-"""Whether the disk has the room that the quota of a store promises, at the start and while the node runs.
+"""Checks whether the disk has the room that a store's quota promises, at the start and while the node runs.
 
-And what a node does when it has none: simulator/storage/reserve.py says how it goes on.
+It also says when the disk is full; simulator/storage/reserve.py says how a node goes on then.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.tables import SEQUENCES_KEPT
 
 LOOK_S: Final = 60.0
-"""How often the file system is asked."""
+"""How often to ask the file system."""
 TRY_S: Final = 1.0
-"""How often it is tried to make a reserve that is missing."""
+"""How often to try to make a missing reserve."""
 GROWTH_S: Final = 600.0
-"""Over how long growth is measured, at least."""
+"""The shortest time over which growth is measured."""
 
 
 def free_bytes(folder: Path) -> int:
-    """What this user may still write there."""
+    """Return how many bytes this user may still write there."""
     return shutil.disk_usage(folder).free
 
 
 Line = tuple[str, dict[str, Any]]
-"""The name of a line for the log, and what it says."""
+"""The name of a log line, and its facts."""
 
 
 def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
-    """Find room for what an application hands in beside what the next batch has already; whether there is some."""
+    """Find room for what an application hands in, besides the next batch; return whether there is room."""
     needed_bytes = core.added_bytes + size_bytes
     found = store.make_room(needed_bytes)
     room_bytes = store.room_bytes
@@ -41,7 +41,7 @@ def found_for(size_bytes: int, core: QueueManager, store: Store) -> bool:
 
 
 class Fullness:
-    """Has the reserve of a store made again as soon as there is room, and says when it is used and when it is back."""
+    """Remakes the reserve of a store as soon as there is room, and reports when it is used and when it is back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Fullness:
         self._is_full = False
 
     def look(self, now_s: float) -> Line | None:
-        """A line for the log, if there is something new; tries to make the reserve again once a second.
+        """Return a line for the log, if anything is new; try to remake the reserve once a second.
 
         Raises:
             StoreError: the disk fails.
@@ -75,15 +75,15 @@ class Fullness:
 
 
 class Room:
-    """Compares what a store may still grow by with what is free; says so when the answer changes.
+    """Compares how much a store may still grow with the free room; reports a change.
 
     Args:
-        free: how many bytes the file system has left.
+        free: returns how many bytes the file system has left.
 
     Attributes:
-        lasts_s: for how long the store may go on to grow as it does, until the disk or the quota is full; None if it
-            does not grow, or has not been looked at for long enough.
-        free_bytes: what was free when it was looked last; None if the file system did not tell.
+        lasts_s: how long the store can keep growing at its rate, until the disk or the quota is full; None if it does
+            not grow, or has not been watched for long enough.
+        free_bytes: what was free at the last look; None if the file system did not tell.
     """
 
     def __init__(self, quota_bytes: int, free: Callable[[], int]) -> None:
@@ -98,7 +98,7 @@ class Room:
         self._bytes_per_s = 0.0
 
     def look(self, stored_bytes: int, now_s: float) -> Line | None:
-        """A line for the log, if there is something new; asks the file system once a minute."""
+        """Return a line for the log, if anything is new; ask the file system once a minute."""
         if now_s - self._looked_s < LOOK_S:
             return None
         self._looked_s = now_s
@@ -111,7 +111,7 @@ class Room:
             free = self.free_bytes = self._free()
         except OSError:
             self.free_bytes = None
-            return None  # A file system that cannot tell is no reason to end.
+            return None  # The node need not end because a file system cannot tell.
         left = min(free, self._quota_bytes - stored_bytes)
         self.lasts_s = round(max(0, left) / self._bytes_per_s) if self._bytes_per_s > 0 else None
         is_short = left == free

@@ -1,7 +1,7 @@
-"""The node's end of control.py.
+"""The node's end of the protocol in control.py.
 
-Clients' requests are fed to the core as they come. Each is answered after the commit of the batch that took it in, so
-a client that hears that a message is accepted, settled or its own may rely on it.
+Clients' requests are fed to the core as they come. Each is answered after the commit of its batch, so a client that
+hears that a message is accepted, settled or received may rely on it.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from mqproto.turn.effects import Delivery, Received, StoredState
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""
 READER_LIMIT: Final = 32
-"""The same of those who may only look: they never take the place of one who may more."""
+"""The same for readers, who never take the place of other clients."""
 READERS_ASK: Final = 4
-"""Why something waits is looked up for so many of them at a time, as it reads the disk."""
+"""How many readers' questions to look up at a time, because that reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
-"""How much of its answers a client may leave unread before it is not listened to until it has read them."""
+"""How many bytes of answers a client may leave unread; beyond it, the node reads nothing from it until they are."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
-"""What one request may put into several queues."""
+"""The most bytes that one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
-"""What is said to a client of its request; nothing of it was carried out."""
+"""Errors that a client is told about its request; nothing of it was carried out."""
 
 
 @dataclass(eq=False, slots=True)
 class Consumer:
     """A receive: it waits until it is given messages, and lasts until they are settled.
 
-    number: the transaction's name as well, so it is another one in each life of the node.
+    number: also names the transaction, so it differs in each life of the node.
     fence: the epoch of its receiver; 0 for none.
     count, given_s: how many messages it was given, and when, UTC.
-    is_patient: whether it waits for a message that has yet to come.
+    is_patient: whether it may wait for a message that has yet to come.
     """
 
     number: int
@@ -84,13 +84,13 @@ class Service:
 
     Args:
         core: does what they ask for.
-        directory: what the names mean that they use.
-        store: where most messages are, for those who ask after them.
-        state: what the store has of those who invoke numbered operations.
+        directory: knows what their names mean.
+        store: has most messages, for questions about them.
+        state: what the store has about invokers of numbered operations.
         buffer: to read into.
-        room: what the disk has.
-        log: has who changed what.
-        round_trip_s: how long TCP takes there and back on the connection of a session, if somebody knows.
+        room: knows the room on the disk.
+        log: takes who changed what.
+        round_trip_s: returns TCP's round-trip time on a session's connection, or None.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Service:
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, Client] = {}
         self._fences: dict[str, int] = {}
-        """By queue, the last epoch that received. Whatever held messages when the node ended holds none now."""
+        """The last epoch that received, by queue. Receivers from before the node's start hold no messages."""
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[Client, bytes]] = []
         self._emptying: list[tuple[Client, bytes, str]] = []
-        """Answers to those who had a queue purged, and its name."""
+        """Answers to clients that had a queue purged, and its name."""
         self._clients: set[Client] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
-        """By whether they may only look."""
+        """Free places, by whether clients may only look."""
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
@@ -144,7 +144,7 @@ class Service:
         """Serve clients; after `stop`, until the last has its answers.
 
         Args:
-            for_readers: the socket of those who may only look.
+            for_readers: the socket for clients that may only look.
         """
         async with trio.open_nursery() as self._clock:
             self._clock.start_soon(self._patience.run)
@@ -175,15 +175,15 @@ class Service:
         deeds.tell()
 
     def introduce(self, client: Client, introduction: control.Introduction) -> control.Hello:
-        """A client says who it is. Of one invoker the newest connection counts, so that no request of an older one
-        comes after it."""
+        """Take a client's introduction. An invoker's newest connection counts, so no request from an older one comes
+        after it."""
         invoker = introduction.invoker
         if invoker and len(invoker) != IDENTITY_BYTES:
             raise UsageError(f"an invoker's name of {len(invoker)} bytes: it has {IDENTITY_BYTES}")
         self._leave(client)
         node = self.directory.node
         hello = control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
-        if invoker and not client.only_looks:  # A reader invokes nothing, so nothing of it is remembered.
+        if invoker and not client.only_looks:  # A reader invokes nothing, so nothing is remembered.
             if (earlier := self._by_invoker.pop(invoker, None)) is not None:
                 earlier.end()
             client.introduction = introduction
@@ -206,7 +206,7 @@ class Service:
             self.performers.gone(invoker, self.clock.now())
 
     def stop(self) -> None:
-        """Take no more clients and no more requests."""
+        """Accept no more clients and no more requests."""
         self._accepting.cancel()
         for client in self._clients:
             client.listening.cancel()
@@ -225,12 +225,12 @@ class Service:
             self._places[client.only_looks].release()
 
     def answer(self, client: Client, frame: bytes) -> None:
-        """Send this once the next batch is committed."""
+        """Send a frame once the next batch is committed."""
         self._answers.append((client, frame))
         self.turns.wake()
 
     def answer_when_empty(self, client: Client, frame: bytes, queue: str) -> None:
-        """Send this when all that was purged is off the disk: the last of it goes with the next batch, then."""
+        """Send a frame when everything purged is off the disk, once the last of it goes with the next batch."""
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
         else:
@@ -239,7 +239,7 @@ class Service:
     # The loop carries out a batch
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """The batch is committed: send the answers to the requests that it took in, and its messages."""
+        """Send the answers to the requests of a committed batch, and its messages."""
         answers, self._answers = self._answers, []
         for client, frame in answers:
             client.connection.send(frame)
@@ -254,7 +254,7 @@ class Service:
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
-        """What can be had now has been delivered: a client that would not wait for more gets nothing."""
+        """End receives that do not wait: everything available now has been delivered."""
         impatient, self._impatient = self._impatient, []
         for consumer in impatient:
             self.give_up(consumer)
@@ -262,10 +262,10 @@ class Service:
     # Operators
 
     def explain(self, client: Client, request: int, subject: str, limit: int) -> None:
-        """An operator asks why something waits; the answer may take a while.
+        """Answer later why something waits, because it may take a while.
 
         Raises:
-            UsageError: there are too many such questions on this connection.
+            UsageError: there are too many of these questions on this connection.
         """
         if client.questions >= control.OUTSTANDING_LIMIT:
             raise UsageError(
@@ -282,7 +282,7 @@ class Service:
             explanation.receivers, explanation.unlisted_receivers = receivers(self._receives(queues))
         except (UsageError, FormatNameError) as error:
             self.answer(client, control.failed(request, error))
-        except MqprotoError as error:  # The store cannot be read, say: a question does not end a node.
+        except MqprotoError as error:  # For example an unreadable store: a question does not end a node.
             self.answer(client, control.failed(request, UsageError(f"no answer: {error}")))
         else:
             self.answer(client, control.frame(Operation.DONE, request, explanation))
@@ -290,7 +290,7 @@ class Service:
             client.questions -= 1
 
     def _receives(self, queues: Collection[str]) -> Iterator[Receive]:
-        """Those from some queues that are not over."""
+        """Yield the receives from these queues that have not ended."""
         for one in self.consumers.values():
             if one.queue in queues:
                 client = one.client
@@ -298,7 +298,7 @@ class Service:
                 yield Receive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
 
     def scrub(self, client: Client, request: int) -> None:
-        """An operator wants nothing on disk of what has left; it takes a while."""
+        """Overwrite what has left but is still on disk; it takes a while."""
         self._nursery.start_soon(self._scrub, client, request)
 
     async def _scrub(self, client: Client, request: int) -> None:
@@ -315,7 +315,7 @@ class Service:
     # Consumers
 
     def consume(self, client: Client, request: int, wish: control.Receive) -> None:
-        """A client wants messages.
+        """Give a client messages, now or later.
 
         Raises:
             UsageError, FormatNameError: there is no such queue, or a number is beyond its limit.
@@ -355,15 +355,15 @@ class Service:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def waits(self, client: Client, request: int) -> bool:
-        """Whether a receive waits for a message that has yet to come: the batch that brings it carries out both."""
+        """Whether a receive waits for a message that has yet to come: the message's batch carries out both."""
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
     def _fence(self, queue: str, epoch: int) -> None:
-        """Take back what receivers of earlier epochs hold, so that the first message of the queue is the first again.
+        """Take back what receivers of earlier epochs hold, so the queue's first message is the first again.
 
         Raises:
-            RolledBack: this one is of an earlier epoch itself.
+            RolledBack: this epoch is itself an earlier one.
         """
         last = self._fences.get(queue, 0)
         if epoch < last:
@@ -377,19 +377,19 @@ class Service:
                     self.give_up(consumer)
 
     def give_up(self, consumer: Consumer) -> None:
-        """It waits no longer; if it was given something in the meantime, nothing happens."""
+        """End a receive's wait, unless it was given something in the meantime."""
         if not consumer.given and consumer.number in self.consumers:
             self.abandon(consumer)
             self.answer(consumer.client, _messages(consumer.request, 0, []))
 
     def abandon(self, consumer: Consumer) -> None:
-        """Nobody wants its messages any more; those that it was given go back."""
+        """End a receive, and put back the messages that it was given."""
         self.core.abandon(consumer.number, consumer.queue, self.clock.now())
         self._forget(consumer)
         self.turns.wake()
 
     def settle(self, consumer: Consumer, settlement: Settlement) -> None:
-        """Its transaction ends."""
+        """End a receive's transaction."""
         if settlement is not Settlement.ROLL_BACK:
             done = "reject" if settlement is Settlement.REJECT else "receive"
             consumer.client.deeds.moved(done, consumer.queue, consumer.count)
@@ -409,8 +409,8 @@ class Client:
     """One connection of an application.
 
     Args:
-        deeds: what it changes is written down there.
-        only_looks: whether it came through the door for those who may change nothing.
+        deeds: logs what it changes.
+        only_looks: whether it came through the socket for readers.
     """
 
     def __init__(
@@ -422,16 +422,16 @@ class Client:
         self.questions = 0
         """How many of its questions have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
-        """By the number of the request that made them."""
+        """Its receives, by the number of the request."""
         self.receives_since_s: dict[str, int] = {}
-        """By queue, when it first received from there, UTC."""
+        """When it first received from each queue, UTC."""
         self.listening = trio.CancelScope()
         self.introduction = control.Introduction()
         self._is_over = False
         self._service = service
 
     async def listen(self) -> None:
-        """Take requests until the client goes away or sends what is none."""
+        """Take requests until the client goes away or sends something invalid."""
         turns, turn = self._service.turns, NO_TURN
         buffer = FrameBuffer()
         try:
@@ -454,7 +454,7 @@ class Client:
                     requests += 1
                     waiting += self._take(request)
                     if self.only_looks:
-                        # A reader has one answer at a time in this process, however fast it asks.
+                        # A reader gets one answer at a time from this process, however fast it asks.
                         await turns.fed()
                         await self.connection.flushed()
                 if waiting < requests:
@@ -466,18 +466,18 @@ class Client:
             await turns.fed()
 
     def abandon(self) -> None:
-        """The client is gone: it waits for nothing, and what it did not settle is rolled back."""
+        """End the client's receives, and roll back what it did not settle: it is gone."""
         for consumer in list(self.consumers.values()):
             self._service.abandon(consumer)
 
     def end(self) -> None:
-        """Somebody else is this invoker now: take nothing more from this connection."""
+        """Take nothing more from this connection: the invoker has a newer one."""
         self._is_over = True
         self.abandon()
         self.listening.cancel()
 
     def _take(self, request: Frame) -> bool:
-        """Feed the core; whether it was a receive that waits, so that the loop has nothing to do for it."""
+        """Feed the core a request; return whether it is a receive that waits, so the loop has nothing to do for it."""
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -500,7 +500,7 @@ class Client:
         return False
 
     def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
-        """Carry out a numbered operation, unless it has been; its outcome."""
+        """Carry out a numbered operation, unless that has been done; return its outcome."""
         invoker, performers = self.introduction.invoker, self._service.performers
         if not invoker:
             name = Operation(request.operation).name
@@ -511,14 +511,14 @@ class Client:
             try:
                 answer = control.done(self._act(request, wish))
             except REFUSALS as error:
-                # An outcome as well: what is remembered moves on with each identifier, or they come round unnoticed.
+                # Remember this outcome, too: the memory has to move on with each identifier, because they come round.
                 answer = control.failure(error)
             outcome = control.kept(answer)
             performers.performed(invoker, identifier, outcome, now)
         return outcome
 
     def _act(self, request: Frame, wish: object) -> object | None:
-        """Feed the core; the result to answer with, or None if that comes later."""
+        """Feed the core; return the result to answer with, or None if it comes later."""
         service = self._service
         match wish:
             case control.Send(destination, drafts, tag):
@@ -582,7 +582,7 @@ class Client:
     def _send(
         self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
     ) -> control.Sent:
-        """Take all messages or none."""
+        """Accept all messages or none."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
             raise UsageError("the messages of a transaction are transactional")
@@ -595,7 +595,7 @@ class Client:
         try:
             ordinals = service.core.enqueue(found, now, together=together)
         except QuotaExceeded:
-            # A large batch may find room that was not looked for yet, and after a while a full disk has room again.
+            # Look for room now: a large batch may need more than was known, and a full disk may have room again.
             if not found_for(sum(draft.size_bytes for _, draft in found), service.core, service.store):
                 raise
             ordinals = service.core.enqueue(found, now, together=together)
@@ -618,12 +618,12 @@ def _as_messages(transaction: int, messages: list[Received]) -> control.Messages
 
 
 def _by_destination(messages: Iterable[tuple[str, Draft]]) -> list[tuple[str, list[Draft]]]:
-    """The same in order, each destination with the messages in a row that go there."""
+    """Group successive messages for the same destination, in order."""
     return [(text, [draft for _, draft in run]) for text, run in groupby(messages, itemgetter(0))]
 
 
 def _check_copies(parts: Iterable[tuple[int, Sequence[Draft]]]) -> None:
-    """What a request may make of the messages in it, given with the number of queues that they go to."""
+    """Refuse a request that makes too many copies; each part is the number of queues and the drafts for them."""
     count = size_bytes = most = 0
     for copy_count, drafts in parts:
         count += copy_count * len(drafts)

@@ -26,17 +26,17 @@ from mqproto.wire.guid import Guid
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CROWD: Final = 24
-"""Connections beyond the core's own limit: it answers them with a refusal. More wait in the kernel's backlog."""
+"""Connections beyond the core's own limit, which it refuses with an answer. More wait in the kernel's backlog."""
 
 FAREWELLS: Final = 64
-"""How many strangers may take their time to end a connection that we have closed: one more is cut off."""
+"""How many strangers at a time may slowly end a connection that we have closed; any more are cut off."""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
-"""What may wait to be sent to one who does not read before the connection is cut, beside the messages for it: it
-acknowledges what he sends."""
+"""How much unsent data, besides messages, may wait for a peer that does not read before the connection is cut: it
+acknowledges what the peer sends."""
 LITTLE_BYTES: Final = 4 * 1024
 
-# Errors of accept() that pass: the peer has gone again, or there is no descriptor or memory to spare.
+# Errors of accept() that pass: the peer has gone again, or descriptors or memory are short.
 PASSING: Final = {errno.EAGAIN, errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
 EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 EXHAUSTED_PAUSE_S: Final = 0.1
@@ -45,15 +45,15 @@ DOES_NOT_READ: Final = "it does not read what is sent to it"
 
 
 class Transports:
-    """Opens, accepts, reads, writes and closes what the core has sessions on.
+    """Opens, accepts, reads, writes and closes the connections of the core's sessions.
 
     Args:
-        core: is fed from here; what it decides comes back with `open`, `send` and `close`.
-        source: our own address; connections leave from it, so that a capture shows who is who.
+        core: is fed from here; its decisions come back with `open`, `send` and `close`.
+        source: our own address; connections leave from it, so a capture shows who is who.
         settings: of this queue manager.
         buffer: to read into.
-        recording: what crosses the connections, if it is recorded.
-        handshakes: those of TLS, if there are neighbours that speak it.
+        recording: records what crosses the connections, if wanted.
+        handshakes: for TLS, if there are neighbours that speak it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Transports:
         self._farewells = trio.CapacityLimiter(FAREWELLS)
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, str] = {}
-        """By session, the hosts of those that are not known, or have not said yet who they are."""
+        """The hosts, by session, of peers that are unknown or have not said yet who they are."""
         self._scopes: dict[int, trio.CancelScope] = {}
         self._accepting = trio.CancelScope()
 
@@ -91,10 +91,10 @@ class Transports:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept connections and carry all of them; after `stop`, until the last is closed.
+        """Accept and serve connections; after `stop`, until the last is closed.
 
         Args:
-            for_tls: listens for those that speak TLS, if there are handshakes.
+            for_tls: listens for peers that speak TLS, if there are handshakes.
         """
         async with trio.open_nursery() as self._nursery:
             task_status.started()
@@ -105,7 +105,7 @@ class Transports:
                         accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
-        """Accept nothing more. The core has closed its sessions, and hears of none that came since."""
+        """Accept nothing more. The core has closed its sessions, and does not hear about newer ones."""
         self._accepting.cancel()
         for scope in self._scopes.values():
             scope.cancel()
@@ -137,7 +137,7 @@ class Transports:
             accepting.start_soon(self._greet, accepted, host, handshakes)
 
     async def _next(self, listener: socket.socket) -> tuple[socket.socket, str]:
-        """The next connection that is answered. One from where an operator has blocked them is closed at once."""
+        """Return the next connection to answer. A connection from a blocked address is closed at once."""
         while True:
             accepted, host = await accept(listener)
             if not self._core.is_blocked(host):
@@ -147,7 +147,7 @@ class Transports:
             self._core.count_blocked(host, self._clock.now())
 
     async def _greet(self, accepted: socket.socket, host: str, handshakes: Handshakes) -> None:
-        """The core hears of one that calls over TLS once it has shown the certificate of a neighbour."""
+        """Tell the core about a TLS caller once it has shown a neighbour's certificate."""
         answered = await handshakes.answer(accepted, host)
         if answered is None:
             return
@@ -161,7 +161,7 @@ class Transports:
     # What the core decided
 
     def open(self, order: OpenTransport) -> None:
-        """Connect; the core hears of it when that is done."""
+        """Connect; the core is told when that is done."""
         scope = self._scopes[order.session] = trio.CancelScope()
         self._nursery.start_soon(self._connect, order, scope)
 
@@ -178,7 +178,7 @@ class Transports:
             scope.cancel()
 
     def round_trip_s(self, session: int) -> float | None:
-        """How long TCP takes there and back on a session's connection; None if nobody knows."""
+        """Return TCP's round-trip time on a session's connection; None if unknown."""
         connection = self._connections.get(session)
         return None if connection is None else connection.round_trip_s
 
@@ -187,7 +187,7 @@ class Transports:
     async def _connect(self, order: OpenTransport, scope: trio.CancelScope) -> None:
         where = f"{order.host}:{order.port}"
         opened: socket.socket | None = None
-        wire: socket.socket | TlsSocket | None = None  # The same, or TLS over it.
+        wire: socket.socket | TlsSocket | None = None  # `opened`, or TLS over it.
         reason = (
             f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s: is it switched on, and does its firewall let "
             "TCP through to that port?"
@@ -206,7 +206,7 @@ class Transports:
             self._lost(order.session, reason)
             return
         if scope.cancel_called:
-            wire.close()  # The core gave up as the connection came.
+            wire.close()  # The core gave up when the connection came.
             return
         tap = self._recording.opened(opened) if self._recording is not None else None
         scope = self._adopt(order.session, wire, tap, None if order.tls is not None else order.host)
@@ -221,9 +221,10 @@ class Transports:
     def _adopt(
         self, session: int, wire: socket.socket | TlsSocket, tap: Tap | None, stranger: str | None = None
     ) -> trio.CancelScope:
-        """
+        """Keep the connection of a session; return the scope that ends it.
+
         Args:
-            stranger: the host of a peer that has only its word to say who it is.
+            stranger: the host of a peer that cannot prove who it is.
         """
         if stranger is not None:
             self._strangers[session] = stranger
@@ -231,7 +232,7 @@ class Transports:
         self._connections[session] = kind(wire, self._nursery, self._buffer, tap)
         scope = self._scopes[session] = trio.CancelScope()
         if self._accepting.cancel_called:
-            scope.cancel()  # It came as the node stopped.
+            scope.cancel()  # It came while the node was stopping.
         return scope
 
     async def _serve_accepted(self, session: int, scope: trio.CancelScope) -> None:
@@ -249,7 +250,7 @@ class Transports:
             handshakes.ended(manager)
 
     async def _serve(self, session: int, scope: trio.CancelScope) -> None:
-        """One connection to its end: the peer's, or ours when `close` cancels the scope."""
+        """Serve one connection until the peer ends it, or until `close` cancels the scope."""
         connection = self._connections[session]
         reason = None
         try:
@@ -268,7 +269,7 @@ class Transports:
             self._lost(session, reason)
 
     async def _read(self, session: int, connection: Connection) -> str:
-        """Feed the core what arrives; why that ended."""
+        """Feed the core what arrives; return why that ended."""
         turn = NO_TURN
         while True:
             await connection.readable()
@@ -280,15 +281,15 @@ class Transports:
                 stranger = None
                 del self._strangers[session]
             elif stranger is not None and self._core.may_be_known(session):
-                stranger = None  # A neighbour that shakes hands waits for nobody.
+                stranger = None  # A neighbour's handshake does not wait for strangers.
             if stranger is not None:
                 await self._shares.turn(stranger)
             limit_bytes = READ_BYTES if stranger is None else PIECE_BYTES
             await self._turns.room()
             began_s = perf_counter()
             size_bytes = whole_bytes = 0
-            # While the core works on a large piece the next arrives, and the two then share a commit. A little one
-            # is all that there is, mostly, and to look for more takes as long as to feed it.
+            # While the core works on a large piece, the next arrives, and the two then share a commit. A little piece
+            # is mostly everything, and looking for more takes as long as feeding it.
             while size_bytes < limit_bytes:
                 try:
                     data = connection.read(limit_bytes - size_bytes)
@@ -323,16 +324,16 @@ class Transports:
 
 
 def _hurry(connected: socket.socket) -> None:
-    """Have small packets leave at once."""
+    """Let small packets leave at once."""
     with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
-    """The next connection, and the address that it comes from. Errors that pass are waited for."""
+    """Return the next connection and the address that it comes from; wait out errors that pass."""
     while True:
         await trio.lowlevel.wait_readable(listener)
-        # It may have been cancelled when somebody had called already: nobody is accepted then.
+        # If this was cancelled after somebody connected, accept nobody.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             accepted, address = listener.accept()
@@ -347,7 +348,7 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
 
 
 def peer_of(connected: socket.socket) -> str:
-    """The address of the other end; empty if it is gone already."""
+    """Return the address of the other end; empty if it is gone already."""
     try:
         address = connected.getpeername()
     except OSError:
@@ -363,21 +364,21 @@ async def dial(
     *,
     avoid: str = "",
 ) -> socket.socket:
-    """Connect to the first address of a host that can be had, from our own if both are on loopback.
+    """Connect to a host's first address that answers, from our own address if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up anew each time, note <55>. Of several addresses none takes the
-    time of all. A socket for datagrams is connected at once, whether somebody is there or not.
+    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up anew each time, note <55>. Each of several addresses gets a
+    share of the time. A datagram socket is connected at once, whether anybody is there or not.
 
     Args:
-        avoid: an address that is tried last.
+        avoid: an address to try last.
 
     Raises:
-        OSError: there is nobody, or no such host.
+        OSError: nobody is there, or there is no such host.
     """
     failure: OSError | None = None
     try:
         found = await trio.socket.getaddrinfo(host, port, type=kind)
-    except UnicodeError:  # What cannot be a name at all.
+    except UnicodeError:  # The text cannot be a name at all.
         raise socket.gaierror(socket.EAI_NONAME, "no such name") from None
     found.sort(key=lambda entry: str(entry[4][0]) == avoid)
     ends_at = trio.current_time() + CONNECT_TIMEOUT_S
@@ -420,7 +421,7 @@ def _on_loopback(address: str) -> bool:
 
 
 def refusal(error: OSError, where: str) -> str:
-    """Why nobody was reached, in words."""
+    """Return why nobody was reached, in words."""
     if isinstance(error, socket.gaierror):
         return f"no computer is found under {where}"
     if error.errno == errno.ECONNREFUSED:

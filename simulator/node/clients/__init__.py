@@ -1,6 +1,6 @@
 """Who the clients of a node are, and what they have done.
 
-credentials.py asks the kernel who is at the other end, deeds.py writes down who changed what, operators.py has what
-operators ask for, orders.py carries out what they order, readers.py lets a group in that may only look. performers.py
-performs once what is asked for twice.
+credentials.py asks the kernel who is at the other end, deeds.py logs who changed what, operators.py answers operators,
+orders.py carries out their orders, and readers.py lets in a group that may only look. performers.py makes sure that a
+repeated operation is performed once.
 """

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix domain socket, by what the kernel says: nobody can claim to be somebody else."""
+"""Tells who is at the other end of a Unix domain socket. The kernel says so, so nobody can pretend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mqproto.base.foreign import shown
 
 PEER_CREDENTIALS: Final = getattr(socket, "SO_PEERCRED", None)
-"""None where the system has none, as macOS; then nobody knows who it is."""
+"""None if the system has none, like macOS; then clients are unknown."""
 COMMAND_BYTES: Final = 4_096
 NAME_CHARACTERS: Final = 200
 _ucred: Final = struct.Struct("=iII")
@@ -22,7 +22,7 @@ _ucred: Final = struct.Struct("=iII")
 class Credentials(NamedTuple):
     """The process that called connect(), or listen() at the other end, and its user and group at that moment.
 
-    pid: 0 for a process of another PID namespace. The process may be gone, and its number another's.
+    pid: 0 for a process in another PID namespace. The process may have ended, and another may have its number.
     user: the user's name; empty if the system knows none.
     """
 
@@ -32,12 +32,12 @@ class Credentials(NamedTuple):
     user: str
 
     def facts(self) -> dict[str, Any]:
-        """The same for a line of the log."""
+        """Return the credentials for a log line."""
         return {key: value for key, value in self._asdict().items() if value != ""}
 
 
 def credentials_of(connected: socket.socket) -> Credentials | None:
-    """Who connected, or whom we have connected to; None if the system does not tell."""
+    """Return who connected, or whom we connected to; None if the system does not tell."""
     if PEER_CREDENTIALS is None:
         return None
     try:
@@ -49,9 +49,9 @@ def credentials_of(connected: socket.socket) -> Credentials | None:
 
 
 def program_of(pid: int) -> str:
-    r"""What runs in a process, such as `mqproto trigger destination\orders`; empty if the system does not tell.
+    r"""Return what runs in a process, such as `mqproto trigger destination\orders`; empty if the system does not tell.
 
-    Of other programs than ours the name alone is told, as what is typed behind it may be secret.
+    For programs other than ours, return only the name, because the arguments may be secret.
     """
     try:
         return program_in(Path(f"/proc/{pid}/cmdline").read_bytes()[:COMMAND_BYTES])
@@ -60,7 +60,7 @@ def program_of(pid: int) -> str:
 
 
 def program_in(command: bytes) -> str:
-    """The same of the words of a command, each with a zero behind it."""
+    """Return the program in a command line whose words end with zeros, as in /proc."""
     first, *rest = command.decode("utf-8", "replace").rstrip("\0").split("\0")
     if Path(first).name.startswith("python"):
         given = [*dropwhile(lambda word: word[:1] == "-" and word not in ("-c", "-m"), rest)]
@@ -75,7 +75,7 @@ def program_in(command: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def name_of(uid: int) -> str:
-    """The name of a user; empty if the system knows none. It is asked once, as a directory service may be slow."""
+    """Return a user's name; empty if the system knows none. Cached because a directory service may be slow."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,16 +1,16 @@
-"""Who changed what: a line of the node's log for each operation that changes something.
+"""Logs who changed what: a line for each operation that changes something.
 
     {"event": "operated", "operation": "purge", "queue": "orders", "messages": 17,
      "pid": 4242, "uid": 1000, "gid": 1000, "user": "ann", ...}
 
-The line of what an operator does is written before the batch that carries it out is committed: nothing happens of
-which nobody is named. A process that dies in between leaves a line about something that did not happen.
+The line about an operator's order is written before the batch with the order is committed, so nothing happens without a
+name. A process that dies in between leaves a line about something that did not happen.
 
-Those who send and receive do it thousands of times a second. So the first time of each operation and queue on a
-connection has its line at once, and those that follow are counted. One line a minute says how many they were, and one
-at the end of the connection; a node that is killed takes with it what it has counted since.
+Clients send and receive thousands of times a second. So the first operation of each kind and queue on a connection gets
+its line at once, and later ones are counted. One line a minute, and one at the end of the connection, have the counts;
+a node that is killed loses what it counted since.
 
-Who only looks is not written down. What a client that may only look was refused is, in the same way: `not-allowed`.
+Reading is not logged. What is refused to a client that may only look is logged in the same way: `not-allowed`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ EVENT: Final = "operated"
 REFUSED: Final = "not-allowed"
 TELL_S: Final = 60.0
 KINDS: Final = 64
-"""How many operations and queues of one connection are counted at a time; one more has the oldest told."""
+"""How many operations and queues of one connection to count at a time; beyond it, the oldest count is logged."""
 NAME_CHARACTERS: Final = 200
-"""What of a queue's name stands in a line."""
+"""The most characters of a queue's name in a line."""
 
 
 class _Count:
-    """What was done since it was told."""
+    """What was done since the last line."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -45,8 +45,8 @@ class Deeds:
     """What one connection has done.
 
     Args:
-        who: the client; None if nobody knows.
-        is_counting: is called when something is counted that nobody has been told: have `tell` called in `TELL_S`.
+        who: the client; None if unknown.
+        is_counting: called when there is a first count to log; it has to have `tell` called within `TELL_S`.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class Deeds:
         """Whether `tell` will be called."""
 
     def did(self, operation: str, queue: str = "", **facts: Any) -> None:
-        """An operator's order: it has its line."""
+        """Log an operator's order."""
         named = {"queue": _short(queue)} if queue else {}
         self._log.info(EVENT, operation=operation, **named, **facts, **self._who)
 
     def moved(self, operation: str, queue: str, messages: int) -> None:
-        """Messages were sent or taken."""
+        """Count messages that were sent or taken."""
         self._counted(EVENT, operation, queue, messages)
 
     def was_refused(self, operation: str) -> None:
-        """It asked for something that it may not."""
+        """Count a request that was not allowed."""
         self._counted(REFUSED, operation, "", 0)
 
     def _counted(self, event: str, operation: str, queue: str, messages: int) -> None:
@@ -92,7 +92,7 @@ class Deeds:
             self._is_counting(self)
 
     def tell(self) -> None:
-        """Write down what was counted."""
+        """Log the counts."""
         self._waits = False
         for key, count in self._counts.items():
             self._tell(key, count)

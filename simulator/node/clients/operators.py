@@ -1,4 +1,4 @@
-"""What an operator asks of a node and does to queues: why a message waits; make, delete, pause, purge, send back."""
+"""Operators' requests: why does a message wait? And make, delete, pause or purge queues, or send messages back."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from mqproto.wire.glance import identifier_of
 ALL: Final = 2**40
 """More messages than a queue manager has in memory."""
 LOOKED_THROUGH: Final = 200
-"""How far into a queue its copies are counted, and those for one of several destinations are looked for."""
+"""How far into a queue to count copies, and to look for messages for one of several destinations."""
 PAGE: Final = 64
 PAGE_BYTES: Final = 2**22
 
 
 class Operators:
-    """Carries out operators' requests; queues go by any of their names.
+    """Carries out operators' requests, which may call queues by any of their names.
 
     Every method may raise FormatNameError or UsageError: there is no such queue.
     """
@@ -70,9 +70,9 @@ class Operators:
     # Questions
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
-        """What waits where, now.
+        """Return what waits where, now.
 
-        names: the queues to tell of; by default all, as far as there is room in an answer.
+        names: the queues to report; by default all, as far as there is room in an answer.
         """
         now, status, commits = self._clock.now(), self._core.status(names), self._store.commits
         if unread := self._store.counts(QueueKind.FINAL):
@@ -104,13 +104,13 @@ class Operators:
         return [replace(one, round_trip_s=self._round_trip_s(one.key)) for one in sessions]
 
     def peers(self) -> PeersStatus:
-        """Who is connected or was, now."""
+        """Return who is or was connected."""
         found = self._core.peers(self._clock.now())
         sessions = self._with_round_trips(self._core.status(()).sessions)
         return replace(found, peers=[_with_times(peer, sessions) for peer in found.peers])
 
     async def explain(self, subject: str, limit: int) -> Explanation:
-        """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""
+        """Return everything here about a queue, a node, or a message; see `control.Explain`."""
         identifier = MessageId.parse(subject)
         if identifier is not None:
             found = await self._explain_message(identifier)
@@ -120,7 +120,7 @@ class Operators:
         return found
 
     def _explain_all(self) -> Explanation:
-        """Each queue in which something waits, and the first message of each."""
+        """Return each queue with waiting messages, and its first message."""
         status = _only_waiting(self.status())
         names = [queue.name for queue in status.outgoing] + [queue.name for queue in status.local]
         return Explanation(status, self._first(names, 1))
@@ -158,14 +158,14 @@ class Operators:
             return Explanation(self.status(names), self._first(names, limit))
         names = [name for name in known if known[name] == target.text]
         messages = self._first(names, limit)
-        # Those that pass through here, and those without a transaction, wait among others for the same node.
+        # Messages that pass through, and those without a transaction, wait among others for the same node.
         others = self._first(towards_node, LOOKED_THROUGH)
         mine = [one for one in others if known_as(topology, one.destination) == target.text]
         messages += mine[:limit]
         return Explanation(self.status(names + towards_node), messages)
 
     def _first(self, names: Iterable[str], limit: int) -> list[MessageStatus]:
-        """The first messages of each of these queues, in the order in which they leave."""
+        """Return the first messages of each of these queues, in the order in which they leave."""
         places = self._core.whereabouts()
         messages: list[MessageStatus] = []
         unstored: dict[str, list[Found]] = {}
@@ -184,31 +184,31 @@ class Operators:
         return messages
 
     def _stored(self, places: Whereabouts, number: int) -> Iterator[Found]:
-        """The messages that are in one of the store's queues, in order."""
+        """Yield the messages in one of the store's queues, in order."""
         after = 0
         while rows := self._store.read(ReadPage(number, after, PAGE, PAGE_BYTES, ReadBy.WINDOW)):
             for position, packet, _ in rows:
                 if isinstance(packet, HurtPacket):
                     continue
                 found = places.stored(message_key(number, position), packet)
-                if found is not None:  # Else it has left, and the store will forget it.
+                if found is not None:  # Otherwise it has left, and the store will forget it.
                     yield found
             after = rows[-1][0]
 
     # Orders
 
     def hold(self, text: str, *, on_hold: bool) -> list[str]:
-        """Pause outgoing queues, or resume them; which these are."""
+        """Pause outgoing queues, or resume them; return their names."""
         names = self._outgoing(text)
         for name in names:
             self._core.hold(name, on_hold=on_hold)
         return names
 
     def block(self, wish: Block) -> Blocked:
-        """Answer nobody from an address or a network, or answer them again; see `control.Block`.
+        """Block or unblock an address or a network; see `control.Block`.
 
         Raises:
-            UsageError: it is no network, a node of the topology comes from there, or that is how it is already.
+            UsageError: it is not a network, a node of the topology comes from there, or nothing would change.
         """
         network = network_of(wish.network)
         peers = self._directory.routes.peers.items()
@@ -226,10 +226,10 @@ class Operators:
         return Blocked(network, self._core.block(network, is_blocked=wish.is_blocked))
 
     def peer(self, wish: Peer) -> MetStatus:
-        """Add, forget or move a queue manager that nobody has declared; see `control.Peer`.
+        """Add, forget or move an undeclared queue manager; see `control.Peer`.
 
         Raises:
-            UsageError, FormatNameError: the name or the host is none, or means something else here.
+            UsageError, FormatNameError: the name or the host is not valid, or means something else here.
         """
         for address in wish.also:
             if address_of(address) is None:
@@ -267,17 +267,17 @@ class Operators:
         return self._core.is_also(wish.name, wish.also) if wish.also else added
 
     def read_keys(self) -> None:
-        """Keys have changed, of this node or of others: read them anew.
+        """Read the keys of this node and of others again.
 
         Raises:
-            UsageError: a file is of no use, or nobody here could use one; all is as it was.
+            UsageError: a file is unusable, or keys cannot be used here; nothing has changed.
         """
         if self._guard is None:
             raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
         self._guard.read_anew()
 
     def purge(self, text: str) -> dict[str, int]:
-        """Delete all that is in a queue of this node, or in outgoing ones; how many messages of each go."""
+        """Delete everything in a queue of this node, or in outgoing queues; return the number of messages of each."""
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
@@ -285,22 +285,22 @@ class Operators:
         return {name: self._core.purge(name) for name in names}
 
     def is_emptying(self, text: str) -> bool:
-        """Whether some of what `purge` was to delete is still on disk, but for what consumers have."""
+        """Whether messages that `purge` had to delete are still on disk, other than those that consumers have."""
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             try:
                 names = self._outgoing(text)
             except UsageError:
-                return False  # With its last message an outgoing queue may be gone.
+                return False  # An outgoing queue may go with its last message.
         return any(map(self._core.is_emptying, names))
 
     def declared(self) -> Declared:
-        """The queues that there are, as they are now."""
+        """Return the queues of this node, as they are now."""
         return Declared(list(self._directory.node.queues.values()))
 
     def make(self, wish: QueueWish) -> QueueDeclaration:
-        """Have one more queue; what it is."""
+        """Make a queue; return its declaration."""
         name = self._name_of_its_own(wish.queue)
         public = Guid(wish.public) if wish.public is not None else None
         others = (queue for node in self._directory.topology.nodes.values() for queue in node.queues.values())
@@ -322,7 +322,7 @@ class Operators:
         return self._as_it_is(name)
 
     def make_missing(self, wish: QueueWish) -> None:
-        """Have a queue of this name and kind, as whoever started the node asks for, if there is none yet."""
+        """Make a queue that the node was started with, unless there is one of this name and kind."""
         name, transactional = self._name_of_its_own(wish.queue), bool(wish.transactional)
         there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
         known = there.get(name.casefold())
@@ -335,7 +335,7 @@ class Operators:
             )
 
     def change(self, wish: QueueWish) -> QueueDeclaration:
-        """Have a queue with other properties; what it is."""
+        """Change a queue's properties; return its declaration."""
         name = self._directory.local_queue(wish.queue)
         known = self._directory.node.queues.get(name)
         if known is None:
@@ -359,7 +359,7 @@ class Operators:
         return self._as_it_is(name)
 
     def delete(self, text: str) -> int:
-        """Delete a queue of this node; how many messages go with it."""
+        """Delete a queue of this node; return how many messages go with it."""
         count = self._core.delete(self._directory.local_queue(text))
         self._directory.has_queues(self._core.declared)
         return count
@@ -369,7 +369,7 @@ class Operators:
         return self._directory.node.queue(name)
 
     def _name_of_its_own(self, text: str) -> str:
-        r"""The name of a queue of this node that may not be there: `orders` of `.\private$\orders`, say."""
+        r"""Return a local queue's own name, whether it exists or not: `orders` for `.\private$\orders`."""
         node = self._directory.node.name
         try:
             name = parse_path_name(f".\\{text}" if is_bare(text) else text)
@@ -384,20 +384,20 @@ class Operators:
         return name.queue
 
     def send_back(self, text: str, chosen: Collection[tuple[bytes, int]] | None) -> int:
-        """Send messages of a dead-letter queue or a journal once more; how many were sent.
+        """Send messages from a dead-letter queue or a journal again; return how many.
 
         Args:
-            chosen: which, by source and ordinal; None for all that are in memory.
+            chosen: which messages, by source and ordinal; None for all in memory.
 
         Raises:
-            UsageError: one of them is not there, or the queue is another; nothing was sent.
+            UsageError: one of them is not there, or the queue is of another kind; nothing was sent.
         """
         queue = self._directory.local_queue(text)
         keys = None if chosen is None else self.keys_of(queue, chosen)
         return self._core.send_back(queue, keys, self._clock.now())
 
     def keys_of(self, queue: str, chosen: Collection[tuple[bytes, int]]) -> list[int]:
-        """The keys of messages that are in memory, by source and ordinal.
+        """Return the keys of messages in memory, by source and ordinal.
 
         Raises:
             UsageError: one of them is not there.
@@ -410,7 +410,7 @@ class Operators:
         return [keys[message] for message in wanted]
 
     def _outgoing(self, text: str) -> list[str]:
-        """The outgoing queues that are meant, as the queue manager calls them: at least one."""
+        """Return the outgoing queues that are meant, as the queue manager calls them: at least one."""
         names = self._core.outgoing_names()
         found = self._directory.outgoing_queues(text, names)
         if not found:
@@ -424,7 +424,7 @@ class Operators:
 
 
 def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStatus:
-    """The same with the longest times of its sessions, if these are among those that are told of."""
+    """Return a peer with the longest times of its sessions, if these are among the reported ones."""
     own = [one for one in sessions if (host_group(one.host), one.manager) == (peer.host, peer.manager)]
     return replace(
         peer,
@@ -436,10 +436,10 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """What a queue is to ask of messages; what nobody wishes stays.
+    """Return what a queue demands from messages; what is not wished for stays.
 
     Raises:
-        UsageError: one of the words is none.
+        UsageError: one of the words is unknown.
     """
     values: dict[str, Any] = {
         name: value for name in ("authenticated", "privacy") if (value := getattr(wish, name)) is not None
@@ -453,7 +453,7 @@ def _protection(known: Protection, wish: QueueWish) -> Protection:
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
-    """Each message once, where it first stands, with the number of its copies."""
+    """Return each message once, at its first place, with the number of its copies."""
     first: dict[tuple[str, int], MessageStatus] = {}
     for message in messages:
         key = (message.source, message.ordinal)
@@ -462,7 +462,7 @@ def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
 
 
 def _only_waiting(status: NodeStatus) -> NodeStatus:
-    """The same without queues in which nothing waits."""
+    """Return the status without queues in which nothing waits."""
     return replace(
         status,
         local=[queue for queue in status.local if queue.waiting or queue.held or queue.passed_over],

@@ -1,4 +1,4 @@
-"""What an operator orders, carried out and written down in one place: nothing of it happens without a line."""
+"""Carries out operators' orders and logs them in one place, so nothing happens without a line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Order = control.Hold | control.Block | control.Peer | control.OneQueue | control
 def carry_out(
     operation: int, order: Order, operators: Operators, directory: Directory, deeds: Deeds
 ) -> object:
-    """Do it, and say who did.
+    """Carry out an order, and log who gave it; return the answer.
 
     Raises:
-        UsageError, FormatNameError: it cannot be; nothing was done.
+        UsageError, FormatNameError: it is not possible; nothing was done.
     """
     match order:
         case control.Hold(text, on_hold):

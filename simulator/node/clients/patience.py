@@ -1,4 +1,4 @@
-"""Until when receives wait for a message."""
+"""The deadlines of receives that wait for a message."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import trio
 from mqproto.simulator.node.turns import Alarm
 
 SPARE_DEADLINES: Final = 1_000
-"""How many deadlines of receives that have ended are kept, as they pass by themselves."""
+"""How many deadlines of ended receives to keep; they pass by themselves."""
 
 
 class Patience:
     """The deadlines of all receives of a node.
 
-    There is one clock for all of them: a task for each receive, which mostly has its message at once, would take as
-    long as the receive. The deadline of one that has ended wakes nobody, unless it is the first of all.
+    They share one clock: mostly a receive has its message at once, and a task for each would take as long as the
+    receive itself. The deadline of an ended receive wakes nobody, unless it is the first of all.
 
     Args:
         waiting: the numbers of the receives that have not ended.
-        over: called with the number of one that waits no longer.
+        over: called with the number of a receive whose time is up.
     """
 
     def __init__(self, waiting: Collection[int], over: Callable[[int], None]) -> None:
         self._waiting = waiting
         self._over = over
         self._deadlines: list[tuple[float, int]] = []
-        """A heap; those of some that have ended are among them."""
+        """A heap, which includes deadlines of ended receives."""
         self._alarm = Alarm(self._end)
 
     def expect(self, number: int, deadline_s: float) -> None:
-        """A receive waits no longer than that, on trio's clock."""
+        """Let a receive wait until this time on trio's clock."""
         if len(self._deadlines) > 2 * len(self._waiting) + SPARE_DEADLINES:
             self._deadlines = [each for each in self._deadlines if each[1] in self._waiting]
             heapify(self._deadlines)
@@ -42,7 +42,7 @@ class Patience:
         self._set()
 
     async def run(self) -> None:
-        """End those that have waited for long enough, until it is cancelled."""
+        """End receives whose time is up, until cancelled."""
         await self._alarm.run()
 
     def _set(self) -> None:

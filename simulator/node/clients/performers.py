@@ -1,23 +1,23 @@
-"""What a node keeps of those who invoke numbered operations: what came of their last ones, over its own restarts too.
+"""Remembers the outcomes of invokers' last numbered operations, also over restarts of the node.
 
 An outcome is written in one transaction with what its operation did. It is forgotten when its invoker has gone on far
-enough, or has been away for long: a client that lives in one process for minutes, one with a journal for a month.
+enough, or has been away for long: minutes for a client that lives in one process, a month for one with a journal.
 
-One that was forgotten is told so when it comes back, and performs nothing again. So each has a birth, which the node
-gives it before its first operation: which store this is, and when on the node's own clock. For each kind of invoker the
-store keeps the latest birth of those that were forgotten. Of those born up to then a row stays as long as they are
-remembered, even if they have performed nothing. So an invoker of which there is no row was forgotten if it was born up
-to then, or with another store, and is new otherwise.
+A forgotten invoker is told so when it comes back, and performs nothing again. So each has a birth, which the node gives
+it before its first operation: the identity of this store, and the time on the node's own clock. For each kind of
+invoker the store keeps the latest birth of those forgotten. Of invokers born up to then a row stays as long as they are
+remembered, even if they have performed nothing. So an invoker without a row was forgotten if it was born up to then, or
+with another store; otherwise it is new.
 
-One that shows no birth, as the document knows none, is remembered if it goes on where its name was, by the identifier
-of its next operation, if it says that, and by the first that it invokes. An operation that is new is never answered
-with an old outcome: one that has lost count begins with 0, and then nothing is remembered.
+An invoker that shows no birth, because the document has none, is remembered if it goes on where its name was: judged by
+the identifier of its next operation, if it says that, and by the first that it invokes. A new operation never gets an
+old outcome: an invoker that has lost count begins with 0, and then nothing is remembered.
 
-A store that was put back forgets all of them, and is another store from then on: what they have asked for in the
-meantime may have been performed, and nothing here tells.
+A store that was put back forgets all invokers, and is another store from then on: what they asked for in the meantime
+may have been performed, and nothing here tells.
 
-The clock counts seconds in which the node ran. The date is not asked, neither the node's nor the client's, so a date
-that jumps shortens nothing and shuts nobody out.
+The clock counts the seconds in which the node ran. It ignores the dates of node and client, so a date that jumps
+shortens nothing and shuts nobody out.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from mqproto.turn.effects import INVOKER_ITSELF, OutcomeRow, StoredState
 KEPT_S: Final = 600
 """How long a node waits for an invoker whose connection broke."""
 LASTING_KEPT_S: Final = LASTING_KEPT_DAYS * 86_400
-"""The same for one that keeps a journal."""
+"""How long it waits for an invoker that keeps a journal."""
 INVOKER_LIMIT: Final = 10_000
 LOOK_S: Final = 60
 """How often a node looks for invokers that do not come back."""
 SEEN_S: Final = 3_600
-"""How much earlier than it was a lasting invoker may seem to have left, if the node crashes."""
+"""By how much a lasting invoker may seem to have left too early, if the node crashes."""
 IDENTITY_BYTES: Final = 16
 
 # The counters of the store.
@@ -50,16 +50,16 @@ STORE: Final = "invokers_store"
 """A number that no other store has."""
 CLOCK: Final = "invokers_clock_s"
 FORGOTTEN: Final = {False: "invokers_forgotten_s", True: "lasting_invokers_forgotten_s"}
-"""By whether they last: the latest birth of those that were forgotten."""
+"""The counter of the latest forgotten birth, by whether invokers last."""
 
 _birth = struct.Struct(">QQ")
 assert _birth.size == BIRTH_BYTES
 
 
 class Known:
-    """One invoker: what is remembered of its operations, and which of that is on disk.
+    """One invoker: what is remembered about its operations, and what of that is on disk.
 
-    birth_s: None if only a store of version 0.5 told of it.
+    birth_s: None if it is known only from a store of version 0.5.
     """
 
     def __init__(self, invoker: bytes, *, lasting: bool, birth_s: int | None, now_s: int) -> None:
@@ -72,10 +72,10 @@ class Known:
         self.last_s = now_s
         """When it last invoked something or left."""
         self.seen_s = now_s
-        """The same as the disk has it."""
+        """`last_s` as it is on disk."""
 
     def itself(self, now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
-        """The row that is about itself; from now on it is on disk."""
+        """Return the invoker's own row, and note that it is on disk."""
         if self.birth_s is None:
             return {}
         self.on_disk.add(INVOKER_ITSELF)
@@ -89,7 +89,7 @@ class Known:
 
 
 class Connected(NamedTuple):
-    """What an invoker with a connection is."""
+    """What is known about an invoker with a connection."""
 
     lasting: bool
     birth_s: int | None
@@ -101,9 +101,9 @@ class Performers:
     """All invokers that a node knows.
 
     Args:
-        core: writes what is to be kept.
+        core: writes what has to be kept.
         state: what the store has.
-        now: when the node started. The connections of those in `state` broke no later.
+        now: when the node started. The connections of invokers in `state` broke no later.
     """
 
     def __init__(self, core: QueueManager, state: StoredState, now: Moment) -> None:
@@ -116,13 +116,14 @@ class Performers:
         self._forgotten_s = {lasting: counters.get(name, 0) for lasting, name in FORGOTTEN.items()}
         start_s = counters.get(CLOCK, 1)
         self._ahead_s = start_s - now.uptime_ms // 1_000
-        """How far the clock is ahead of the uptime."""
+        """By how much the clock is ahead of the uptime."""
         self._looked_s = start_s
         kept: dict[bytes, list[OutcomeRow]] = {}
         for row in state.outcomes:
             kept.setdefault(row.invoker, []).append(row)
         if state.life is not None and state.life.is_restored:
-            # What is remembered is of an earlier moment, and so is what is not. Another store knows nobody's birth.
+            # The store is from an earlier moment, so neither what it knows nor what it lacks counts. A new identity
+            # makes all births unknown.
             self._store, self._store_is_new = secrets.randbits(62) + 1, False
             core.forget(kept, {}, {STORE: self._store})
             kept.clear()
@@ -135,14 +136,15 @@ class Performers:
     def connected(
         self, invoker: bytes, now: Moment, *, lasting: bool, birth: bytes = b"", following: int | None = None
     ) -> tuple[bytes, bool]:
-        """It has a connection, and is not forgotten while it has.
+        """Note that an invoker has a connection; it is not forgotten while it has.
 
         Args:
-            birth: what it was told the last time; empty if it never was, or shows it to nobody.
+            birth: what it was told the last time; empty if it never was, or does not show it.
             following: the identifier of its next operation; None if it does not say.
 
         Returns:
-            Its birth, and whether that is known which it invoked before: without both, if it goes on with that.
+            its birth, and whether its earlier operations are remembered. An invoker that shows neither counts as
+            remembered until it invokes something.
         """
         now_s = self._now_s(now)
         self._connected.pop(invoker, None)
@@ -161,7 +163,7 @@ class Performers:
                 known = None
             birth_s = max(now_s, self._forgotten_s[lasting] + 1)
             if birth or before or self._store_is_new:
-                # Before it hears of its birth, the disk knows the store's number, and has forgotten what it was before.
+                # The disk knows the store's number, and has forgotten the old invoker, before it hears of its birth.
                 self._core.remember({}, needed=True, counters={STORE: self._store})
                 self._store_is_new = False
         self._connected[invoker] = Connected(lasting, birth_s, bool(birth))
@@ -176,23 +178,23 @@ class Performers:
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
     def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
-        """For one that has a connection and lost count: the identifier of its next operation, and what came of those
-        that are remembered. A node that crashes performs none of them again, so this stays true over its restart."""
+        """Return, for a connected invoker that lost count, the identifier of its next operation and the remembered
+        outcomes. A node that crashes performs none of them again, so this stays true over its restart."""
         known = self._known.get(invoker)
         return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
 
     def gone(self, invoker: bytes, now: Moment) -> None:
-        """It has none any more; it may come back."""
+        """Note that an invoker's connection ended; it may come back."""
         self._connected.pop(invoker, None)
         if (known := self._known.get(invoker)) is not None:
             known.last_s = self._now_s(now)
             self._core.forget([], self._seen([known], known.last_s))
 
     def invoke(self, invoker: bytes, identifier: int, now: Moment) -> bytes | None:
-        """An operation is invoked over its connection: what came of it, or None if it is to be performed now.
+        """Return the outcome of an operation that is invoked, or None if it has to be performed now.
 
         Raises:
-            InDoubt: it may have been performed, and its outcome forgotten.
+            InDoubt: it may have been performed, and its outcome is forgotten.
             UsageError: there are too many invokers.
         """
         now_s = self._now_s(now)
@@ -224,14 +226,14 @@ class Performers:
                 )
 
     def performed(self, invoker: bytes, identifier: int, outcome: bytes, now: Moment) -> None:
-        """It was, or was refused, just now: its outcome joins what it wrote."""
+        """Keep the outcome of an operation just performed or refused, together with what it wrote."""
         now_s = self._now_s(now)
         known = self._known[invoker]
         kept = known.performer.complete(identifier, outcome)
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {
             (invoker, each): None for each in kept.forgotten if each in known.on_disk
         }
-        # An identifier comes round again: what is on disk must never be older than what is remembered.
+        # Identifiers come round again, so the disk must never be older than the memory.
         needed = bool(rows)
         rows[invoker, identifier] = OutcomeRow(invoker, identifier, outcome, known.lasting, now_s)
         if self._core.remember(rows, needed=needed):
@@ -244,7 +246,7 @@ class Performers:
         return now.uptime_ms // 1_000 + self._ahead_s
 
     def _look(self, now_s: int) -> None:
-        """Forget those that do not come back."""
+        """Forget invokers that do not come back."""
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
@@ -261,7 +263,7 @@ class Performers:
         self._core.forget([], self._seen(connected, now_s), {CLOCK: now_s})
 
     def _seen(self, invokers: Iterable[Known], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
-        """The rows of those that last, if the disk does not know for long already that they are there."""
+        """Return the rows of lasting invokers that the disk has not seen for SEEN_S."""
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
         for known in invokers:
             if known.lasting and INVOKER_ITSELF in known.on_disk and now_s - known.seen_s >= SEEN_S:
@@ -269,7 +271,7 @@ class Performers:
         return rows
 
     def _make_room(self, now_s: int) -> None:
-        """Forget the one with no journal that has been away for longest.
+        """Forget the invoker without a journal that has been away longest.
 
         Raises:
             UsageError: there is none.
@@ -287,7 +289,7 @@ class Performers:
         self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
     def _forget(self, chosen: list[Known], now_s: int) -> None:
-        """Forget invokers that have no connection, and keep apart from them those that are only as old."""
+        """Forget invokers without a connection, and make sure that others as old have rows of their own."""
         if not chosen:
             return
         for known in chosen:
@@ -306,12 +308,12 @@ class Performers:
 
 
 def _recalled(invoker: bytes, rows: list[OutcomeRow], start_s: int) -> Known:
-    """What the store has of an invoker, when the node starts."""
+    """Return an invoker from its rows in the store, when the node starts."""
     lasting = rows[0].lasting
     [*births] = [int.from_bytes(row.outcome) for row in rows if row.identifier == INVOKER_ITSELF]
     known = Known(invoker, lasting=lasting, birth_s=births[0] if births else None, now_s=start_s)
     if lasting:
-        # Version 0.5 wrote the date, which is far ahead. And nobody could come back while the node was away.
+        # Version 0.5 wrote the date, which is far ahead. And nobody could come back while the node was not running.
         known.seen_s = min(max(row.performed_s for row in rows), start_s)
         known.last_s = max(known.seen_s, start_s - LASTING_KEPT_S + KEPT_S)
     outcomes = [(row.identifier, row.outcome) for row in rows if row.identifier != INVOKER_ITSELF]

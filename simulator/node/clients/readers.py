@@ -1,12 +1,11 @@
-"""A socket for those who may look at a node and change nothing: a group of the system.
+"""A socket for readers: a system group that may look at a node and change nothing.
 
-The node's own socket lies in a folder that only its user can enter, and stays there. Readers have a socket and a
-folder of their own: what may be asked for over it is judged by the door that it came through, and by nothing that a
-client says.
+The node's own socket lies in a folder that only its user can enter, and stays there. Readers have a socket and a folder
+of their own: the socket alone decides what they may ask for, whatever a client says.
 
     FOLDER              0750, the node's user and the group
-    FOLDER/NAME.read    0660, the socket: clients find it in a folder that is given as --directory
-    FOLDER/NAME.toml    0640, of a node alone: a copy of its file, from which commands know it
+    FOLDER/NAME.read    0660, the socket: clients find it if they are given the folder as --directory
+    FOLDER/NAME.toml    0640, for a node alone: a copy of its file, from which commands know it
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ LOOKS: Final = frozenset(
         Operation.DECLARED,
     }
 )
-"""What changes nothing. What is not named here is refused, an operation of a later version too."""
+"""The operations that change nothing. Any other is refused, also one from a later version."""
 
 
 def called(operation: int) -> str:
-    """What people call an operation: `send back`."""
+    """Return an operation's name for people: `send back`."""
     return Operation(operation).name.lower().replace("_", " ")
 
 
 def refusal(operation: int, node: str) -> UsageError:
-    """What a reader is told who asks for more."""
+    """Return the error for a reader that asks for more."""
     return UsageError(
         f"readers of {node} may look and change nothing, and {called(operation)} does: be {_user()}, the user that it "
         "runs as, and leave the --directory of readers out"
@@ -58,15 +57,15 @@ def refusal(operation: int, node: str) -> UsageError:
 def listening_for_readers(
     group: str, folder: Path, node: str, alone: Path | None = None
 ) -> Iterator[socket.socket]:
-    """A listening socket that a group reaches, in a folder that the group can enter and nobody else.
+    """Listen on a socket for a group, in a folder that only this group can enter.
 
     Args:
         alone: the file of a node alone, which commands read; None for a node of a topology.
 
-    The socket stays when the node has ended, so that the folder is known for what it is.
+    The socket stays after the node has ended, because it marks the folder as one for readers.
 
     Raises:
-        UsageError: there is no such group, this user may not give it anything, or the folder cannot be had.
+        UsageError: there is no such group, this user may not give it anything, or the folder is unusable.
     """
     path = places.reading_socket(folder, node)
     places.check_length(path, "name a shorter --readers-folder")
@@ -90,14 +89,14 @@ def listening_for_readers(
 
 
 def _prepare(folder: Path, group: int, path: Path) -> None:
-    """Have a folder for readers.
+    """Prepare the folder for readers.
 
     Raises:
-        UsageError: there is another thing in its place.
-        OSError: it cannot be had.
+        UsageError: something else is in its place.
+        OSError: it cannot be made.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Where anybody may create entries, somebody else may have been there first.
+    # If anybody may create entries there, somebody else may have been first.
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(f"{folder} must be a folder of {_user()}'s: name another with --readers-folder")
@@ -110,7 +109,7 @@ def _prepare(folder: Path, group: int, path: Path) -> None:
 
 
 def _copy(file: Path, copy: Path, group: int) -> None:
-    """The same file for readers, as a whole or not at all."""
+    """Copy the file for readers, completely or not at all."""
     part = copy.with_name(f".{copy.name}-{os.getpid()}")
     shutil.copyfile(file, part)
     _give(part, group, 0o640)
@@ -118,7 +117,7 @@ def _copy(file: Path, copy: Path, group: int) -> None:
 
 
 def _give(path: Path, group: int, mode: int) -> None:
-    """Let a group in. Before it is theirs it is nobody's but our own."""
+    """Let a group in. Until the group owns it, only this user may use it."""
     path.chmod(mode & 0o700)
     os.chown(path, -1, group)
     path.chmod(mode)

@@ -1,4 +1,4 @@
-"""Who receives from the queues of a node, as the kernel names them, for those who look."""
+"""Lists who receives from the queues of a node, as the kernel names them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mqproto.simulator.node.clients.credentials import Credentials, program_of
 from mqproto.simulator.node.control import Receiver
 
 LISTED: Final = 100
-"""How many are told of at once: those with the most messages that they did not settle, and then the first."""
+"""How many to list: those with the most unsettled messages come first, then the earliest."""
 
 
 class Receive(NamedTuple):
-    """One receive that is not over.
+    """One receive that has not ended.
 
     client: tells connections apart.
     since_s: when this connection first received from the queue, UTC.
@@ -30,7 +30,7 @@ class Receive(NamedTuple):
 
 
 def receivers(receives: Iterable[Receive]) -> tuple[list[Receiver], int]:
-    """All receives of one connection from one queue together; and how many there are beside the listed."""
+    """Return receivers, one for each connection and queue, and how many more are not listed."""
     found: dict[tuple[int, str], Receiver] = {}
     for client, who, queue, since_s, messages, given_s in receives:
         one = found.get((client, queue))

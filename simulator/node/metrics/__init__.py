@@ -1,4 +1,4 @@
-"""What a node tells Prometheus: families.py has the metrics, README.md the same as a table, and how to use them.
+"""Metrics for Prometheus: families.py makes them; README.md lists them and says how to use them.
 
 alerts.yml are rules for Prometheus, dashboard.json is for Grafana.
 """

@@ -1,7 +1,7 @@
-"""The metrics of a node, made of what `mqproto queues --json` tells: the same figures by Prometheus' conventions.
+"""The metrics of a node: the figures of `mqproto queues --json` by Prometheus' conventions.
 
-Names of queues and hosts are what others have written: they are shortened, the library escapes them, and only some of
-them are told. What has one name after that is added up, as Prometheus refuses a scrape in which a series stands twice.
+Others choose the names of queues and hosts, so they are shortened, the library escapes them, and not all are reported.
+Figures with equal names after that are added up, because Prometheus refuses a scrape that repeats a series.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mqproto.simulator.base.http.metrics import Spread, counter, gauge, histogra
 from mqproto.wire import MessageClass
 
 LOCAL_LISTED: Final = 500
-"""Of how many queues of its own a node tells one by one: those in which the most is. Of outgoing ones and of sessions
-`mqproto.manager.status` has the limits."""
+"""How many of its own queues a node reports one by one: the fullest. `mqproto.manager.status` has the limits for
+outgoing queues and sessions."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 PIECE: Final = 20
-"""Of so many queues histograms are written at a time, as others wait meanwhile: some 300 series."""
+"""Write the histograms of this many queues, about 300 series, at a time, because others wait meanwhile."""
 
 
 class Facts(NamedTuple):
-    """What is known beside the status.
+    """What is known besides the status.
 
-    called: what people call an outgoing queue.
+    called: returns people's name for an outgoing queue.
     """
 
     node: str
@@ -40,25 +40,25 @@ class Facts(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One metric of each queue: its name behind `mqproto_`, what it is, and how it is found."""
+    """One metric of each queue: its name after `mqproto_`, its help, and how to find it."""
 
     name: str
     help: str
     find: Callable[..., float | None]
     is_counter: bool = False
     join: Callable[[float, float], float] = add
-    """What stands for two whose names are the same when they are shortened."""
+    """Joins the values of two queues whose shortened names are equal."""
 
 
 def age_s(utc_s: int, queue: LocalStatus) -> float | None:
-    """How old the oldest message of a queue is: 0 if there is none, None if it is to be read from the store."""
+    """Return the age of a queue's oldest message: 0 if there is none, None if only the store knows it."""
     if not queue.waiting:
         return 0
     return None if queue.oldest_s is None else max(0, utc_s - queue.oldest_s)
 
 
 def of_local(utc_s: int) -> Sequence[Figure]:
-    """Those of a queue of the node."""
+    """Return the metrics of a queue of the node."""
 
     def find(name: str) -> Callable[[LocalStatus], float | None]:
         return lambda queue: getattr(queue, name)
@@ -84,7 +84,7 @@ def of_local(utc_s: int) -> Sequence[Figure]:
 
 
 def of_outgoing(utc_s: int) -> Sequence[Figure]:
-    """Those of a queue on its way out."""
+    """Return the metrics of an outgoing queue."""
 
     def find(name: str) -> Callable[[OutgoingStatus], float | None]:
         return lambda queue: getattr(queue, name)
@@ -118,7 +118,7 @@ def of_outgoing(utc_s: int) -> Sequence[Figure]:
 
 
 def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
-    """All metrics of a node."""
+    """Yield all metrics of a node."""
     yield gauge("node_info", "Which node this is.", [(facts[:3], 1)], Facts._fields[:3])
     chosen = nlargest(LOCAL_LISTED, status.local, key=lambda queue: (queue.waiting, queue.held))
     names = {queue.name for queue in chosen}
@@ -187,7 +187,7 @@ def _sessions(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _counted(status: NodeStatus) -> Iterator[Metric]:
-    # All causes from the start: of a series that was not there before, Prometheus sees no increase.
+    # All causes from the start: Prometheus sees no increase when a series first appears.
     refused = [((cause,), status.refusals.get(cause, 0)) for cause in CAUSES]
     yield counter("refused_messages", "Messages refused at their destination.", refused, ("cause",))
     for name, text, count in (
@@ -209,7 +209,7 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
-    """How long messages were in each queue, in pieces."""
+    """Yield how long messages were in each queue, a piece at a time."""
     spreads: dict[tuple[str, ...], Spread] = {}
     for label, queue in zip(labels, listed, strict=True):
         if queue.waited_within:
@@ -243,7 +243,7 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
 
 
 def room_bytes(status: NodeStatus) -> int:
-    """What the store may still take in: as much as its quota leaves, and the disk if that told."""
+    """Return how much the store may still take in: what its quota leaves, and the disk if its room is known."""
     if status.disk_is_full:
         return 0
     left = max(0, status.quota_bytes - status.stored_bytes)
@@ -256,7 +256,7 @@ def _each(
     labels: Sequence[tuple[str, ...]],
     names: Sequence[str],
 ) -> Iterator[Metric]:
-    """The metrics of all queues, whose labels these are."""
+    """Yield the metrics of all queues, which have these labels."""
     for figure in figures:
         values: dict[tuple[str, ...], float] = {}
         for label, value in zip(labels, map(figure.find, queues), strict=True):

@@ -1,7 +1,7 @@
 """TLS between nodes: each link trusts exactly the certificate that its operator has pinned to the neighbour.
 
-certificates.py reads the files and says who has shown what, wire.py is a socket that encrypts, handshakes.py bounds
-what those cost us who have not shown anything yet.
+certificates.py reads the files and says who showed which certificate, wire.py is a socket that encrypts, and
+handshakes.py limits the cost of peers that have not shown a certificate yet.
 """
 
 from mqproto.simulator.node.tls.certificates import Certificates, certificates_of

@@ -1,13 +1,13 @@
-"""What a node shows its neighbours over TLS, and what each of them has to show.
+"""The certificates that a node shows its neighbours over TLS, and those that they have to show.
 
-OpenSSL is told to trust the pinned certificates and nothing else, each by itself and not for the authority that has
-signed it: X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this
-one is pinned, that today is within its dates, and that the peer has its key. A certificate that signed itself serves as
-well as one of an authority, and the system's authorities mean nothing here.
+OpenSSL trusts only the pinned certificates, each by itself and not for the authority that signed it:
+X509_V_FLAG_PARTIAL_CHAIN. So it asks for a certificate on both ends, and checks in the handshake that this certificate
+is pinned, that today is within its dates, and that the peer has its key. A self-signed certificate serves as well as
+one from an authority, and the system's authorities mean nothing here.
 
-What a pinned certificate has signed would pass that check, and `openssl req -x509` makes certificates that may sign.
-So the bytes of what was shown are compared after the handshake as well. The pin is the name: no host's name is looked
-at.
+A certificate signed by a pinned one would pass that check, and `openssl req -x509` makes certificates that may sign. So
+the bytes of the shown certificate are compared after the handshake as well. The pin is the name: host names are not
+checked.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from mqproto.wire.guid import Guid
 
 PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s.+?\s-----END CERTIFICATE-----", re.DOTALL)
 PEM_LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file; a certificate takes some 2 kB."""
+"""The most to read from a file; a certificate takes about 2 kB."""
 MISMATCHES: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""What OpenSSL says of a key that belongs to another certificate; the last if one is of RSA and the other is not."""
+"""OpenSSL's reasons if a key belongs to another certificate; the last if only one of the two is RSA."""
 STEPS: Final = 10
-"""More than any handshake takes within one process; each is what one end has to say before it hears the other."""
+"""More steps than any handshake takes in one process; in each step one end says what it can before it has to listen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a node has for TLS.
+    """The TLS contexts and pins of a node.
 
-    accepting: for those that connect to us.
-    calling: for each neighbour that we call.
-    pinned: the queue manager that has shown this certificate, by its DER bytes.
+    accepting: for peers that connect to us.
+    calling: for each neighbour that we connect to.
+    pinned: the queue manager of each certificate, by its DER bytes.
     """
 
     accepting: ssl.SSLContext
@@ -49,10 +49,10 @@ class Certificates:
     pinned: Mapping[bytes, Guid]
 
     def shown_by(self, wire: TlsSocket) -> Guid:
-        """To whom the certificate is pinned that was shown in a handshake.
+        """Return the queue manager whose pinned certificate was shown in a handshake.
 
         Raises:
-            TlsError: to nobody; what is pinned has signed it.
+            TlsError: it is not pinned, but signed by a pinned one.
         """
         manager = self.pinned.get(wire.certificate)
         if manager is None:
@@ -64,7 +64,7 @@ def certificates_of(topology: Topology, node: Node) -> Certificates | None:
     """Read the certificates of a node and of its neighbours, and the node's key; None if it has no link with TLS.
 
     Raises:
-        UsageError: a file cannot be had, is none, others can read the key, or a handshake with it would fail.
+        UsageError: a file cannot be read or is invalid, others can read the key, or a handshake with it would fail.
     """
     tls = node.tls
     if tls is None:
@@ -89,7 +89,7 @@ def certificates_of(topology: Topology, node: Node) -> Certificates | None:
 
 
 def _certificate(path: Path) -> bytes:
-    """The first certificate of a file, as DER."""
+    """Return the first certificate of a file, as DER."""
     try:
         with path.open("rb") as file:
             text = file.read(PEM_LIMIT_BYTES).decode("ascii", "replace")
@@ -124,12 +124,12 @@ def _refuse(path: Path, error: OSError | ValueError) -> NoReturn:
 
 
 def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext:
-    """One end of TLS 1.2 or 1.3 that shows our certificate, and takes these and no others."""
+    """Return one end of TLS 1.2 or 1.3 that shows our certificate, and accepts only the pinned ones."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    # A session that is taken up again would show no certificate.
+    # A resumed session would show no certificate.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0
@@ -139,10 +139,10 @@ def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext
 
 
 def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Have one end of TLS show a certificate, with those that have signed it if they are in its file.
+    """Have one end of TLS show a certificate, with its signers' if they are in its file.
 
     Raises:
-        UsageError: a file cannot be had, is none, or others can read the key.
+        UsageError: a file cannot be read or is invalid, or others can read the key.
     """
     _certificate(certificate)
     _check_key(key)
@@ -182,9 +182,9 @@ def _no_password() -> NoReturn:
 
 
 def _try(tls: Tls, own: bytes) -> None:
-    """A handshake of the node with itself: what would fail with every neighbour fails at the start.
+    """Have the node shake hands with itself, so what would fail with every neighbour fails at the start.
 
-    So OpenSSL checks the dates, and that both ends may show the certificate.
+    OpenSSL checks the dates, and that both ends may show the certificate.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [

@@ -1,6 +1,6 @@
-"""The handshakes of a node, with those whom it calls and with those that call it.
+"""The TLS handshakes of a node, with neighbours that it calls and with peers that call it.
 
-Of the latter nobody knows yet whose they are: here is how many there may be, for how long, and who has to go.
+Callers are unknown until they have shown a certificate: this module limits their number and time, and ends some early.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mqproto.wire.guid import Guid
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HALF_OPEN_LIMIT: Final = 64
-"""Handshakes at a time with those that call us, each of some 200 kB at most. One more ends the oldest of the host that
-has most of them, so a host that opens many takes their places from itself."""
+"""Handshakes at a time with peers that call us, each of about 200 kB at most. One more ends the oldest from the host
+with the most, so a host that opens many takes places from itself."""
 CERTIFIED_LIMIT: Final = 16
-"""Connections that a neighbour may have opened to us. They take no places from those without TLS, nor the other way."""
+"""Connections that a neighbour may have opened to us. They and those without TLS do not take each other's places."""
 THREADS: Final = 1
-"""How many handshakes are computed at a time: a flood of them costs one other core at most."""
+"""How many handshakes to compute at a time: a flood of them costs at most one other processor core."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +41,7 @@ class Handshakes:
     """All handshakes of one node.
 
     Args:
-        certificates: what is shown, and has to be shown.
+        certificates: what we show, and what peers have to show.
         note: writes the log.
     """
 
@@ -53,12 +53,12 @@ class Handshakes:
         self._certified: Counter[Guid] = Counter()
 
     async def call(self, connected: socket.socket, manager: Guid) -> TlsSocket:
-        """The handshake with a neighbour that we have called; whoever calls this bounds it in time.
+        """Shake hands with a neighbour that we called; the caller limits the time.
 
-        If it fails in any way, the socket is closed.
+        If this fails in any way, the socket is closed.
 
         Raises:
-            TlsError: it has not shown its certificate.
+            TlsError: the neighbour did not show its certificate.
             OSError: the connection broke.
         """
         wire = TlsSocket(connected, self._certificates.calling[manager], accepted=False)
@@ -72,10 +72,10 @@ class Handshakes:
         return wire
 
     async def answer(self, accepted: socket.socket, host: str) -> tuple[TlsSocket, Guid] | None:
-        """The handshake with one that has called us, and the neighbour whose certificate it has shown.
+        """Shake hands with a peer that called us; return the socket and the neighbour whose certificate it showed.
 
-        None, with a line in the log, if it has shown none; the socket is closed then. For each that was answered with
-        something else, call `ended` when its connection is over.
+        Return None, with a line in the log, if it showed none; the socket is closed then. Otherwise call `ended` when
+        the connection is over.
         """
         wire = TlsSocket(accepted, self._certificates.accepting, accepted=True)
         try:
@@ -95,11 +95,12 @@ class Handshakes:
         return wire, manager
 
     def ended(self, manager: Guid) -> None:
-        """A connection of a neighbour that was answered is over."""
+        """Note that a neighbour's answered connection is over."""
         self._certified[manager] -= 1
 
     async def _bounded(self, wire: TlsSocket, host: str) -> None:
-        """
+        """Shake hands within the limits of time and number.
+
         Raises:
             TlsError: the handshake failed, took longer than 10 s, or its place was needed.
             OSError: the connection broke.

@@ -1,8 +1,7 @@
-"""A connected socket that encrypts, with the same calls as one that does not block.
+"""A connected socket that encrypts, with the calls of a non-blocking socket.
 
-OpenSSL works on memory, and what crosses the socket is ours to read and write. So a piece of 64 KiB is one call of the
-system each way, where OpenSSL alone reads each record of 16 KiB with two; and close_notify can be said while the peer
-still sends.
+OpenSSL works on memory, and this module reads and writes the socket. So a piece of 64 KiB takes one system call each
+way, where OpenSSL itself reads each record of 16 KiB with two; and close_notify can be sent while the peer still sends.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import trio
 from mqproto.simulator.node.connection import Connection
 
 PIECE_BYTES: Final = 64 * 1024
-"""What is encrypted, or read, at a time; a connection holds about as much each way."""
+"""How much to encrypt or to read at a time; a connection holds about as much each way."""
 RECORD_BYTES: Final = 16_384 + 256 + 5
-"""The longest record. As much may have come already of one that is not complete."""
+"""The longest record. An incomplete one may hold almost as much already."""
 
 REASONS: Final = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -33,23 +32,23 @@ NOT_PINNED: Final = "its certificate is not pinned"
 VERDICTS: Final = {
     9: "its certificate is not valid yet",
     10: "its certificate has expired",
-    # What it is signed by is not trusted either: by itself, by an authority that came with it, or by one that did not.
+    # Its signer is not trusted either: itself, an authority that came with it, or one that did not.
     **dict.fromkeys((18, 19, 20, 21), NOT_PINNED),
     26: "the extendedKeyUsage of its certificate lacks serverAuth or clientAuth, and a node is both",
 }
-"""What OpenSSL says of a certificate: the numbers are those of its X509_V_ERR_*."""
+"""OpenSSL's verdicts on a certificate, by the numbers of its X509_V_ERR_*."""
 
 
 class TlsError(Exception):
-    """No TLS with this peer; the text says why, as said of the peer."""
+    """There is no TLS with this peer; the text says why, with the peer as its subject."""
 
 
 class TlsSocket:
     """One end of a TLS connection. It owns the socket.
 
     Args:
-        connected: the socket; it does not block from now on.
-        accepted: whether the peer has called us.
+        connected: the socket; it becomes non-blocking.
+        accepted: whether the peer connected to us.
     """
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, *, accepted: bool) -> None:
@@ -58,19 +57,19 @@ class TlsSocket:
         self._came, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._came, self._leaving, server_side=accepted)
         self._unsent = memoryview(b"")
-        """Encrypted, and not yet taken by the system."""
+        """Encrypted bytes that the system has not taken yet."""
         self._promised = 0
-        """How many bytes of what was to be sent last are in it."""
+        """How many bytes of the last data to send are in `_unsent`."""
         self.has_more = False
-        """Whether there is something to read of which the system does not know."""
+        """Whether there is something to read that the system does not know about."""
 
     @property
     def certificate(self) -> bytes:
-        """What the peer has shown in the handshake, as DER; nothing if it has not."""
+        """The certificate that the peer showed in the handshake, as DER; empty if none."""
         return self._tls.getpeercert(binary_form=True) or b""
 
     async def handshake(self, threads: trio.CapacityLimiter) -> None:
-        """Show the certificates. The arithmetic, a millisecond or several, is done in a thread of these.
+        """Exchange the certificates. The arithmetic, a millisecond or more, runs in one of these threads.
 
         Raises:
             TlsError: it failed.
@@ -84,11 +83,11 @@ class TlsSocket:
                 await self._more_came()
             except ssl.SSLError as error:
                 with suppress(OSError):
-                    self._flush()  # It tells the peer why.
+                    self._flush()  # This tells the peer why.
                 raise TlsError(explained(error)) from None
             else:
                 await self._all_left()
-                self.has_more = True  # The peer may have gone on in the same breath.
+                self.has_more = True  # The peer may have sent more at once.
                 return
 
     async def _all_left(self) -> None:
@@ -106,25 +105,25 @@ class TlsSocket:
             else:
                 self._came.write_eof()
 
-    # As of a socket
+    # The calls of a socket
 
     def fileno(self) -> int:
-        """The descriptor, to wait for; -1 when it is closed."""
+        """Return the descriptor to wait for; -1 when closed."""
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """What the system says of the socket below."""
+        """Return an option of the underlying socket."""
         return self._socket.getsockopt(level, option, size)
 
     def setblocking(self, flag: bool) -> None:
-        """It never blocks."""
+        """Accept only False: it never blocks."""
         assert not flag
 
     def send(self, data: bytes | memoryview) -> int:
-        """How many bytes of this the system has taken, encrypted. The next call begins with those that follow.
+        """Encrypt and send; return how many bytes the system took. The next call has to begin with the bytes after.
 
         Raises:
-            BlockingIOError: none of them, now.
+            BlockingIOError: the system takes none now.
             OSError: the connection broke.
         """
         view, sent = memoryview(data), 0
@@ -149,14 +148,14 @@ class TlsSocket:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """How many bytes have come, decrypted; 0 at the end.
+        """Receive and decrypt into a buffer; return how many bytes, or 0 at the end.
 
         Args:
             buffer: has room for a piece and a record.
 
         Raises:
-            BlockingIOError: none, or there is no room for what comes next.
-            OSError: the connection broke, or somebody has altered what crosses it.
+            BlockingIOError: nothing has come, or there is no room for the next record.
+            OSError: the connection broke, or its bytes were altered on the way.
         """
         size, is_over = self._decrypt(buffer, 0)
         try:
@@ -171,16 +170,16 @@ class TlsSocket:
             if not size:
                 raise
         finally:
-            # An end is told once what came before it was.
+            # The end is reported after everything that came before it.
             self.has_more = is_over
         if not size and not is_over:
             raise BlockingIOError(errno.EAGAIN, "there is no room for a record")  # 0 would be an end.
-        with suppress(OSError):  # The next one who sends hears of it.
+        with suppress(OSError):  # The next send will report it.
             self._flush()  # TLS itself may have to answer.
         return size
 
     def _decrypt(self, buffer: memoryview, size: int) -> tuple[int, bool]:
-        """Fill the buffer, which has `size` bytes already, with all that is complete; whether the peer has ended."""
+        """Fill the buffer behind its first `size` bytes; return its new size, and whether the peer has ended."""
         try:
             while True:
                 read = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
@@ -195,7 +194,7 @@ class TlsSocket:
             raise _broken(error) from None
 
     def shutdown(self, how: int) -> None:
-        """Say that nothing more comes from here."""
+        """Tell the peer that nothing more comes."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()  # It need not wait for the peer to say the same.
         with suppress(BlockingIOError):
@@ -208,7 +207,7 @@ class TlsSocket:
 
 
 class TlsConnection(Connection):
-    """A `Connection` over TLS. What a tap is told is what crosses inside."""
+    """A `Connection` over TLS. A tap hears the decrypted bytes."""
 
     _socket: TlsSocket
 
@@ -225,7 +224,7 @@ class TlsConnection(Connection):
 
 
 def explained(error: ssl.SSLError) -> str:
-    """Why TLS failed, in words, as said of the peer."""
+    """Return why TLS failed, in words, with the peer as the subject."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return VERDICTS.get(error.verify_code, f"its certificate is not taken: {error.verify_message}")
     reason = error.reason or "UNEXPECTED_EOF_WHILE_READING"
