@@ -167,7 +167,8 @@ class Talk:
     hop: from its client to its server. place: the connection and the interface.
     begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
     newest_ns: when its last packet was seen, in their order. skew_ns: how far times went back between two packets: the
-        halves of a TAP may have clocks of their own.
+        halves of a TAP may have clocks of their own. What had waited for bytes that the capture lacks says nothing of
+        clocks.
     """
 
     hop: Hop
@@ -185,11 +186,12 @@ class Talk:
         """Whether the capture shows it end."""
         return self.client.over or self.server.over
 
-    def take(self, time_ns: int) -> None:
+    def take(self, facts: SessionFacts) -> None:
         """Its next packet."""
-        self.skew_ns = max(self.skew_ns, self.newest_ns - time_ns)
-        self.newest_ns = time_ns
-        self.last_ns = max(self.last_ns, time_ns)
+        if not facts.missing_bytes:
+            self.skew_ns = max(self.skew_ns, self.newest_ns - facts.time_ns)
+        self.newest_ns = facts.time_ns
+        self.last_ns = max(self.last_ns, facts.time_ns)
 
 
 class Ways:
@@ -293,6 +295,39 @@ class Ways:
             spans = (each for each in spans if not isinstance(each.sender, bytes) or may_send(each.sender))
         return list(self._lacking(spans, since_ns, until_ns, size_bytes, ack))
 
+    def brought(
+        self, node: NodeKey, having: Iterable[NodeKey], when: tuple[int, int, int], ack: Acknowledgment
+    ) -> list[Span]:
+        """Where something may have come unseen to a queue manager from those that had it first, straight or by others.
+
+        Who passes it on has had it before; of two connections the capture has the order but for a moment.
+
+        Args:
+            when: since when, until when, and how large it is, as for `into`.
+        """
+        into = {each: self.into(each, *when, ack=ack) for each in (*self._into, *self._silent_into, node)}
+        late_ns = NEVER if len(self._began_ns) > 1 else SLACK_NS + self._apart_ns
+        had_ns: dict[NodeKey | None, int] = dict.fromkeys(having, when[0])
+
+        def came_ns(span: Span) -> int | None:
+            if not isinstance(span.sender, bytes):
+                return span.since_ns
+            first_ns = had_ns.get(span.sender)
+            return (
+                None
+                if first_ns is None or first_ns > span.until_ns + late_ns
+                else max(first_ns, span.since_ns)
+            )
+
+        before: dict[NodeKey | None, int] = {}
+        while before != had_ns:
+            before = dict(had_ns)
+            for each, spans in into.items():
+                every = [came for span in spans if (came := came_ns(span)) is not None]
+                if every:
+                    had_ns[each] = min([*every, had_ns.get(each, NEVER)])
+        return [span for span in into[node] if came_ns(span) is not None]
+
     def out_of(
         self, node: NodeKey, since_ns: int, until_ns: int, size_bytes: int, ack: Acknowledgment
     ) -> list[Span]:
@@ -388,7 +423,7 @@ class WayBook:
             if len(self._talks) > CONNECTION_LIMIT:
                 self._close(*self._talks.popitem(last=False)[1])
         talk = known[1]
-        talk.take(facts.time_ns)
+        talk.take(facts)
         sending = talk.client if view.half is connection.client else talk.server
         sending.take(facts, view)
         return sending

@@ -163,8 +163,8 @@ class SequenceChecker:
         said = sequence.order_acked
         if self._counts(sequence, ack):
             view.counts, view.ended = True, sequence.order_ack_ended
-            if not sequence.ambiguous and (claim := claim_of(sequence, ack, said=said)) is not None:
-                sequence.claim(claim)
+        if not sequence.is_from_elsewhere(ack):
+            self._claim(sequence, ack, said=said)
         return view
 
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
@@ -195,12 +195,17 @@ class SequenceChecker:
             )
             finding = Finding(FAULT, "final-ack-mismatch", packet, text, "[MS-MQQB] 2.2.5.1", (known[0],))
             sequence.suspect(finding, ack.key)
-        elif (
-            not any(claim.ack.key == ack.key for claim in sequence.claims)
-            and (claim := claim_of(sequence, ack, message_id=about[1])) is not None
-        ):
-            sequence.claim(claim)
+        else:
+            self._claim(sequence, ack, message_id=about[1])
         return view
+
+    def _claim(
+        self, sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
+    ) -> None:
+        """Remember what has not been borne out, once for all hops that an acknowledgment crosses."""
+        is_known = sequence.ambiguous or any(claim.ack.key == ack.key for claim in sequence.claims)
+        if not is_known and (claim := claim_of(sequence, ack, message_id=message_id, said=said)) is not None:
+            sequence.claim(claim)
 
     def rename(self, resolve: Callable[[Hop], Hop]) -> None:
         """It has become known who is at an address: hops that lead there lead to him."""

@@ -33,9 +33,7 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """What an acknowledgment says of numbers that the capture has not shown come to its sender.
-
-    None also if no hop of the capture leads there.
+    """What an acknowledgment says of numbers that the capture has not shown come to its sender; None if there is none.
 
     Args:
         said: the number up to which earlier OrderAcks had acknowledged.
@@ -44,7 +42,7 @@ def claim_of(
     hops = sequence.hops
     into = [progress for (_, to), progress in hops.items() if to == acker]
     if not into:
-        return None
+        return Claim(ack, {}, message_id)
     last = ack.sequence_number - 1
     base = max(progress.base for progress in into)
     missing: dict[int, set[NodeKey]] = {}
@@ -57,6 +55,7 @@ def claim_of(
 
 def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
     """What a claim is at the end of the capture: a fault if one of its numbers proves it, else a note if one does."""
+    claim = (claim if claim.missing else claim_of(sequence, claim.ack, message_id=claim.message_id)) or claim
     found = [each for missing in sorted(claim.missing) if (each := _judged(sequence, claim, missing, ways))]
     return next((each for each in found if each.severity is FAULT), found[0] if found else None)
 
@@ -74,11 +73,7 @@ def _judged(sequence: Sequence, claim: Claim, missing: int, ways: Ways) -> Findi
         return None
     reached = claim.missing[missing]
     when = max(map(written_ns, sent_s)), ack.time_ns + SLACK_NS, SMALLEST_NUMBERED
-
-    def may_have_it(node: NodeKey) -> bool:
-        return node == origin or node in reached or bool(ways.into(node, *when, ack=ack))
-
-    out, into = ways.out_of(origin, *when, ack), ways.into(acker, *when, may_have_it, ack)
+    out, into = ways.out_of(origin, *when, ack), ways.brought(acker, (origin, *reached), when, ack)
     room_bytes = sum(span.recoverable_bytes for span in ways.into(acker, EVER, *when[1:], ack=ack))
     may_come = any(_needed_bytes(sequence, acker, missing, span, ways) <= room_bytes for span in into)
     if (may_come and (reached or out)) or _lacks_between(sequence, missing, number):

@@ -31,7 +31,8 @@ class Claim:
     """An OrderAck or a FinalAck for what the capture has not shown come to its sender.
 
     missing: the lowest number that had not come, and the lowest beyond what OrderAcks had said before; of each the
-        queue managers beside its sender that it had come to by then.
+        queue managers beside its sender that it had come to by then. None where no hop had led to its sender yet: of
+        those that the capture has in the end it is told then.
     message_id: of a FinalAck, the message that it names.
     is_behind: whether the capture has messages behind it that came before it, so that nobody knows any more to whom
         those that are missing had come by then.
@@ -158,7 +159,7 @@ class Sequence:
                     self._miss(claim, message.sequence_number)
                 else:
                     claim.missing[number].add(message.hop[1])
-            if claim.missing:
+            if claim.missing or not came:
                 kept.append(claim)
         self.claims = kept
 
@@ -183,4 +184,5 @@ class Sequence:
             or claim.ack.ahead
             or first_ns <= claim.ack.time_ns + SLACK_NS
             for claim in self.claims
+            if claim.missing
         )

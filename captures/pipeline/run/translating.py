@@ -42,8 +42,6 @@ class Translated:
 
     def within(self, read: RangeRead) -> tuple[Translation, ...]:
         """Those that a range has a segment of, in their order."""
-        if not self._of:
-            return ()
-        between = {ends_of(early.source, early.destination) for early in read.openings}
-        found = [each for ends in between if ends in self._of for each in self._of[ends]]
+        between = {ends_of(early.source, early.destination) for early in read.openings} if self._of else ()
+        found = (each for ends in between for each in self._of.get(ends, ()))
         return tuple(sorted(found, key=lambda each: each.number))

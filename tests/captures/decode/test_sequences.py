@@ -297,6 +297,41 @@ def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int)
     assert scene.faults(ends=wire.reset("a")) == ([] if interface else [("order-ack-beyond", wrong.number)])
 
 
+def test_an_order_ack_that_is_read_before_what_leads_to_its_sender_is_judged_in_the_end() -> None:
+    """Where frames are lost, a whole connection may be read behind others."""
+    scene, first, second = through([1, 2], [])
+    first.send("b", passed_on(ordered(9)))
+    second.send("b", passed_on(transactional(1)))
+    assert [each.code for each in scene.findings()] == ["order-ack-beyond"]
+
+
+def test_an_order_ack_that_a_later_one_has_overtaken_is_judged_too() -> None:
+    scene, wire = direct(1, 2, 3)
+    wire.send("c", ordered(3, own_id=102))
+    wrong = wire.send("c", ordered(9, own_id=101))
+    assert ("order-ack-beyond", wrong.number) in scene.faults()
+
+
+def test_that_packets_had_to_wait_for_others_says_nothing_of_clocks() -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", ordered(9))
+    late = scene.wire("b", "d")
+    scene.now_ns -= 5_000 * MILLISECOND
+    late.send("b", express()).missing_bytes = 200
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_what_was_passed_on_unseen_had_come_before_that(in_time: bool) -> None:
+    scene, first, second = through([1, 2], [1])
+    for wire, sender in [(first, "a"), (second, "b")][:: 1 if in_time else -1]:
+        wire.send(sender, express(message_id=len(scene.packets)))
+        wire.send(sender, express(message_id=len(scene.packets))).missing_bytes = 300
+        scene.now_ns += 3_000 * MILLISECOND
+    second.send("c", ordered(4))
+    assert scene.notes().count("order-ack-beyond") == (not in_time)
+
+
 def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:
     """Connections ended before it began, so that all that it shows have their beginnings."""
     scene = Scene()

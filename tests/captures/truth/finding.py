@@ -1,11 +1,13 @@
 """Are breaches still found where frames are lost? A breach counts whose evidence is there: all frames that its finding
-names in the whole capture. What an acknowledgment does wrong is told once, at the first of the hops that it crosses of
-which a capture lets be read: with frames lost that may be another.
+names in the whole capture. Of an OrderAck for what never came nobody can know if a world fits in which it had come by
+frames that were lost: where the breach is not found, such a world is looked for, and written.
+
+What an acknowledgment does wrong is told once, at the first of the hops that it crosses of which a capture lets be
+read: with frames lost that may be another.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,22 +21,26 @@ from tests.captures.truth.breaches import PLANTS, planted
 from tests.captures.truth.claims import TOLD_ONCE
 from tests.captures.truth.knowing import Truth
 from tests.captures.truth.saying import decoded
-from tests.captures.truth.second import rewritten
+from tests.captures.truth.second import fits_acknowledged, rewritten
 from tests.captures.truth.whole import Coverage, Whole
 
 
 @dataclass
 class Hunt:
-    """How often a breach was planted, in how many spoilt captures its evidence was, and in how many it was found."""
+    """How often a breach was planted, in how many spoilt captures its evidence was, and in how many it was found.
+
+    unknowable: in how many of the others nobody can know of it.
+    """
 
     planted: int = 0
     there: int = 0
+    unknowable: int = 0
     found: int = 0
 
     @property
     def share(self) -> float:
-        """Of those whose evidence was there."""
-        return self.found / self.there if self.there else 1.0
+        """Of those that can be known."""
+        return self.found / (self.there - self.unknowable) if self.there > self.unknowable else 1.0
 
 
 def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -> Iterator[tuple[str, Hunt]]:
@@ -49,29 +55,26 @@ def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -
             others = planted(truth, code, spoil.dice(seed, f"{code} {number}"))
             if not others:
                 continue
-            whole = Whole(rewritten(truth.whole, others))
-            evidence = _evidence(whole, code, truth)
+            breached = Truth(rewritten(truth.whole, others))
+            evidence = {
+                packet: findings
+                for (each, packet), findings in breached.found.items()
+                if each == code and packet and (code, packet) not in truth.found
+            }
             if not evidence:
                 continue
             tally.planted += 1
             for loss in range(losses):
-                frames = list(spoil.lost(whole.frames, percent, seed * 1_000 + number * 50 + loss))
-                _look(whole, code, evidence, frames, tally)
+                frames = list(spoil.lost(breached.whole.frames, percent, seed * 1_000 + number * 50 + loss))
+                _look(breached, code, evidence, frames, tally)
         yield code, tally
 
 
-def _evidence(whole: Whole, code: str, truth: Truth) -> dict[int, list[Finding]]:
-    """What is found of that code in the whole capture, and is not without the breach; by the packet."""
-    evidence = defaultdict(list)
-    for finding in decoded([whole.frames]).findings:
-        if finding.code == code and finding.packet and (code, finding.packet) not in truth.found:
-            evidence[finding.packet].append(finding)
-    return evidence
-
-
 def _look(
-    whole: Whole, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
+    truth: Truth, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
 ) -> None:
+    """Look for a breach that the whole capture shows in another, of which these frames are left."""
+    whole = truth.whole
     coverage = Coverage(whole, frames)
     there = [
         packet
@@ -91,9 +94,12 @@ def _look(
         for finding in told.findings
         if finding.code == code and finding.packet in seen
     }
-    tally.found += not {_breach(whole, code, packet) for packet in there}.isdisjoint(
+    if not {_breach(whole, code, packet) for packet in there}.isdisjoint(
         _breach(whole, code, packet) for packet in found if packet is not None
-    )
+    ):
+        tally.found += 1
+    elif code == "order-ack-beyond":
+        tally.unknowable += fits_acknowledged(truth, coverage, told, min(there))
 
 
 def _breach(whole: Whole, code: str, packet: int) -> MessageKey | int:

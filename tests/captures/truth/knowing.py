@@ -67,12 +67,16 @@ class Truth:
     def __init__(self, frames: list[Frame]) -> None:
         self.whole = Whole(frames)
         self.decoded: Decoded = decoded([frames])
-        with TemporaryDirectory() as folder:
-            self.tabled: Tabled = tabled(Path(folder) / "whole", [frames])
         self.sights: dict[int, Sight] = {
             sight.seen.number: sight for sight in self.decoded.sights if sight.seen.framed
         }
         self.messages = messages_in(self.sights)
+
+    @cached_property
+    def tabled(self) -> Tabled:
+        """What tables say of it."""
+        with TemporaryDirectory() as folder:
+            return tabled(Path(folder) / "whole", [self.whole.frames])
 
     @cached_property
     def found(self) -> dict[tuple[str, int], list[Finding]]:

@@ -19,13 +19,16 @@ from mqproto.captures import spoil
 from mqproto.captures.decode import Sight
 from mqproto.captures.decode.facts import MessageKey, NodeKey
 from mqproto.captures.decode.journeys import message_key
+from mqproto.captures.decode.ways import SLACK_NS
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import FIN, PSH, RST
+from mqproto.captures.packets import SeenPacket
 from mqproto.wire import (
     BaseHeader,
     EstablishConnection,
     Guid,
     MessageClass,
+    OrderAckBody,
     TxSequenceId,
     UserMessage,
     encode_packet,
@@ -137,6 +140,102 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
         if len(second.sights) == len(truth.decoded.sights) + len(way) and _keeps_rules(truth, second):
             return True
     return False
+
+
+def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: int) -> bool:
+    """Whether a world fits in which what an OrderAck acknowledges had come to its sender by frames that were lost.
+
+    They were in the place of others, or on a connection of which nothing is seen any more; which of two connections was
+    first nobody knows of a moment. The world has no breach but those that are told anyhow, or are in this one.
+    """
+    ack, body = truth.sights[packet], truth.sights[packet].acknowledgment
+    assert ack.message is not None
+    assert isinstance(body, OrderAckBody)
+    acker, number = ack.message.user.source_queue_manager, body.tx_sequence_number
+    mine = {
+        each: (message, message.transaction)
+        for each, sight in truth.sights.items()
+        if (message := sight.message) is not None
+        and message.transaction is not None
+        and message.transaction.tx_sequence_id == body.tx_sequence_id
+    }
+    origin = mine[min(mine)][0].user.source_queue_manager
+    allowed = _breaches(told) | _breaches(truth.decoded)
+    allowed["order-ack-beyond"] = 0
+
+    def sent(place: int, way: Iterable[int] = (), hops: int = 0, instead: SeenPacket | None = None) -> bytes:
+        """It as it was sent there, in the place of another message or behind all."""
+        one, header = mine[min(mine)]
+        other = None if instead is None else instead.packet
+        session = other.session if isinstance(other, UserMessage) else None
+        before = (each.tx_sequence_number for at, (_, each) in mine.items() if at < place and at not in way)
+        flags = one.base.flags & ~BaseHeader.session_header.mask
+        if session is not None:
+            flags |= BaseHeader.session_header.mask
+        message = replace(
+            one,
+            base=replace(one.base, flags=flags),
+            user=replace(one.user, message_id=FRESH, flags=one.user.flags & ~0x1F | hops),
+            transaction=replace(
+                header,
+                tx_sequence_number=number,
+                previous_tx_sequence_number=max(before, default=0),
+            ),
+            properties=replace(one.properties, message_body=b""),
+            session=session,
+        )
+        data = encode_packet(message)
+        room_bytes = 0 if instead is None else max(0, len(instead.data) - len(data))
+        return encode_packet(
+            replace(message, properties=replace(one.properties, message_body=bytes(room_bytes)))
+        )
+
+    until_ns = ack.seen.time_ns + SLACK_NS
+    here = [
+        each for each, sight in truth.sights.items() if each > min(mine) and sight.seen.time_ns <= until_ns
+    ]
+    lost = [each for each in here if coverage.lacks(truth.whole.spans[each])]
+    for way in islice(_chains(truth, lost, origin, acker), WAYS_LIMIT):
+        others = {each: sent(each, way, hops, truth.sights[each].seen) for hops, each in enumerate(way)}
+        if (
+            all(
+                len(other) == len(truth.sights[each].seen.data) and unseen(truth, coverage, each, other)
+                for each, other in others.items()
+            )
+            and _breaches(decoded([rewritten(truth.whole, others)])) <= allowed
+        ):
+            return True
+    left = {frame.number: frame for frame in coverage.frames}
+    for stream, hop in {truth.whole.spans[each].stream: truth.sights[each].hop for each in here}.items():
+        of_it = {each for each, span in truth.whole.of_frame.items() if span.stream[0] == stream[0]}
+        over = max((each for each in of_it if each in left), default=0)
+        last = max(
+            (each for each in of_it if each <= over and truth.whole.of_frame[each].stream == stream),
+            default=0,
+        )
+        if hop != (origin, acker) or not last or left.get(over, truth.whole.frames[0]).time_ns > until_ns:
+            continue
+        frame = truth.whole.frames[last - 1]
+        place = spoil.placed(frame)
+        assert place is not None
+        sequence = place.sequence + place.end - place.payload
+        more = spoil.written(frame, place, sequence, place.flags | PSH, sent(max(here)))
+        frames = [each for each in truth.whole.frames if each.number <= over or each.number not in of_it]
+        place_of_it = next(at for at, each in enumerate(frames, 1) if each.number == over)
+        frames.insert(place_of_it, more._replace(time_ns=frames[place_of_it - 1].time_ns + 1))
+        if not _ends(frame) and _breaches(decoded([frames])) <= allowed:
+            return True
+    return False
+
+
+def _chains(truth: Truth, packets: list[int], holder: NodeKey, destination: NodeKey) -> Iterator[list[int]]:
+    """Ways by these packets, one behind the other, from one queue manager to another."""
+    for place, number in enumerate(packets):
+        one, other = truth.sights[number].hop
+        if one == holder and other == destination:
+            yield [number]
+        elif one == holder:
+            yield from ([number, *rest] for rest in _chains(truth, packets[place + 1 :], other, destination))
 
 
 def ways_to(truth: Truth, holder: NodeKey, destination: NodeKey) -> Iterator[list[Frame]]:

@@ -294,7 +294,8 @@ class SessionStage:
                 self._close(name, series.sessions.popitem(last=False)[1])
         from_client = view.half is connection.client
         session.last_ns = max(session.last_ns, facts.time_ns)
-        session.skew_ns = max(session.skew_ns, session.newest_ns - facts.time_ns)
+        if not facts.missing_bytes:
+            session.skew_ns = max(session.skew_ns, session.newest_ns - facts.time_ns)
         session.newest_ns = facts.time_ns
         _advance(session, facts)
         count, other = (session.client, session.server) if from_client else (session.server, session.client)
