@@ -149,6 +149,7 @@ class Evidence:
     resolved: whether an operator has said that it is settled.
     processed, attempted, started, in_doubt: what a trigger says: its consumer has accepted it; was called; has not
         answered; has not answered once, whatever it said to other calls.
+    told: whether the document history has that, and not a log alone.
     owner, attempts, said: the trigger that called its consumer, how often it did, and what the consumer said.
     copied: why a copy of it is in a queue of some store: what an error queue has.
     ends: by its names, the class of the acknowledgment with which its way ended; ended_s has when.
@@ -171,6 +172,7 @@ class Evidence:
     attempted: bool = False
     started: bool = False
     in_doubt: bool = False
+    told: bool = False
     owner: str = ""
     attempts: int = 0
     said: str = ""
@@ -262,7 +264,12 @@ def end_of(known: Evidence) -> End:
 
 
 def state_of(known: Evidence) -> State:
-    """What its producer is told. What no store has any more is as it was when the history heard of it last."""
+    """What its producer is told. What no store has any more is as it was when the history heard of it last.
+
+    Of a trigger without a history nobody hears more than that it received a message, as any program does.
+    """
+    if known.confirmed == RECEIVED and not (known.told or known.resolved):
+        return State.RECEIVED
     if (state := STATES.get(end_of(known))) is not None:
         return state
     if known.confirmed not in ("", RECEIVED):
@@ -313,11 +320,9 @@ def owner_of(known: Evidence) -> str:
 
 def reason_of(known: Evidence) -> str:
     """Why it is where it is; empty where that says it."""
-    match end_of(known):
-        case End.IN_ERROR_QUEUE:
-            return known.copied
-        case End.DEAD_LETTER | End.LETTER_IN_DOUBT | End.LETTER_TAKEN:
-            return known.confirmed
-        case End.COPY_TAKEN:
-            return known.removals[-1].reason
-    return ""
+    end = end_of(known)
+    if end is End.IN_ERROR_QUEUE:
+        return known.copied
+    if end is End.COPY_TAKEN:
+        return known.removals[-1].reason
+    return known.confirmed if end in (End.DEAD_LETTER, End.LETTER_IN_DOUBT, End.LETTER_TAKEN) else ""

@@ -118,10 +118,10 @@ class Outcomes:
             )  # Nothing is kept for strangers, and nothing of a damaged message.
         if ending.place is Place.ON_THE_WAY:
             self._waypoints.ended(ending.packet, message_class)
+        if wants_administration(message, message_class):
+            self._acknowledge(ending, message, now)
         if ending.place is not Place.ELSEWHERE:
             self.expired_count += message_class in EXPIRED
-            if wants_administration(message, message_class):
-                self._acknowledge(ending, message, now)
             if consequence.final_ack is FinalAckRule.ALWAYS or (
                 consequence.final_ack is FinalAckRule.IF_ASKED and asks_final_ack(message)
             ):
@@ -257,11 +257,8 @@ class Outcomes:
             )
         except FormatNameError:
             name = None
-        insecure = ending.message_class in DISREGARDED and not self._settings.send_insecure_nacks
-        if name is None or insecure:
-            return
-        destination = destination_of(name, self._routes, self._identity)
-        if destination is None:
+        destination = destination_of(name, self._routes, self._identity) if name is not None else None
+        if destination is None or not self._is_told(ending, message, destination):
             return
         way = None
         if self._is_strangers(message):
@@ -285,6 +282,18 @@ class Outcomes:
             body=properties.message_body if whole else b"",
             body_type=properties.body_type if whole else 0,
         )
+
+    def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
+        """Whether an administration queue hears of an end here, and not from where the message ended.
+
+        What destinations disregard they tell nobody by default. If it was ours, we know of it by its FinalAck: a queue
+        of our own hears that, and nobody else.  3.1.7.15, 5.1
+        """
+        stays_here = self._identity == message.user.source_queue_manager == destination.manager
+        insecure, sent = ending.message_class in DISREGARDED, self._settings.send_insecure_nacks
+        if ending.place is Place.ELSEWHERE:
+            return insecure and stays_here and not sent
+        return not insecure or sent or stays_here
 
     def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
         """The queue for a message that a stranger asks us to send there; None if it may not.

@@ -154,6 +154,7 @@ async def trail_of(history: Looking, queue: str, key: str, *, of: str = "") -> T
 
 def called(known: Evidence, record: Record) -> None:
     """What its trigger has written."""
+    known.told = record.entry is not Entry.ABSENT
     known.owner, known.attempts = record.owner, record.attempts
     known.said = record.outcome.decode("utf-8", "replace")
     known.attempted |= record.attempts > 0

@@ -27,6 +27,7 @@ from mqproto.turn.effects import QueueKind
 QUEUE, NAME = r"destination\orders", "GUID\\17"
 NACK = {NAME: "NACK_Q_PURGED"}
 GONE = [Removal(NAME, "ACK_RECEIVE")]
+HEARD = {NAME: "ACK_RECEIVE"}
 COPY = [Removal("GUID\\21", "ACK_RECEIVE")]
 
 
@@ -43,7 +44,7 @@ def known(**facts: Any) -> Evidence:
         ({"copied": "in doubt"}, End.IN_IN_DOUBT_QUEUE, State.IN_DOUBT),
         ({"has_letter": True, "ends": NACK}, End.DEAD_LETTER, State.DEAD_LETTER),
         ({"has_letter": True, "ends": NACK, "in_doubt": True}, End.LETTER_IN_DOUBT, State.IN_DOUBT),
-        ({"ends": {NAME: "ACK_RECEIVE"}}, End.RECEIVED, State.RECEIVED),
+        ({"ends": HEARD}, End.RECEIVED, State.RECEIVED),
         ({"waits": True}, End.IN_ITS_QUEUE, State.ACCEPTED),
         ({"waits": True, "started": True}, End.BEING_PROCESSED, State.BEING_PROCESSED),
         ({"on_its_way": True}, End.ON_ITS_WAY, State.ACCEPTED),
@@ -51,15 +52,19 @@ def known(**facts: Any) -> Evidence:
         ({"removals": GONE, "ends": NACK}, End.LETTER_TAKEN, State.DEAD_LETTER),
         ({"removals": GONE, "ends": NACK, "in_doubt": True}, End.LETTER_TAKEN, State.IN_DOUBT),
         (
-            {"removals": COPY, "attempted": True, "ends": {NAME: "ACK_RECEIVE"}},
+            {"removals": COPY, "attempted": True, "told": True, "ends": HEARD},
             End.COPY_TAKEN,
             State.FAILED,
         ),
         (
-            {"removals": COPY, "started": True, "attempted": True, "ends": {NAME: "ACK_RECEIVE"}},
+            {"removals": COPY, "started": True, "attempted": True, "told": True, "ends": HEARD},
             End.COPY_TAKEN,
             State.IN_DOUBT,
         ),
+        ({"removals": COPY, "attempted": True, "ends": HEARD}, End.COPY_TAKEN, State.RECEIVED),
+        ({"processed": True, "told": True, "ends": HEARD}, End.PROCESSED, State.PROCESSED),
+        ({"processed": True, "ends": HEARD}, End.PROCESSED, State.RECEIVED),
+        ({"resolved": True, "ends": HEARD}, End.RESOLVED, State.RESOLVED),
         ({"removals": GONE, "deeds": {NAME: Deed.RESOLVED}}, End.RESOLVED, State.RESOLVED),
         ({"removals": GONE, "deeds": {NAME: Deed.ERASED}, "ends": NACK}, End.ERASED, State.DEAD_LETTER),
         ({"removals": GONE, "deeds": {NAME: Deed.RETRIED}}, End.UNACCOUNTED, State.ACCEPTED),

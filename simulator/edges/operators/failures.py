@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mqproto.edge.custody import IN_DOUBT, STATES, End, is_called
+from mqproto.edge.custody import IN_DOUBT, End, is_called
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.messages.kept import is_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
@@ -100,7 +100,6 @@ class Failure:
         return {
             "message": self.id,
             "key": self.key,
-            "state": STATES[self.end],
             "end": self.end,
             "lies_in": self.place,
             "queue": self.queue,

@@ -20,7 +20,6 @@ from mqproto.edge.custody import (
     lives_of,
     owner_of,
     reason_of,
-    state_of,
 )
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
@@ -58,15 +57,16 @@ def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
 
 def known_as_json(message: str, known: Evidence) -> dict[str, Any]:
     """Who has a message and what became of it, for programs."""
+    lives = lives_of(known)
     return {
         "message": message,
         "queue": known.queue,
         "key": known.key,
-        "state": state_of(known),
+        "state": lives[-1].state,
         "end": end_of(known),
         "reason": reason_of(known),
         "owner": owner_of(known),
-        "lives": [life._asdict() for life in lives_of(known)],
+        "lives": [life._asdict() for life in lives],
     }
 
 

@@ -182,7 +182,7 @@ async def refusal(it: Exchange, **wish: tuple[int, int]) -> str:
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.15")
-async def test_without_insecure_nacks_a_final_ack_alone_says_so(tmp_path: Path) -> None:
+async def test_without_insecure_nacks_a_final_ack_alone_says_so_and_ours_tells_itself(tmp_path: Path) -> None:
     it = Exchange(tmp_path, insecure_nacks=False)
     async with it.running():
         it.turn(Switches(signature_big_endian=True, simple_blob_256=True))
