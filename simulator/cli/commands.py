@@ -438,7 +438,7 @@ def explain(
     intermediate to destination: 7 messages wait, the oldest for 14 s
       not connected to destination (127.0.0.3:1801) for 14 s:
         connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running; `mqproto node destination` starts it
+    destination is not running; start it with `mqproto node destination`
     """
     from msgspec import to_builtins
 
@@ -453,8 +453,9 @@ def explain(
     place = run_task(partial(as_it_is, place))
     account, found = run_task(partial(asked_after, place, subject, count, history, node))
     triggers = _triggers_of(place, history, found)
-    start, options = start_again(place)
-    by_hand = run_task(partial(broken_now, places.run_socket(place.directory, place.topology.name), options))
+    by_hand = run_task(
+        partial(broken_now, places.run_socket(place.directory, place.topology.name), place.again)
+    )
     if as_json:
         said = oversee.explanations_as_json(place.topology, found)
         for one in said:
@@ -462,7 +463,7 @@ def explain(
             one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
         print_json(account.as_json() | {"nodes": said} if account else said)
         return DONE if (account.is_known if account else any(found.values())) else FINDING
-    explainer = Explainer(place.topology, start, options, in_full=account is None)
+    explainer = Explainer(place.topology, *start_again(place), in_full=account is None)
     held = told(chain(*triggers.values()))
     # The line that answers comes first: who has the message, or who holds the queue.
     lines = (

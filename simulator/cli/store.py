@@ -7,9 +7,10 @@ from __future__ import annotations
 import glob
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
@@ -29,10 +30,9 @@ from mqproto.simulator.command.options import (
 )
 
 if TYPE_CHECKING:
+    from mqproto.simulator.command.options import Later
     from mqproto.simulator.storage.care import Salvage
-    from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.nodes import Node
-    from mqproto.simulator.topology.places import Place
 
 app = Commands(
     help="Look after the store of a node, or a document history. Nothing is overwritten or deleted."
@@ -60,7 +60,7 @@ ToArgument = Annotated[str, typer.Argument(metavar="TO", help="URL of a database
 
 @app.command()
 def check(
-    place: Place,
+    place: Later,
     store: KeptArgument,
     as_json: JsonOption = False,
 ) -> int:
@@ -97,7 +97,7 @@ def check(
         )
         return FINDING if found.findings else DONE
     print(f"record {found.record:,} is the newest; the log has {counted(len(found.records), 'record')}")
-    counts = _as_people_call_them(found, place.topology)
+    counts = _as_people_call_them(found, _names(place))
     _tell(path, found.findings, counts, [*found.findings, *notices])
     if found.findings:
         command = f"mqproto store repair {shlex.quote(str(path))}"
@@ -110,7 +110,7 @@ def check(
 
 @app.command()
 def backup(
-    place: Place,
+    place: Later,
     store: KeptArgument,
     target: Annotated[
         Path,
@@ -269,7 +269,7 @@ def copy(source: FromArgument, target: ToArgument) -> int:
 
 @app.command()
 def export(
-    place: Place,
+    place: Later,
     store: StoreArgument,
     queue: Annotated[
         list[str] | None,
@@ -302,7 +302,7 @@ def export(
 
     path = _file_of(place, store)
     with working(f"reading {path.name}") as say, closing(salvaged(SYSTEM_FILES, path)) as found:
-        chosen = None if not queue else _chosen(found, queue, place.topology)
+        chosen = None if not queue else _chosen(found, queue, _names(place))
         for text in (*found.findings, *found.notices):
             complain(text)
         count = 0
@@ -339,23 +339,21 @@ def _written(out: Path | None) -> Iterator[TextIO]:
         raise UsageError(f"{out}: {error.strerror}: name another file, or make room") from None
 
 
-def _chosen(found: Salvage, names: list[str], topology: Topology) -> set[int]:
+def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) -> set[int]:
     """The numbers of the queues that are called so, by their own names or as people call them.
 
     Raises:
         UsageError: the store has none of that name.
     """
-    from mqproto.simulator.topology.directory import known_as
-
     called: dict[str, set[int]] = {}
     for number, row in found.queues.items():
-        known = known_as(topology, row.name)
+        known = known_as(row.name)
         for name in {row.name, known, known.rpartition("\\")[2], f"{found.path.stem}\\{row.name}"}:
             called.setdefault(name.casefold(), set()).add(number)
     chosen = set()
     for name in names:
         if name.casefold() not in called:
-            there = ", ".join(sorted({known_as(topology, row.name) for row in found.queues.values()}))
+            there = ", ".join(sorted({known_as(row.name) for row in found.queues.values()}))
             raise UsageError(f"{found.path} has no queue {name}; it has {there or 'none'}")
         chosen |= called[name.casefold()]
     return chosen
@@ -363,7 +361,7 @@ def _chosen(found: Salvage, names: list[str], topology: Topology) -> set[int]:
 
 @app.command()
 def repair(
-    place: Place,
+    place: Later,
     store: StoreArgument,
     as_json: JsonOption = False,
 ) -> int:
@@ -400,7 +398,7 @@ def repair(
 
 @app.command()
 def adopt(
-    place: Place,
+    place: Later,
     store: KeptArgument,
     life: Annotated[
         str,
@@ -458,7 +456,7 @@ def _date() -> str:
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
-def _named(place: Place, store: str) -> tuple[Path, Node | None]:
+def _named(place: Later, store: str) -> tuple[Path, Node | None]:
     """The file that is meant, and its node, if that was named."""
     if _history_in(store) is not None:
         raise UsageError(f"{store} is a document history: check, backup, copy and adopt are for it")
@@ -466,22 +464,32 @@ def _named(place: Place, store: str) -> tuple[Path, Node | None]:
         return Path(store), None
     from mqproto.simulator.topology.places import store_path
 
-    node = place.topology.node_named(store)
-    return store_path(place.directory, node.name), node
+    here = place()
+    node = here.topology.node_named(store)
+    return store_path(here.directory, node.name), node
 
 
-def _file_of(place: Place, store: str) -> Path:
+def _file_of(place: Later, store: str) -> Path:
     return _named(place, store)[0]
 
 
-def _as_people_call_them(found: Salvage, topology: Topology) -> dict[str, int]:
-    """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
+def _names(place: Later) -> Callable[[str], str]:
+    """What people call queues. A file can be read whose topology cannot be had: then by their own names."""
+    from mqproto.simulator.topology import TopologyError
     from mqproto.simulator.topology.directory import known_as
 
+    try:
+        return partial(known_as, place().topology)
+    except TopologyError:
+        return str
+
+
+def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict[str, int]:
+    """How many messages each queue has, also none; by its own name and, if the topology knows it, by its usual one."""
     counts: dict[str, int] = {}
     for number in {*found.queues, *found.counts}:
         called, row = found.name_of(number), found.queues.get(number)
-        usual = known_as(topology, row.name) if row else ""
+        usual = known_as(row.name) if row else ""
         if row and usual != row.name:
             called = f"{called} ({usual})"
         counts[called] = counts.get(called, 0) + found.counts[number]

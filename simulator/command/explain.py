@@ -7,7 +7,7 @@ is called at night.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.foreign import quoted
@@ -39,12 +39,14 @@ class Explainer:
 
     Args:
         topology: what GUIDs and format names mean.
-        start: the command that starts a node, without its name: `mqproto node`.
+        start: says what starts a node, by its name.
         options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
         in_full: whether all messages of a queue are meant; else only those that the nodes tell of.
     """
 
-    def __init__(self, topology: Topology, start: str, options: str = "", *, in_full: bool = True) -> None:
+    def __init__(
+        self, topology: Topology, start: Callable[[str], str], options: str = "", *, in_full: bool = True
+    ) -> None:
         self._topology = topology
         self._start = start
         self._options = options
@@ -56,7 +58,7 @@ class Explainer:
 
         for name, explanation in found.items():
             if isinstance(explanation, Away):
-                advice = f"; `{self._start} {name}` starts it" * (explanation.is_running is False)
+                advice = "" if explanation.is_running is None else f"; start it with {self._start(name)}"
                 yield f"{name} is {explanation}{advice}"
             else:
                 yield from self._node(name, explanation)

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import trio
 
     from mqproto.simulator.topology.places import Place
+
+    Later = Callable[[], Place]
 
 DONE: Final = 0
 FINDING: Final = 1
@@ -140,7 +142,8 @@ def place_of(topology: str, directory: Path | None) -> Place:
 class Commands(typer.Typer):
     """Commands that may take what several options say together.
 
-    A `place` is typed as --topology and --directory; of a dataclass, each field that is Annotated is an option.
+    A Place is typed as --topology and --directory, and so is one that is looked at Later, as not every use of a command
+    needs it; of a dataclass, each field that is Annotated is an option.
     """
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Command], Command]:
@@ -203,8 +206,13 @@ class _Where:
     directory: DirectoryOption = None
 
 
+@dataclass
+class _Later(_Where):
+    """The same, for a command that may do without."""
+
+
 WHERE: Final = ("topology", "directory")
-PLACES: Final = {"Place": _Where}
+PLACES: Final = {"Place": _Where, "Later": _Later}
 """What stands for the class in annotations, which is not imported for that alone."""
 
 
@@ -220,8 +228,9 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:
     """What a parameter is by what was typed."""
     kind = parameter.annotation
-    if kind is _Where:
-        return place_of(typed["topology"], typed["directory"])
+    if kind in (_Where, _Later):
+        place = partial(place_of, typed["topology"], typed["directory"])
+        return place if kind is _Later else place()
     if is_dataclass(parameter.annotation):
         return kind(**{name: _taken(each, typed) for name, each in _fields(kind).items()})
     return typed[parameter.name]
@@ -249,12 +258,11 @@ def only_node(place: Place) -> str:
     return nodes[0]
 
 
-def start_again(place: Place) -> tuple[str, str]:
-    """What has to be typed to start a node, before its name; and the options of all other commands for these nodes."""
-    from mqproto.simulator.topology.places import is_run
+def start_again(place: Place) -> tuple[Callable[[str], str], str]:
+    """What has to be typed to start a node, by its name; and the options of all other commands for these nodes."""
+    from mqproto.simulator.topology.places import start_command
 
-    command = "restart" if is_run(place.directory, place.topology.name) else "node"
-    return f"mqproto {command}{place.again}", place.again
+    return partial(start_command, place.topology, directory=place.directory), place.again
 
 
 def all_down(place: Place, found: Mapping[str, Any]) -> int:

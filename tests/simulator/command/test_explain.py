@@ -59,7 +59,7 @@ def words(
         utc_s=NOW_S,
         **status,
     )
-    explainer = Explainer(THREE, "mqproto node", " --directory stores", in_full=in_full)
+    explainer = Explainer(THREE, "`mqproto node {}`".format, " --directory stores", in_full=in_full)
     return list(explainer.lines({node: Explanation(found, list(messages))}))
 
 
@@ -281,9 +281,9 @@ def test_a_disk_that_is_full_or_soon_will_be_is_said() -> None:
 
 
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:
-    explainer = Explainer(THREE, "mqproto node")
+    explainer = Explainer(THREE, "`mqproto node {}`".format)
     assert list(explainer.lines({"destination": Away(), "sender": Away(7)})) == [
-        "destination is not running; `mqproto node destination` starts it",
+        "destination is not running; start it with `mqproto node destination`",
         "sender is there (process 7), and has not answered for 2 s",
     ]
 
@@ -460,7 +460,7 @@ explanations: st.SearchStrategy[Mapping[str, Explanation | Away]] = st.dictionar
 def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
     found: Mapping[str, Explanation | Away],
 ) -> None:
-    for line in Explainer(THREE, "mqproto node").lines(found):
+    for line in Explainer(THREE, "`mqproto node {}`".format).lines(found):
         assert line.strip()
         assert "None" not in line
         assert "\n" not in line
@@ -493,13 +493,17 @@ def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
 def test_who_receives_from_a_queue_is_named(receiver: Receiver, line: str) -> None:
     other = Receiver("notes", 7, 0, "root", NOW_S)
     status = NodeStatus(local=[replace(QUEUE, waiting=0, consumers=1)], utc_s=NOW_S)
-    said = [*Explainer(THREE, "").lines({"destination": Explanation(status, [], [other, receiver])})]
+    said = [
+        *Explainer(THREE, "`mqproto node {}`".format).lines(
+            {"destination": Explanation(status, [], [other, receiver])}
+        )
+    ]
     assert said[1:] == [f"  {line}"]
 
 
 def test_what_strangers_have_begun_is_said_and_not_that_nothing_waits() -> None:
     found = {"sender": Explanation(NodeStatus(unfinished_bytes=33_554_432), [])}
-    [line] = explained(Explainer(THREE, ""), "", found)
+    [line] = explained(Explainer(THREE, str), "", found)
     assert line.startswith(
         "sender has 33,554,432 bytes of packets that strangers have begun: it waits for the rest"
     )
@@ -508,6 +512,8 @@ def test_what_strangers_have_begun_is_said_and_not_that_nothing_waits() -> None:
 def test_of_many_receivers_the_first_are_named_and_the_others_counted() -> None:
     many = [Receiver("orders", pid, 0, "root", NOW_S) for pid in range(1_000, 1_012)]
     status = NodeStatus(local=[replace(QUEUE, consumers=12)], utc_s=NOW_S)
-    [*_, last, rest] = Explainer(THREE, "").lines({"destination": Explanation(status, [], many)})
+    [*_, last, rest] = Explainer(THREE, "`mqproto node {}`".format).lines(
+        {"destination": Explanation(status, [], many)}
+    )
     assert "(process 1004)" in last
     assert rest == "  and 7 more who receive from it"

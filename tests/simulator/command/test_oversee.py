@@ -146,7 +146,7 @@ def test_values_of_queues_and_explanations_are_json() -> None:
     ],
 )
 def test_where_there_is_nothing_to_explain_that_is_said(subject: str, last: str) -> None:
-    [line] = oversee.explained(Explainer(THREE, ""), subject, {"sender": Explanation(status(), [])})
+    [line] = oversee.explained(Explainer(THREE, str), subject, {"sender": Explanation(status(), [])})
     assert line.endswith(last)
 
 

@@ -250,7 +250,7 @@ def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
     assert capsys.readouterr().out.splitlines() == shown[: shown.index("$ mqproto explain office")]
     flood = FloodStatus("192.0.2.67", 1_204, 0, 17_100, 1_172, [])
     status = NodeStatus(floods=[flood], quota_bytes=1)
-    [line] = Explainer(pair, "").lines({"office": Explanation(status, [])})
+    [line] = Explainer(pair, str).lines({"office": Explanation(status, [])})
     assert line == shown[shown.index("$ mqproto explain office") + 1]
     assert blocked_words(Blocked("192.0.2.67", 32), is_blocked=True) == shown[-1].partition(": ")[2]
 

@@ -441,7 +441,25 @@ def test_a_slow_link_carries_all_of_it(running: Running) -> None:
 def test_what_a_run_does_not_know_yet_is_said_to_be_newer_than_its_copy(
     running: Running, tmp_path: Path, typed: tuple[str, ...]
 ) -> None:
-    newer = tmp_path / running.file.name
+    newer, anew = newer_file(running, tmp_path)
+    refused = in_process(*typed, "-t", newer, "-d", running.directory)
+    assert f"with {anew} its copy of {newer} is of " in refused.complaint
+    assert re.search(r" is of \d{4}-\d\d-\d\d [0-9:]{8} UTC, without (annex|late)$", refused.complaint)
+    assert refused.status in (FINDING, MISUSE)
+    assert anew not in running("receive", "nowhere").complaint
+
+
+def test_a_node_that_a_run_does_not_know_yet_is_started_with_the_others(
+    running: Running, tmp_path: Path
+) -> None:
+    newer, anew = newer_file(running, tmp_path)
+    explained = in_process("explain", "-t", newer, "-d", running.directory).out
+    assert f"annex is not running; start it with {anew}" in explained
+
+
+def newer_file(running: Running, folder: Path) -> tuple[Path, str]:
+    """A file with a node and a queue more than a run has, and what starts it anew."""
+    newer = folder / running.file.name
     newer.write_text(
         running.file.read_text("utf-8").replace(
             "[node.destination.queue.notes]", "[node.destination.queue.late]"
@@ -450,15 +468,8 @@ def test_what_a_run_does_not_know_yet_is_said_to_be_newer_than_its_copy(
         '[[link]]\nbetween = ["destination", "annex"]\n',
         "utf-8",
     )
-    refused = in_process(*typed, "-t", newer, "-d", running.directory)
-    anew = f"`mqproto run --topology {newer} --directory {running.directory}`"
-    assert (
-        f"with {anew} after you have ended the one that goes on: its copy of {newer} is of "
-        in refused.complaint
-    )
-    assert re.search(r" is of \d{4}-\d\d-\d\d [0-9:]{8} UTC, without (annex|late)$", refused.complaint)
-    assert refused.status in (FINDING, MISUSE)
-    assert anew not in running("receive", "nowhere").complaint
+    command = f"`mqproto run --topology {newer} --directory {running.directory}`"
+    return newer, f"{command} after you have ended the one that goes on:"
 
 
 def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running: Running) -> None:
@@ -470,9 +481,7 @@ def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running:
     assert "destination: did not run, and stays down" in running("kill", "destination").out
     running("send", "orders", "-b", "later", "-n", "sender")
     assert not json.loads(running("queues", "--json").out)[2]["running"]
-    again = (
-        f"`mqproto restart --topology {running.file} --directory {running.directory} destination` starts it"
-    )
+    again = f"start it with `mqproto restart destination --topology {running.file} --directory {running.directory}`"
     assert again in running("explain").out
     restarted = running("restart", "destination", "intermediate").out.splitlines()
     pids = [pid_of(running.directory / f"{name}.sqlite") for name in ("destination", "intermediate")]

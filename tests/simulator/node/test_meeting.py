@@ -252,7 +252,7 @@ async def a_web_server(host: str) -> AsyncIterator[None]:
 
 async def why(client: Client, subject: str, word: str) -> str:
     """The line of `mqproto explain` that has a word, as soon as there is one."""
-    explainer = Explainer(SHOP, "mqproto node")
+    explainer = Explainer(SHOP, str)
     while True:
         for line in explainer.lines({"shop": await client.explain(subject)}):
             if word in line:
@@ -465,7 +465,7 @@ async def test_a_cloned_machine_is_refused_and_both_addresses_are_shown_and_one_
 
 async def told(client: Client, word: str) -> str:
     """The line of `mqproto explain` that has a word and is about nobody's queue, as soon as there is one."""
-    explainer = Explainer(OFFICE, "mqproto node")
+    explainer = Explainer(OFFICE, str)
     while True:
         for line in explainer.lines({"office": await client.explain("")}):
             if word in line:

@@ -146,6 +146,23 @@ def test_the_command_checks_and_repairs(tmp_path: Path, capsys: pytest.CaptureFi
         assert run_command(["store", "repair", str(path)]) != 0
 
 
+@pytest.mark.parametrize("typed", [("check",), ("export",), ("repair",), ("backup", "{folder}/kept")])
+def test_a_file_is_read_whatever_topology_is_meant(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: tuple[str, ...],
+) -> None:
+    path = tmp_path / "a.sqlite"
+    with_messages(path, 5)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", "gone.toml")
+    command, *options = (text.format(folder=tmp_path) for text in typed)
+    assert run_command(["store", command, str(path), *options]) == 0
+    assert "gone.toml" not in capsys.readouterr().err
+    assert run_command(["store", "check", "sender"]) == 2
+    assert "gone.toml" in capsys.readouterr().err
+
+
 def test_of_tables_whose_own_statements_are_no_text_any_more_the_log_is_kept(tmp_path: Path) -> None:
     path = killed_after(tmp_path, Writes(queues=QUEUES, messages=[one(1)]))
     for name in ("a.sqlite", "a.sqlite-wal"):
