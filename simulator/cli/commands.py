@@ -330,10 +330,8 @@ def receive(
     if resume is not None and reject:
         raise UsageError("--resume keeps what was taken: leave --reject out")
     show = partial(talk.show_message, as_json=as_json)
-    take = (
-        partial(talk.receive, reject=reject) if resume is None else partial(talk.receive_on, journal=resume)
-    )
-    found = run_task(partial(take, place, node, queue, count, timeout_s, show=show))
+    take = partial(talk.receive, show=show, reject=reject, journal=resume)
+    found = run_task(partial(take, place, node, queue, count, timeout_s))
     if not found:
         complain(
             f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -299,19 +299,11 @@ class Exchange:
             self._identity, self._named is not None, following, self._birth, recalls
         )
         connection.send(control.frame(Operation.HELLO, 0, introduction))
-        try:
-            while True:
-                await connection.readable()
-                data = connection.read()
-                if data is None:
-                    continue
-                if not data:
-                    break
-                for answer in buffer.feed(data):
+        with suppress(OSError):
+            while (answers := await _read(connection, buffer)) is not None:
+                for answer in answers:
                     hello: control.Hello = control.result(Operation.HELLO, answer)
                     return hello
-        except OSError:
-            pass
         raise NodeUnreachable(f"node {self.node} closed the connection: connect again")
 
     def _check(self, hello: control.Hello) -> None:
@@ -354,28 +346,18 @@ class Exchange:
         """Take answers until the connection ends."""
         connection, buffer = self._connection, self._buffer
         assert connection is not None
-        try:
-            with trio.CancelScope() as self._silence:
-                while not connection.is_closed:
-                    expects = self._invoker.outstanding > len(self._carried_out)
-                    self._silence.deadline = trio.current_time() + SILENCE_S if expects else inf
-                    await connection.readable()
-                    data = connection.read()
-                    if data is None:
-                        continue
-                    if not data:
-                        break
-                    for answer in buffer.feed(data):
-                        if pending := self._pending.pop(answer.request, None):
-                            pending.answer = answer
-                            self._answered(pending)
-        except (OSError, trio.ClosedResourceError):
-            pass
+        with suppress(OSError, trio.ClosedResourceError), trio.CancelScope() as self._silence:
+            while not connection.is_closed:
+                expects = self._invoker.outstanding > len(self._carried_out)
+                self._silence.deadline = trio.current_time() + SILENCE_S if expects else inf
+                if (answers := await _read(connection, buffer)) is None:
+                    break
+                for answer in answers:
+                    if pending := self._pending.pop(answer.request, None):
+                        pending.answer = answer
+                        self._answered(pending)
         # The node waits for our end before it forgets the connection.
         connection.close()
-
-    def _expect_answer(self) -> None:
-        self._silence.deadline = min(self._silence.deadline, trio.current_time() + SILENCE_S)
 
     async def _reconnect(self) -> None:
         self._connection = None
@@ -434,7 +416,7 @@ class Exchange:
         if pending.asked_of is None:
             pending.asked_of = self.hello.life
         if pending.identifier is not None:
-            self._expect_answer()
+            self._silence.deadline = min(self._silence.deadline, trio.current_time() + SILENCE_S)
             if self.recalls and pending.tag:
                 self._in_question.add(pending.tag)
         self._connection.send(
@@ -524,6 +506,13 @@ class Exchange:
             self._invoker.end(pending.identifier)
         pending.failure = failure
         pending.answered.set()
+
+
+async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[Frame] | None:
+    """The answers that come next, if any are whole; None at the end of the connection."""
+    await connection.readable()
+    data = connection.read()
+    return () if data is None else buffer.feed(data) if data else None
 
 
 def _withdrawn(journal: Journal, unsent: list[Pending]) -> bool:

@@ -367,19 +367,28 @@ async def receive(
     count: int,
     timeout_s: float,
     *,
-    reject: bool,
     show: Callable[[ReceivedMessage], None],
+    reject: bool = False,
+    journal: Path | None = None,
 ) -> int:
     """Receive up to `count` messages in transactions, and show each before its transaction ends; how many came.
 
     reject: whether each transaction refuses them for good.
+    journal: keeps what was taken, without transactions: what it has already is shown first, and counted.
 
     Raises:
-        UsageError: the queue is unknown, or another node's.
+        UsageError: the queue is unknown, or another node's; or the journal is of something else.
         NodeUnreachable: the node is not running.
     """
     found = 0
-    async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
+    name = await host_of(place, node, queue)
+    async with connect(place.topology, name, place.directory, journal=journal) as client:
+        if journal is not None:
+            async for message in receive_all(client, queue, count, timeout_s, TRANSACTION_LIMIT):
+                show(message)
+                found += 1
+            sys.stdout.flush()
+            return found
         while found < count:
             limit = min(count - found, TRANSACTION_LIMIT)
             async with client.transaction(queue, limit=limit, timeout_s=timeout_s) as messages:
@@ -391,31 +400,6 @@ async def receive(
                     raise Reject
             if not messages:
                 break
-    return found
-
-
-async def receive_on(
-    place: Place,
-    node: str | None,
-    queue: str,
-    count: int,
-    timeout_s: float,
-    *,
-    journal: Path,
-    show: Callable[[ReceivedMessage], None],
-) -> int:
-    """Receive up to `count` messages, those counted that the journal has, and show all of them; how many there are.
-
-    Errors as `receive`; and UsageError if the journal is of something else.
-    """
-    found = 0
-    async with connect(
-        place.topology, await host_of(place, node, queue), place.directory, journal=journal
-    ) as client:
-        async for message in receive_all(client, queue, count, timeout_s, TRANSACTION_LIMIT):
-            show(message)
-            found += 1
-    sys.stdout.flush()
     return found
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mqproto.edge.custody import RECEIVED, RESOLVED, RESOLVED_BY, Ended, Evidence, State, lives_of
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.edges.history.documents import Record
+
+if TYPE_CHECKING:
+    from mqproto.simulator.edges.history.history import DocumentHistory
 
 
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
@@ -32,15 +35,9 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
     @classmethod
     def of(cls, life: Ended) -> Lived:
         """The same for programs."""
-        ended = None if life.ended_s is None else datetime.fromtimestamp(life.ended_s, UTC)
-        return cls(
-            state=life.state,
-            message=life.message,
-            message_class=life.message_class,
-            ended=ended,
-            attempts=life.attempts,
-            reason=life.reason,
-        )
+        said = life._asdict()
+        ended_s = said.pop("ended_s")
+        return cls(**said, ended=None if ended_s is None else datetime.fromtimestamp(ended_s, UTC))
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
@@ -93,12 +90,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     again: str = ""
 
 
-class Looking(Protocol):
-    """What is needed of `mqproto.simulator.edges.history.history.DocumentHistory`."""
-
-    async def look(self, scope: str, key: str) -> Record: ...
-
-
 ENDS: Final = "ends"
 """The scope of the history that has a Confirmation, by the identifier of a message (gateway/confirmations.py)."""
 OWN_QUEUES: Final = "own-queues"
@@ -113,7 +104,7 @@ LIVES_LIMIT: Final = 100
 """After so many we look no further."""
 
 
-async def trail_of(history: Looking, queue: str, key: str, *, of: str = "") -> Trail | None:
+async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = "") -> Trail | None:
     r"""What has become of a message; None if none with this id was accepted.
 
     Args:

@@ -21,6 +21,22 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 NO_ANSWER_S: Final = 2.0
 """A node that has said nothing for so long is shown with how long that is."""
 SEQUENCES_SHOWN: Final = 100
+OF_NODES: Final = (
+    *("sessions_open", "forwarded", "refused", "expired", "duplicates", "resent"),
+    *("stored_bytes", "quota_bytes", "disk_is_full", "unlisted"),
+)
+OF_QUEUES: Final = (
+    "waiting",
+    "unsettled",
+    "held",
+    "size_bytes",
+    "quota_bytes",
+    "consumers",
+    "entered",
+    "left",
+)
+OF_OUTGOING: Final = ("name", "state", "waiting", "unsent", "in_flight", "unacked", "unread", "resent")
+"""What is shown as a node says it, by its names in `mqproto.manager.status`."""
 
 
 def node_facts(
@@ -42,16 +58,7 @@ def node_facts(
         "kept": sum(queue.waiting for queue in status.local if is_kept(queue.name)),
         "outgoing": sum(queue.waiting for queue in status.outgoing) + status.unlisted_waiting,
         "held": sum(queue.held for queue in status.local),
-        "sessions_open": status.sessions_open,
-        "forwarded": status.forwarded,
-        "refused": status.refused,
-        "expired": status.expired,
-        "duplicates": status.duplicates,
-        "resent": status.resent,
-        "stored_bytes": status.stored_bytes,
-        "quota_bytes": status.quota_bytes,
-        "disk_is_full": status.disk_is_full,
-        "unlisted": status.unlisted,
+        **_said(status, OF_NODES),
         "in_s": rates.of((name, "entered"), entered, now_s),
         "forwarded_s": rates.of((name, "forwarded"), status.forwarded, now_s),
     }
@@ -66,18 +73,15 @@ def local_facts(name: str, status: NodeStatus, rates: Rates, now_s: float) -> It
                 "node": name,
                 "name": queue.name,
                 "kind": _kind(queue),
-                "waiting": queue.waiting,
-                "unsettled": queue.unsettled,
-                "held": queue.held,
-                "size_bytes": queue.size_bytes,
-                "quota_bytes": queue.quota_bytes,
-                "consumers": queue.consumers,
+                **_said(queue, OF_QUEUES),
                 "age_s": None if queue.oldest_s is None else max(0, status.utc_s - queue.oldest_s),
-                "entered": queue.entered,
-                "left": queue.left,
                 "in_s": rates.of((name, queue.name, "in"), queue.entered, now_s),
                 "out_s": rates.of((name, queue.name, "out"), queue.left, now_s),
             }
+
+
+def _said(status: NodeStatus | LocalStatus | OutgoingStatus, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(status, name) for name in names}
 
 
 def _kind(queue: LocalStatus) -> str:
@@ -103,15 +107,8 @@ def outgoing_facts(
             yield {
                 "key": f"{name} to {queue.name}",
                 "node": name,
-                "name": queue.name,
                 "to": known_as(topology, queue.name),
-                "state": queue.state,
-                "waiting": queue.waiting,
-                "unsent": queue.unsent,
-                "in_flight": queue.in_flight,
-                "unacked": queue.unacked,
-                "unread": queue.unread,
-                "resent": queue.resent,
+                **_said(queue, OF_OUTGOING),
                 "next_hop": hop,
                 "why": "; ".join(filter(None, _why(name, hop, broken, queue, status))) if waits else "",
             }

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -39,6 +39,7 @@ from mqproto.simulator.edges.gateway.admission import Rate, Room
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.outlet import Outlet
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from mqproto.simulator.edges.gateway.tokens import Opened, Opener, Role
 from mqproto.simulator.edges.headers import (
@@ -128,13 +129,6 @@ class Policy:
         return Envelope(producer_key=text).producer_key
 
 
-class Health(Protocol):
-    """Whether messages can be accepted."""
-
-    @property
-    def is_connected(self) -> bool: ...
-
-
 class Front:
     """Answers requests; its `answer` is a `mqproto.simulator.base.http.server.Handler`.
 
@@ -148,7 +142,7 @@ class Front:
     def __init__(
         self,
         gateway: Gateway,
-        health: Health,
+        outlet: Outlet,
         names: Names,
         node: str,
         confirmations: str,
@@ -158,7 +152,7 @@ class Front:
         traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self._gateway = gateway
-        self._health = health
+        self._outlet = outlet
         self._names = names
         self._node = node
         self._confirmed = MessageOptions(admin_queue=confirmations, acknowledgments=FULL_RECEIVE)
@@ -203,7 +197,7 @@ class Front:
                     return Answer(200, [_JSON], self._openapi)
                 case ["health"]:
                     _only("GET", request)
-                    if not self._health.is_connected:
+                    if not self._outlet.is_connected:
                         raise Refusal(Code.NODE_UNAVAILABLE, f"node {self._node} is not running")
                     return _json(200, {"status": "ok"})
             raise Refusal(

@@ -34,8 +34,8 @@ from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.edges.forwarding import ENCODING
 from mqproto.simulator.edges.gateway.fullness import Fullness
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal
-from mqproto.simulator.edges.history.history import HistoryError, Hook, Record
-from mqproto.simulator.edges.trail import OUTCOMES, Looking, Outcome, Trail, trail_of
+from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
+from mqproto.simulator.edges.trail import OUTCOMES, Outcome, Trail, trail_of
 from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.resolve import is_bare
@@ -172,21 +172,6 @@ class Submitter(Protocol):
         """The history knows how it ended."""
 
 
-class History(Looking, Protocol):
-    """What the gateway needs of `mqproto.simulator.edges.history.history.DocumentHistory`."""
-
-    @property
-    def knows_earlier(self) -> bool: ...
-    @property
-    def origin(self) -> str: ...
-    async def begin(self, scope: str, key: str, owner: str) -> Record: ...
-    async def finish(
-        self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"", *, patient: bool = False
-    ) -> None: ...
-    async def started_by(self, scope: str, owner: str) -> list[str]: ...
-    async def tell(self, hook: Hook) -> None: ...
-
-
 class _Submission:
     """A message that is under way: a producer that hands it in meanwhile waits for the same outcome."""
 
@@ -217,7 +202,7 @@ class Gateway:
     def __init__(
         self,
         submitter: Submitter,
-        history: History,
+        history: DocumentHistory,
         owner: str,
         log: FilteringBoundLogger,
         nursery: trio.Nursery,

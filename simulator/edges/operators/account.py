@@ -21,7 +21,7 @@ from mqproto.simulator.client.live import Away
 from mqproto.simulator.command.explain import Explainer, identifier
 from mqproto.simulator.command.oversee import explanations
 from mqproto.simulator.command.story import Story, story_of
-from mqproto.simulator.edges.operators.reading import Audit, audited_as_far_as_possible
+from mqproto.simulator.edges.operators.reading import Audit, audited
 from mqproto.simulator.edges.operators.report import known_as_json, known_told
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.node.received import MessageId
@@ -98,7 +98,7 @@ async def account_of(
         StoreError, OSError: something cannot be read.
         NodeUnreachable: the one is not running.
     """
-    read = partial(audited_as_far_as_possible, place, history, list(logs), subject)
+    read = partial(audited, place, history, list(logs), subject, strictly=False)
     account = Account(subject, await trio.to_thread.run_sync(read), [])
     for one in account.known[:LOOKED_AFTER]:
         found = await explanations(place, node, one.names[-1], 1)

@@ -239,7 +239,9 @@ class Audit:
         return ends
 
 
-def audited(place: Place, history: str = "", logs: Iterable[Path] = (), subject: str = "") -> Audit:
+def audited(
+    place: Place, history: str = "", logs: Iterable[Path] = (), subject: str = "", *, strictly: bool = True
+) -> Audit:
     """Read all there is of one system.
 
     Args:
@@ -247,22 +249,19 @@ def audited(place: Place, history: str = "", logs: Iterable[Path] = (), subject:
         logs: beside those in the folder of the stores.
         subject: an identifier or a producer's id of the messages that are meant, whoever sent them; empty for all that
             were answered 200.
+        strictly: if not, a history that cannot be had is told of, and done without.
 
     Raises:
         UsageError, HistoryError, StoreError, OSError: something cannot be read.
     """
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
     url = places.history_there(place.directory, history)
-    with closing(Documents(url, None, time.time)) if url else nullcontext() as documents:
-        return _Reader(place, documents, paths, subject).read()
-
-
-def audited_as_far_as_possible(place: Place, history: str, logs: Iterable[Path], subject: str) -> Audit:
-    """The same; a history that cannot be had is told of, and done without."""
     try:
-        return audited(place, history, logs, subject)
+        with closing(Documents(url, None, time.time)) if url else nullcontext() as documents:
+            return _Reader(place, documents, paths, subject).read()
     except HistoryError as error:
-        paths = [*logs_in(place.directory), *logs]
+        if strictly:
+            raise
         audit = _Reader(place, None, paths, subject).read()
         audit.unknown.not_whole.append(str(error))
         return audit

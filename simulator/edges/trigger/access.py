@@ -15,6 +15,7 @@ import msgspec
 from mqproto.base.errors import UsageError
 from mqproto.simulator.client.envelope import HEADER_NAME
 from mqproto.simulator.edges.forwarding import ENCODING, RESERVED, RESERVED_PREFIXES, Forwarding
+from mqproto.simulator.edges.httpclient import PORTS
 from mqproto.simulator.edges.secretfile import read_secret
 from mqproto.simulator.node.tls.certificates import show
 
@@ -102,4 +103,4 @@ def is_same_origin(one: str, other: str) -> bool:
 
 def _origin(url: str) -> tuple[str, str, int | None]:
     parsed = httpx.URL(url)
-    return parsed.scheme, parsed.host, parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)
+    return parsed.scheme, parsed.host, parsed.port or PORTS.get(parsed.scheme)

@@ -10,74 +10,65 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, SEALING_BYTES, SECURITY_BYTES, Draft
+from mqproto.messages.drafts import (
+    HEADROOM_BYTES,
+    PACKET_LIMIT_BYTES,
+    SEALING_BYTES,
+    SECURITY_BYTES,
+    Draft,
+)
 from mqproto.simulator.client import ReceivedMessage
-from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
+from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
 from mqproto.simulator.command.talk import privacy
-from mqproto.wire import MessageIdentifier, message_identifier
 
 ROOM_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
-
-
-class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
-    """A note with an envelope's fields."""
-
-    envelope: int | None = None
-    content_type: str = ""
-    producer_key: str = ""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    confirmed: bool = False
-    origin: str = ""
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
     """The copy of a message for an error queue. If the body leaves no room for it, the reason is left out, or all."""
     correlation = message.record.properties.correlation_id
-    note = msgspec.structs.replace(
+    envelope = Envelope.of(message.extension)
+    is_enveloped = envelope != Envelope()
+    whole = msgspec.structs.replace(
         note,
         correlation=correlation if any(correlation) else b"",
         admin_queue=message.admin_queue,
         acknowledgments=message.acknowledgments,
+        extension=b"" if is_enveloped else message.extension,
     )
-    envelope = Envelope.of(message.extension)
-    is_enveloped = envelope != Envelope()
-    if not is_enveloped:
-        note = msgspec.structs.replace(note, extension=message.extension)
-    both = _Both(
-        **msgspec.structs.asdict(note),
-        envelope=VERSION if is_enveloped else None,
-        content_type=envelope.content_type,
-        producer_key=envelope.producer_key,
-        headers=envelope.headers,
-        confirmed=envelope.confirmed,
-        origin=envelope.origin,
-    )
+    both = msgspec.to_builtins(whole) | msgspec.json.decode(envelope.as_extension() or b"{}")
     extension = msgspec.json.encode(both)
     if is_enveloped and len(extension) > ENVELOPE_LIMIT_BYTES:
         # Readers of the envelope read no more than that. A character takes up to six bytes, an escape.
         fits = max(0, len(note.reason) - (len(extension) - ENVELOPE_LIMIT_BYTES))
-        extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
-    record = message.record
+        extension = msgspec.json.encode(both | {"reason": note.reason[:fits]})
     security = (
         SECURITY_BYTES + SEALING_BYTES if message.cipher else SECURITY_BYTES if message.sender_id else 0
     )
     if len(message.body) + len(extension) + security > ROOM_BYTES:
-        extension = msgspec.json.encode(msgspec.structs.replace(both, reason=""))
-    identifier = MessageIdentifier(message.id.manager, message.id.ordinal)
+        extension = msgspec.json.encode(both | {"reason": ""})
+    return replace(
+        _like(message),
+        transactional=True,
+        extension=extension if len(message.body) + len(extension) + security <= ROOM_BYTES else b"",
+        correlation_id=message.id.correlation_id,
+    )
+
+
+def _like(message: ReceivedMessage) -> Draft:
+    """What a copy and its message have in common."""
     level, algorithm = privacy(message.cipher, encrypts=bool(message.cipher))
     return Draft(
         body=message.body,
         label=message.label,
-        transactional=True,
-        extension=extension if len(message.body) + len(extension) + security <= ROOM_BYTES else b"",
-        body_type=record.properties.body_type,
-        application_tag=record.properties.application_tag,
-        correlation_id=message_identifier.encode(identifier),
+        body_type=message.body_type,
+        application_tag=message.application_tag,
         response_queue=message.response_queue,
         sender_id=message.sender_id,
         privacy_level=level,
@@ -98,20 +89,11 @@ def original_of(copy: ReceivedMessage) -> Draft:
         raise UsageError(f"{copy.id} is no copy that a trigger has made")
     envelope = Envelope.of(copy.extension)
     named = msgspec.structs.replace(envelope, producer_key=envelope.producer_key or note.message)
-    properties = copy.record.properties
-    level, algorithm = privacy(copy.cipher, encrypts=bool(copy.cipher))
-    return Draft(
-        body=copy.body,
-        label=copy.label,
+    return replace(
+        _like(copy),
         transactional=copy.transactional,
         extension=note.extension or named.as_extension(),
-        body_type=properties.body_type,
-        application_tag=properties.application_tag,
         correlation_id=note.correlation or bytes(20),
-        response_queue=copy.response_queue,
-        sender_id=copy.sender_id,
-        privacy_level=level,
-        encryption_algorithm=algorithm,
         journal_negative=True,
         admin_queue=note.admin_queue,
         acknowledgments=note.acknowledgments if note.admin_queue else 0,

@@ -37,7 +37,7 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, Hook
 from mqproto.simulator.edges.history.outbox import State as Told
-from mqproto.simulator.edges.httpclient import HttpClient, HttpError
+from mqproto.simulator.edges.httpclient import PORTS, HttpClient, HttpError
 from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trail import ENDS, Trail, trail_of
 from mqproto.simulator.edges.trigger.callee import (
@@ -63,7 +63,6 @@ AGAIN_S: Final = 1.0
 """Before a history that is away is asked once more."""
 URL_LIMIT: Final = 2_048
 HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
-PORTS: Final = {"http": 80, "https": 443}
 
 
 STATES: Final = {

@@ -84,6 +84,8 @@ class EdgesReport:
             yield from self._audited_otherwise(set(in_error_queue))
         else:
             yield from self._unaccounted(set(in_error_queue), self.letters)
+        for message_id in self.audited.keys() - set(self.handover.accepted.values()):
+            yield f"{message_id} was never answered 200, and the audit has it"
         for failed in self.failed if self.letters is None else []:
             if not failed.reason.startswith(CODE):
                 yield f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
@@ -113,8 +115,6 @@ class EdgesReport:
             has_it = End.PROCESSED if key in self.processed else End.IN_ERROR_QUEUE
             if end is not has_it and key in self.processed.keys() | in_error_queue:
                 yield f"{key} is {has_it}, and the audit says {end}"
-        for message in self.audited.keys() - set(self.handover.accepted.values()):
-            yield f"{message} was never answered 200, and the audit has it"
 
     def _unaccounted(self, in_error_queue: set[str], letters: set[str]) -> Iterator[str]:
         """Each accepted message is where the audit says, and that is an end."""
@@ -128,8 +128,6 @@ class EdgesReport:
             }
             if not is_there.get(end, False):
                 yield f"{key} is {end}, as the audit says"
-        for message in self.audited.keys() - set(self.handover.accepted.values()):
-            yield f"{message} was never answered 200, and the audit has it"
 
     def _out_of_order(self) -> Iterator[str]:
         """The unit of order is the producer: what it handed in first is processed first."""

@@ -159,18 +159,9 @@ def _commands(nodes: Supervisor, url: str, listens: str) -> dict[str, list[str]]
     file = str(nodes.topology_file(SENDER))
 
     def trigger(queue: str, *options: str) -> list[str]:
-        often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")
         return [
-            "trigger",
-            f"{DESTINATION}\\{queue}",
-            "--topology",
-            file,
-            "--name",
-            queue,
-            "--url",
-            url,
-            *often,
-            *options,
+            *("trigger", f"{DESTINATION}\\{queue}", "--topology", file, "--name", queue, "--url", url),
+            *("--interval", SECONDS, "--factor", "1", "--attempts", "2", *options),
         ]
 
     copies = ("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{DOUBTS}")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -190,9 +191,8 @@ async def a_gateway(
         storage.ended.append(message)
 
     async with trio.open_nursery() as nursery:
-        gateway = Gateway(
-            node, storage, owner, node_log(log or Log(), owner), nursery, limit=limit, on_end=on_end
-        )
+        hands: tuple[Any, Any] = node, storage
+        gateway = Gateway(*hands, owner, node_log(log or Log(), owner), nursery, limit=limit, on_end=on_end)
         yield gateway
         nursery.cancel_scope.cancel()
 
