@@ -66,9 +66,8 @@ def send(
     body_type: Annotated[
         str | None,
         typer.Option(
-            help="The type of the body: xml for .NET's XmlMessageFormatter, xml:int and so on, xml:json for a "
-            "JSON value, VT_BSTR and other types of COM; or the number of a body type, for bytes as they "
-            "are.",
+            help="Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
+            "VT_BSTR and other types of COM; or a number, for bytes as they are.",
             metavar="KIND",
             show_default=False,
         ),

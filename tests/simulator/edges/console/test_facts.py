@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
+from mqproto.captures.drawing.placing import Room
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.command.oversee import queues_as_json
@@ -22,7 +23,6 @@ from mqproto.simulator.edges.console.rates import SPAN_S, Rates
 from mqproto.simulator.edges.console.routemap import (
     AROUND,
     Pair,
-    Room,
     drawn_map,
     label_room,
     link_facts,
