@@ -17,11 +17,11 @@ ACK_DELAY_MS: Final = 100
 """How long an acknowledgment waits for more to acknowledge."""
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
-"""It leaves at once for one part in so many of the window, or for so many bytes."""
+"""An acknowledgment leaves at once for one part in ACK_WINDOW_PART of the window, or for this many bytes."""
 SMOOTHED: Final = 1 / 8
-"""What the last time counts for in how long a neighbour takes to acknowledge, as with TCP's round trips (RFC 6298)."""
+"""The weight of the latest time in the average time to acknowledge, as for TCP's round trips (RFC 6298)."""
 HALF_CIRCLE: Final = 0x8000
-"""A 16-bit count that is ahead of another by as much or more is behind it."""
+"""A 16-bit count that is ahead of another by this much or more is really behind it."""
 
 
 def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> None:
@@ -53,13 +53,13 @@ def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
 
 
 def is_due(data: SessionData, now: Moment) -> bool:
-    """Whether what was received is to be acknowledged in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
+    """Whether to acknowledge received messages in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
 
-    A message that comes alone would have an acknowledgment to itself, which costs both ends as much as a message. It
-    waits for more, unless its sender might wait for it, who has a part of his window outstanding, or of the bytes that
-    he may send. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
+    A message that comes alone would get its own acknowledgment, which costs both ends as much as a message.
+    So it waits for more, unless the sender might wait for it because part of its window, or of its bytes, is
+    outstanding. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
 
-    For an express message it leaves at once: after a crash nobody here remembers that it came.
+    For an express message it leaves at once, because after a crash nobody here remembers that it came.
     """
     count = data.unacked_received_msg_count
     if count == 0:
@@ -79,9 +79,9 @@ def is_due(data: SessionData, now: Moment) -> bool:
 
 
 def acknowledge(data: SessionData) -> None:
-    """All that was received is on disk when this leaves: acknowledge it, 32 recoverable messages to a header.
+    """Acknowledge all that was received, 32 recoverable messages to a header. It is on disk when this leaves.
 
-    One header rides on the last UserMessage of the outbox if there is one, the others go alone.  3.1.6.4, 3.1.7.11
+    One header rides on the last UserMessage of the outbox, if there is one; the others go alone.  3.1.6.4, 3.1.7.11
     """
     if data.unacked_received_msg_count == 0:
         return
@@ -108,9 +108,9 @@ def acknowledge(data: SessionData) -> None:
 
 
 def say_paused(data: SessionData) -> None:
-    """A queue towards the neighbour is on hold: a SessionAck with a window of one, and nothing new in it.  3.1.7.13
+    """Send a SessionAck with a window of one and nothing new: a queue towards the neighbour is on hold.  3.1.7.13
 
-    What was received and is not yet on disk is acknowledged after the commit as ever, with our window.
+    Received messages that are not yet on disk are acknowledged after the commit as ever, with our window.
     """
     data.send(
         SessionAck(
@@ -130,14 +130,14 @@ def say_paused(data: SessionData) -> None:
 
 
 def take_session_ack(data: SessionData, packet: SessionAck, now: Moment) -> None:
-    """A session acknowledgment that travels alone.  3.1.5.5"""
+    """Take a session acknowledgment that travels alone.  3.1.5.5"""
     take_session_header(data, packet.session, now)
 
 
 def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -> None:
-    """The neighbour says what it has received and saved, and how many messages it has sent.  3.1.5.5
+    """Take in which messages the neighbour has received and saved, and how many it has sent.  3.1.5.5
 
-    AckSequenceNumber marks all up to it. One that is older than the last marks nothing, as all of that is marked.
+    AckSequenceNumber covers all messages up to it. One that is older than the last covers nothing new.
     """
     received = ahead(header.ack_sequence_number, acknowledged_count(data))
     if received >= HALF_CIRCLE:
@@ -173,7 +173,7 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def time_acknowledgment(data: SessionData, now: Moment) -> None:
-    """One message at a time is timed, the last of those that were sent together."""
+    """Time one message at a time: the last of those that were sent together."""
     assert data.timed_ms is not None
     if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
         took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms
@@ -182,11 +182,11 @@ def time_acknowledgment(data: SessionData, now: Moment) -> None:
 
 
 def take_saved(data: SessionData, header: SessionHeader) -> bool:
-    """Complete what the header says was saved; false if that closed the session.  3.1.5.5.3
+    """Complete the messages that the header says were saved. Return False if that closed the session.  3.1.5.5.3
 
-    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 is saved as well. Without
-    a bit the number stands for itself, as the first sentence of 3.1.5.5.3 has it. Where nothing was saved it is 0,
-    which therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 are saved as well. If no
+    bit is set, the number stands for itself, by the first sentence of 3.1.5.5.3. If nothing was saved it is 0, which
+    therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF

@@ -1,4 +1,4 @@
-"""What one session remembers.  3.1.1.3.1, 3.1.3.2"""
+"""The data of one session.  3.1.1.3.1, 3.1.3.2"""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TIMERS: Final = (
     Timer.SESSION_ACK_SEND,
     Timer.PACKET,
 )
-"""Those of a session."""
+"""The timers of a session."""
 
 
 class SessionState(Enum):
-    """SessionState. WAITING_RECONNECT is not here: it is a neighbour's, who then has no session."""
+    """SessionState. WAITING_RECONNECT is not here: it belongs to a neighbour, which then has no session."""
 
     CONNECTING = "the transport is being opened"
     WAITING_EC_MSG = "WAITING_EC_MSG"
@@ -39,9 +39,9 @@ class SessionState(Enum):
 
 
 class ConnectionStatus(StrEnum):
-    """How far a try to have a session has come, or how it failed: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
+    """How far an attempt at a session has come, or how it failed: a Status of ConnectionHistory.  [MS-MQDMPR] 3.1.1.3
 
-    The failures are those that can be told apart here; each try has its reason in words beside it.
+    The failures are those that can be told apart here; each attempt has its reason in words beside it.
     """
 
     IN_PROCESS = "InProcess"
@@ -58,9 +58,9 @@ class ConnectionStatus(StrEnum):
 class Remote(NamedTuple):
     """Who is at the other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
 
-    A claim is that of a stranger.
+    A peer with a mere claim is a stranger.
 
-    is_met: whether it is a claim from where that queue manager was met.
+    is_met: whether the claim comes from where that queue manager was met.
     """
 
     address: str
@@ -75,7 +75,7 @@ class InFlight:
 
     origin: the queue that sent it; the session only hands it back.
     order: counts the messages of the session without wrapping.
-    sealed: the packet as it is sent, if that is not `packet`, which is in clear.
+    sealed: the packet as it is sent, if that differs from `packet`, which is in clear.
     """
 
     origin: Hashable
@@ -95,7 +95,7 @@ class InFlight:
 class SessionData:
     """The ADM elements of one session, named as in the specification, and what it wants sent.
 
-    Counts are 16 bits wide and wrap every 65,536 messages; nothing may compare two of them but through `ahead`.
+    Counts are 16 bits wide and wrap every 65,536 messages; compare two of them only with `ahead`.
     """
 
     key: int
@@ -113,11 +113,11 @@ class SessionData:
     admit: Admit
     """Asked when the peer has presented a GUID that we did not expect."""
     certified: Guid | None = None
-    """The queue manager that the peer's certificate is pinned to; None of a plain connection."""
+    """The queue manager to which the peer's certificate is pinned; None for a plain connection."""
     proven: bool = False
-    """Whether the peer is the queue manager whose GUID it presents: `Routes.proves`. Else it is a stranger."""
+    """Whether the peer is the queue manager whose GUID it presents (`Routes.proves`). If not, it is a stranger."""
     met: bool = False
-    """Whether it is a stranger that is where the queue manager was met whose GUID it presents."""
+    """Whether it is a stranger at the place where the queue manager with its GUID was met."""
     address: str = ""
     """The address that was connected to, if `remote_address` is a name."""
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
@@ -131,9 +131,9 @@ class SessionData:
     last_acked_recoverable_msg_seq_number: int = 0
     unacked_received_msg_count: int = 0
     unacked_received_bytes: int = 0
-    """What has come since the last acknowledgment, the neighbour's own acknowledgments included."""
+    """The bytes since the last acknowledgment, including the neighbour's own acknowledgments."""
     ack_due_ms: int | None = None
-    """When what was received is to be acknowledged; None if nothing waits for that."""
+    """When to acknowledge what was received; None if nothing waits for that."""
     received_window_size: int = 1
     session_active: bool = False
     received_ack: bool = False
@@ -141,21 +141,21 @@ class SessionData:
     recoverable_ack_send_timeout_ms: int = 0xFFFFFFFF
 
     unacknowledged: deque[InFlight] = field(default_factory=deque)
-    """Sent, and not yet covered by an AckSequenceNumber."""
+    """Sent messages that no AckSequenceNumber covers yet."""
     unsaved: deque[InFlight] = field(default_factory=deque)
-    """Sent, recoverable, and not yet flagged as saved; in order of recoverable sequence number without holes."""
+    """Sent recoverable messages not yet flagged as saved, in order of their sequence numbers, without holes."""
     in_flight_bytes: int = 0
     timed_number: int = 0
     timed_ms: int | None = None
-    """When message `timed_number` was sent, whose acknowledgment is timed; None if none is."""
+    """When message `timed_number` was sent; None if no acknowledgment is timed."""
     acknowledged_ms: float | None = None
-    """How long the neighbour takes to acknowledge, of late; None if it has acknowledged nothing."""
+    """How long the neighbour has lately taken to acknowledge; None if it has acknowledged nothing."""
     completed: list[InFlight] = field(default_factory=list)
     """Acknowledged for good since the queue manager last looked: express received, recoverable saved."""
 
     outbox: list[bytes] = field(default_factory=list)
     last_message_index: int = -1
-    """Where in the outbox the last UserMessage stands, for a SessionHeader to ride on; -1 if there is none."""
+    """The index in the outbox of the last UserMessage, for a SessionHeader to ride on; -1 if there is none."""
     closed: CloseTransport | None = None
 
     def send(self, packet: Packet) -> None:
@@ -163,7 +163,7 @@ class SessionData:
         self.outbox.append(encode_packet(packet))
 
     def received_is_answered(self) -> None:
-        """All that was received is acknowledged with what is sent next."""
+        """Note that the next packet acknowledges all that was received."""
         self.unacked_received_msg_count = self.unacked_received_bytes = 0
         if self.ack_due_ms is not None:
             self.ack_due_ms = None
@@ -191,11 +191,11 @@ class SessionData:
 
 
 Admit: TypeAlias = Callable[[SessionData, Guid, Moment], str | None]
-"""Says whether the peer that presents this GUID is `proven`; gives the reason why it gets no session, if any."""
+"""Decides whether the peer with this GUID is `proven`. Returns why it gets no session, or None."""
 
 
 def admit_all(data: SessionData, manager: Guid, now: Moment) -> str | None:
-    """Judge nobody, as those do who only listen to a session."""
+    """Admit everybody and believe nobody, as tools do that only listen to a session."""
     return None
 
 

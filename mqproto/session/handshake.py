@@ -1,4 +1,4 @@
-"""How a session comes to be.  3.1.5.2.3, 3.1.5.3, 3.1.5.4"""
+"""The handshake that opens a session.  3.1.5.2.3, 3.1.5.3, 3.1.5.4"""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mqproto.wire import (
 
 OURSELVES: Final = "it is this node by another address, or a copy of it, which needs a new identity"
 ANSWERED: Final = 0x5A
-"""BaseHeader.Reserved of an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but it is so in the specification's frame
-of an answer and in what Windows sends, and scanners know queue managers by it.  4.1.4"""
+"""BaseHeader.Reserved of an answer. Receivers ignore it ([MS-MQMQ] 2.2.19.1), but the specification's frame
+of an answer has this value, Windows sends it, and scanners know queue managers by it.  4.1.4"""
 
 
 def request_connection(data: SessionData, now: Moment) -> None:
@@ -37,10 +37,10 @@ def request_connection(data: SessionData, now: Moment) -> None:
 
 
 def answer_connection(data: SessionData, packet: EstablishConnection, now: Moment) -> None:
-    """Somebody wants a session: grant it, or say no and close.  3.1.5.3.1
+    """A neighbour asks for a session: grant it, or refuse and close.  3.1.5.3.1
 
-    The GUID that it presents is a claim; `admit` says whether it is believed. A zero ServerGuid is welcome: it belongs
-    to a direct format name. 2.2.1 would have it refused.
+    The GUID that it presents is a claim; `admit` decides whether to believe it. A zero ServerGuid is welcome,
+    because it belongs to a direct format name; 2.2.1 would have it refused.
     """
     data.remote_qm = packet.client_guid
     refusal = None
@@ -132,7 +132,7 @@ def adopt_parameters(data: SessionData, packet: ConnectionParameters, now: Momen
 
 
 def refused_after_all(data: SessionData, peer: str) -> None:
-    """CS is set in ConnectionParameters: the connection is refused. 3.1.5.4 says no more of it.  [MS-MQQB] 2.2.1"""
+    """CS is set in ConnectionParameters: the connection is refused. 3.1.5.4 says no more about it.  [MS-MQQB] 2.2.1"""
     data.status = ConnectionStatus.CONNECTION_REFUSED
     data.close("2.2.1", f"the {peer} refused the connection in its ConnectionParameters")
 

@@ -54,11 +54,11 @@ from mqproto.wire.patch import beginning
 __all__ = ["ConnectionStatus", "Data", "InFlight", "Remote", "Session", "SessionState"]
 
 Data: TypeAlias = bytes | bytearray | memoryview
-"""As bytes come."""
+"""The types in which bytes come."""
 
 
 class Rule(NamedTuple):
-    """What to do with a packet that is welcome, and where the specification says so."""
+    """What to do with a welcome packet, and the section that says so."""
 
     section: str
     act: Callable[[SessionData, Any, Moment], None]
@@ -86,18 +86,18 @@ WELCOME: Final = {
     )
     for state in SessionState
 }
-"""What may come in each state, for the PacketBuffer, which judges the first 16 bytes.
+"""The packets that are welcome in each state, for the PacketBuffer, which judges the first 16 bytes.
 
-Before a session is open each state welcomes one packet of one size, and the next state another: so a peer sends 604
-bytes in all, an EstablishConnection and a ConnectionParameters, or it is refused on a head; and no more than 572 are
-kept. What comes after the session was closed is not looked at.
+Before a session is open, each state welcomes one packet of one size, and the next state another. So a peer
+sends 604 bytes in all, an EstablishConnection and a ConnectionParameters, or it is refused at a packet's
+head; and at most 572 are kept. Bytes that come after the session was closed are ignored.
 """
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
 STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
-"""What may be unacknowledged by a stranger who has called us."""
+"""The most bytes that may be unacknowledged by a stranger that has called us."""
 PACKET_MS: Final = 60_000
 PACKET_BYTES_PER_S: Final = 8 * 1024
-"""How long a packet that has begun may take to be whole, and how fast it has to come beyond that, whosever it is. A
+"""How long a packet that has begun may take to be complete, and how fast it has to come beyond that, from any peer. A
 sender waits no longer for our acknowledgment, which it cannot have before: 3.1.2.4 has 20 to 120 s."""
 UNSAVED_LIMIT: Final = 0x7FFF
 """Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
@@ -107,8 +107,8 @@ class Session:
     """One transport connection to a neighbour, from its first byte to its last.
 
     Args:
-        admit: says who is believed to be whom, and who gets a session; by default nobody is believed.
-        certified: the queue manager that the peer's certificate is pinned to.
+        admit: decides whether the peer is believed, and whether it gets a session; by default nobody is believed.
+        certified: the queue manager to which the peer's certificate is pinned.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Session:
         self._shapes = Shapes()
         self._order = 0
         self.has_refused = False
-        """Whether it ended as a UserMessage of the neighbour's could not be taken."""
+        """Whether it ended because a UserMessage from the neighbour could not be taken."""
 
     @property
     def key(self) -> int:
-        """The number that the shell knows the transport by."""
+        """The number by which the shell knows the transport."""
         return self.data.key
 
     @property
@@ -169,7 +169,7 @@ class Session:
 
     @property
     def address(self) -> str:
-        """The neighbour's address, where its host is a name and it has been reached; else its host."""
+        """The neighbour's address, if its host is a name and was reached; else its host."""
         return self.data.address or self.data.remote_address
 
     @property
@@ -179,7 +179,7 @@ class Session:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the peer, which opened it, has not said yet who it is, or has not opened the session."""
+        """Whether the peer, which opened it, has not yet said who it is, or has not opened the session."""
         return self.is_accepted and self.data.state in (
             SessionState.WAITING_EC_MSG,
             SessionState.WAITING_CP_MSG,
@@ -192,7 +192,7 @@ class Session:
 
     @property
     def is_met(self) -> bool:
-        """Whether the peer is a stranger, and is where the queue manager was met whose GUID it presents."""
+        """Whether the peer is a stranger at the place where the queue manager with its GUID was met."""
         return self.data.met
 
     @property
@@ -202,7 +202,7 @@ class Session:
 
     @property
     def window(self) -> int:
-        """How many messages may be unacknowledged at a time: what both ends agree to."""
+        """How many messages may be unacknowledged at a time, by the windows of both ends."""
         return min(self.data.settings.window_size, self.data.received_window_size)
 
     @property
@@ -212,7 +212,7 @@ class Session:
 
     @property
     def acknowledged_ms(self) -> float | None:
-        """How long the neighbour takes to acknowledge, of late; None if it has acknowledged nothing."""
+        """How long the neighbour has lately taken to acknowledge; None if it has acknowledged nothing."""
         return self.data.acknowledged_ms
 
     @property
@@ -227,9 +227,9 @@ class Session:
 
     @property
     def room(self) -> int:
-        """How many more messages may be sent: the window, counted in messages, and none beyond our own bound in bytes.
+        """How many more messages may be sent within the window, which counts messages, and our own limit in bytes.
 
-        3.1.7.1 compares with our WindowSize alone; a neighbour that announced less could then never slow us down.
+        3.1.7.1 compares only with our WindowSize; then a neighbour that announced less could never slow us down.
         """
         data = self.data
         waits = data.unacknowledged or data.unsaved
@@ -239,7 +239,7 @@ class Session:
 
     @property
     def room_bytes(self) -> int:
-        """How many more bytes; a message that is larger goes if nothing else is on its way."""
+        """How many more bytes may be sent; a larger message goes if nothing else is on its way."""
         data = self.data
         limit_bytes = data.settings.in_flight_bytes
         if not (data.initiator or data.proven):
@@ -253,32 +253,32 @@ class Session:
 
     @property
     def begun_bytes(self) -> int:
-        """How much has come of a packet that is not whole yet."""
+        """How many bytes have come of a packet that is not complete yet."""
         return self._buffer.pending_bytes
 
     @property
     def kept_bytes(self) -> int:
-        """How much of it is in memory."""
+        """How many of these bytes are in memory."""
         return self._buffer.kept_bytes
 
     @property
     def is_hollow(self) -> bool:
-        """Whether it is a message whose body is dropped as it comes."""
+        """Whether a message is coming whose body is dropped as it comes."""
         return self._buffer.is_hollow
 
     def drop_body(self, may_drop: Callable[[bytes], bool]) -> None:
-        """Have the body of a message that has begun dropped as it comes, if it may be: zeros stand for it.
+        """Drop the body of a message that has begun as it comes, if that is allowed: zeros stand for it.
 
-        may_drop: is given the message without body, extension and what follows.
+        may_drop: gets the message without its body, extension and what follows.
         """
         found = beginning(self._buffer.pending) if self.is_open else None
         if found is not None and may_drop(found[0]):
             self._buffer.drop(found[1], found[2])
 
     def receive(self, chunk: Data, now: Moment) -> list[Run]:
-        """Take bytes as they arrived; give back the UserMessages among them, in order, found good and not read.
+        """Take bytes as they arrived. Return the UserMessages among them, in order, checked and unread.
 
-        Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
+        Any fault in the bytes closes the session; `closed` says why.  3.1.5.1
         """
         data = self.data
         data.received_ack = True
@@ -287,7 +287,7 @@ class Session:
         try:
             if data.state is not SessionState.OPEN:
                 self._shake_hands(chunk, now)
-                chunk = b""  # What came behind the handshake waits in the buffer.
+                chunk = b""  # Bytes behind the handshake wait in the buffer.
             if data.state is SessionState.OPEN:
                 self._take(chunk, runs, now)
         except UnwelcomeError as unwelcome:
@@ -301,9 +301,9 @@ class Session:
         return runs
 
     def _time_packet(self, begun_bytes: int, came_bytes: int, now: Moment) -> None:
-        """A packet has begun, is whole, or goes on: its time counts from its beginning.
+        """Time a packet that has begun, is complete, or goes on: its time counts from its beginning.
 
-        begun_bytes: what there was of it, or of the one before, until now.
+        begun_bytes: the bytes that had come of it, or of the one before, until now.
         """
         left_bytes = self.begun_bytes
         if not left_bytes or self.data.closed is not None:
@@ -318,7 +318,7 @@ class Session:
         return self.begun_bytes + self._buffer.missing_bytes
 
     def _shake_hands(self, chunk: Data, now: Moment) -> None:
-        """Take one packet after the other, as each decides what may come after it, until the session is open."""
+        """Take one packet after another until the session is open, because each decides what may follow it."""
         data = self.data
         while data.state not in (SessionState.OPEN, SessionState.CLOSED):
             packets = self._buffer.feed(chunk, WELCOME[data.state])
@@ -347,14 +347,14 @@ class Session:
                 if data.state is SessionState.CLOSED:
                     return
         except WireFormatError as error:
-            if getgeneratorstate(every) != GEN_CLOSED:  # It was no UserMessage.
+            if getgeneratorstate(every) != GEN_CLOSED:  # It was not a UserMessage.
                 raise
             self.refuse("3.1.5.1.3", str(error))
         if self._buffer.fault is not None:
             raise self._buffer.fault
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
-        """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""
+        """Send at least one message; the caller has checked that there is `room`.  3.1.7.1.6"""
         for entry in entries:
             self._order += 1
             entry.order = self._order
@@ -363,41 +363,41 @@ class Session:
         self.data.last_message_index = len(self.data.outbox) - 1
 
     def pause(self) -> None:
-        """Say that a queue towards the neighbour is on hold.  3.1.7.13"""
+        """Tell the neighbour that a queue towards it is on hold.  3.1.7.13"""
         say_paused(self.data)
 
     def acknowledge(self, now: Moment | None = None) -> None:
         """Acknowledge all that was received; the outbox leaves only after the commit.
 
-        now: with a time, it may wait a little for more to acknowledge.
+        now: if it is given, the acknowledgment may wait a little for more.
         """
         if self.data.state is SessionState.OPEN and (now is None or is_due(self.data, now)):
             acknowledge(self.data)
 
     def take_outbox(self) -> list[bytes]:
-        """What is to be written to the transport, in order."""
+        """Return what to write to the transport, in order."""
         chunks, self.data.outbox = self.data.outbox, []
         self.data.last_message_index = -1
         return chunks
 
     def take_completed(self) -> list[InFlight]:
-        """The messages that the neighbour has answered for since the last call."""
+        """Return the messages that the neighbour has answered for since the last call."""
         completed, self.data.completed = self.data.completed, []
         return completed
 
     def lost(self) -> list[InFlight]:
-        """The messages that nobody answered for, in the order in which they were sent."""
+        """Return the messages that nobody answered for, in the order in which they were sent."""
         pending = {
             entry.order: entry for entry in (*self.data.unsaved, *self.data.unacknowledged) if not entry.done
         }
         return [pending[order] for order in sorted(pending)]
 
     def unacknowledged(self) -> list[InFlight]:
-        """Those of them that the neighbour has not even received, as far as it has said."""
+        """Return those of them that the neighbour has not even received, as far as it has said."""
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:
-        """Nobody awaits the answer for these any more. The neighbour may have them, so they count as before."""
+        """Stop awaiting the answer for these. The neighbour may have them, so they count as before."""
         for entry in entries:
             entry.done = True
             self.data.in_flight_bytes -= len(entry.packet)
@@ -407,7 +407,7 @@ class Session:
         self.data.close(section, reason)
 
     def refuse(self, section: str, reason: str) -> None:
-        """Close it as a UserMessage of the neighbour's cannot be taken, which says nothing of ours that are out."""
+        """Close it because a UserMessage of the neighbour's cannot be taken. Ours that are out are not to blame."""
         self.has_refused |= self.data.closed is None
         self.data.close(section, reason)
 
