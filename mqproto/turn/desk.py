@@ -21,7 +21,7 @@ class Desk:
     identity: QueueManager.Identifier.
     guard: has its keys.
     notes: for the next batch.
-    endings: messages that have ended, and of which nothing has followed yet.
+    endings: messages that have ended, with nothing done about it yet.
     """
 
     identity: Guid

@@ -1,4 +1,4 @@
-"""What a queue manager decided: one `Batch` of effects for all that was fed to it since the last.
+"""The decisions of a queue manager: one `Batch` of effects for all that was fed to it since the last.
 
 manager/carry.py carries a batch out, in the one order in which nothing is acknowledged, forwarded or handed out before
 it is on disk.
@@ -28,29 +28,29 @@ class QueueKind(StrEnum):
     LOCAL = "local"
     """Applications receive from it. Name: the queue's own."""
     OUTGOING = "outgoing"
-    """Express and recoverable messages on their way, our own and forwarded. Name: where to."""
+    """Express and recoverable messages on their way, our own and forwarded. Name: the destination."""
     SEQUENCE = "sequence"
     """Our own transactional messages to one destination queue, kept until their OrderAck. Name: the format name."""
     FINAL = "final"
-    """AwaitingFinalACKTable: had their OrderAck, wait for their FinalAck. Position: the MessageID."""
+    """AwaitingFinalACKTable: messages that had their OrderAck, no FinalAck yet. Position: the MessageID."""
     HELD = "held"
-    """What came early, behind a gap, of one incoming sequence. Name: source queue manager, number of the local queue,
-    and how the sender names it."""
+    """Messages of one incoming sequence that came early, behind a gap. Name: source queue manager, number of
+    the local queue, and the sender's name for it."""
     ORDER = "order"
     """order_queue$: FinalAcks that came and were not acted upon yet."""
     BLOCKED = "blocked"
-    """No queue, and empty. Nobody who connects from the network that is its name gets an answer while it is on hold."""
+    """Not a queue, and empty. While it is on hold, nobody who connects from the network in its name gets an answer."""
     DECLARED = "declared"
-    """No queue, and empty. What an operator has made of a local queue, while it is on hold; queues/declarations.py
-    writes its name."""
+    """Not a queue, and empty. While it is on hold, its name has what an operator has made of a local queue;
+    queues/declarations.py writes it."""
     MET = "met"
-    """No queue, and empty. One that was met, with all that is known of it as its name, while it is on hold."""
+    """Not a queue, and empty. While it is on hold, its name has all that is known about a peer that was met."""
 
 
 class QueueRow(NamedTuple):
     """A queue that exists from now on. `queue` is its number in the store, 1 to 2**22.
 
-    A local or an outgoing queue is one of these for each priority that its messages have.
+    A local or an outgoing queue has one row for each priority of its messages.
     """
 
     queue: int
@@ -70,14 +70,14 @@ class MessageRow(NamedTuple):
     final_ack: bool
     """Whether it is kept for a FinalAck after its OrderAck."""
     expires_s: int | None = None
-    """After this second, UTC, it is to be looked at: its time may be over."""
+    """The second, UTC, after which to look at it, because its time may be over."""
 
 
 class HurtPacket(bytes):
-    """The packet of a message that is not what was written, as the store has it. Its quarantine has the whole row, and
-    the message stays until it is removed.
+    """The packet of a damaged message, as the store has it. The quarantine has the whole row, and the message
+    stays until it is removed.
 
-    message_id: as its row says; 0 if that says none.
+    message_id: from its row; 0 if that has none.
     """
 
     message_id = 0
@@ -100,14 +100,14 @@ class OutgoingRow(NamedTuple):
     sent_ceiling: int
     """No message after this position has ever been sent."""
     renumbered_through: int = 0
-    """The packets up to this position do not have the numbers that they are sent with."""
+    """The packets up to this position contain other numbers than those they are sent with."""
 
 
 class IncomingRow(NamedTuple):
     """One incoming sequence: the last message accepted from `source`; `queue` is the number of its HELD queue.
     [MS-MQDMPR] 3.1.1.5
 
-    Of a stranger's that gave up its place `queue` is negative and `reply_host` is where it came from.
+    If a stranger's sequence gave up its place, `queue` is negative and `reply_host` is where it came from.
     """
 
     source: Guid
@@ -133,30 +133,30 @@ LIFE: Final = "life"
 MESSAGE_ID_CEILING: Final = "message_id_ceiling"
 SEQUENCE_ORDINAL_CEILING: Final = "sequence_ordinal_ceiling"
 COUNTERS_OF_LIFE: Final = (LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING)
-"""The store keeps these outside itself as well: which life it is in; the MessageID, and the Ordinal of a TxSequenceID,
-from which on none was given."""
+"""Counters that the store keeps outside itself as well: the life that it is in, and the first MessageID, and
+the first Ordinal of a TxSequenceID, that were not given yet."""
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
-"""The Ordinal from which on those of this life are."""
+"""The first Ordinal of this life."""
 
 SENT_EXPIRES: Final = "sent_expires"
-"""1 if what was sent expired when the queue manager ran last (`expire_sent`), and all of it was looked through."""
+"""1 if sent messages expired when the queue manager last ran (`expire_sent`), and all of them were looked through."""
 
 QUEUE_IDENTIFIER: Final = "queue_identifier"
-"""The identifier from which on no queue that operators make was given one."""
+"""The first identifier that was not yet given to a queue that operators make."""
 
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker, and not about one of its operations."""
 
 
 class OutcomeRow(NamedTuple):
-    """What came of a numbered operation of a client.  "Duplicate Operation Detection Support"
+    """The outcome of a numbered operation of a client.  "Duplicate Operation Detection Support"
 
     invoker: who invoked it.
     identifier: 0 to 255, or INVOKER_ITSELF.
     outcome: opaque to the queue manager and its store.
     lasting: whether the invoker survives its process, and may ask after a long time.
-    performed_s: on a clock of the shell's own, which need not be UTC.
+    performed_s: when it was performed, on a clock of the shell's own, which need not be UTC.
     """
 
     invoker: bytes
@@ -167,8 +167,8 @@ class OutcomeRow(NamedTuple):
 
 
 class FinalAckKept(NamedTuple):
-    """Of the messages with keys first..last, those with `final_ack` move to queue `final_queue`, each to the position
-    that is its message_id. The removal of the others follows as an ordinary removal."""
+    """Messages with keys first..last and `final_ack` move to queue `final_queue`, each to the position that
+    is its message_id. The others are removed by an ordinary removal that follows."""
 
     first: int
     last: int
@@ -178,9 +178,9 @@ class FinalAckKept(NamedTuple):
 class Departure(NamedTuple):
     """Messages on disk that leave a local queue together, and why.
 
-    message_class: what an application or an operator did with them, or that their time was over; NORMAL for one that
-        was sent back.
-    again: the MessageID of the one message that was sent in the place of the one that left; 0 if none was.
+    message_class: what an application or an operator did with them, or that their time was over; NORMAL for a
+        message that was sent back.
+    again: the MessageID of the message that was sent in place of the one that left; 0 if none was.
     """
 
     queue: str
@@ -193,8 +193,8 @@ class Departure(NamedTuple):
 class Writes:
     """One transaction. The store applies the fields in the order in which they stand here.
 
-    No key is used twice while what had it may still be in the log or in the tables. A row for a state that exists
-    already replaces it.
+    No key is used again while its last message may still be in the log or in the tables. A row for a state
+    that exists already replaces it.
     """
 
     queues: list[QueueRow] = field(default_factory=list)
@@ -203,27 +203,27 @@ class Writes:
     moves: list[tuple[int, int, int | None]] = field(default_factory=list)
     """A message's old key, its new one, and its `expires_s` from now on."""
     removals: list[tuple[int, int]] = field(default_factory=list)
-    """Keys from first to last, both included; keys without a message are no error."""
+    """Keys from first to last, both included; keys without a message are not an error."""
     lasting: list[int] = field(default_factory=list)
-    """Keys of messages that have no `expires_s` any more; keys without a message are no error."""
+    """Keys of messages that have no `expires_s` any more; keys without a message are not an error."""
     outgoing: dict[int, OutgoingRow] = field(default_factory=dict)
     incoming: dict[tuple[Guid, int], IncomingRow | None] = field(default_factory=dict)
     """By source and queue; None for one that is no longer kept."""
     forgotten_identifiers: list[tuple[Guid, int, int]] = field(default_factory=list)
-    """By source, ordinals from first to last, both included, that are forgotten; any of them may be unknown."""
+    """By source, the ordinals to forget, from first to last, both included; any of them may be unknown."""
     identifiers: list[IdentifierRow] = field(default_factory=list)
     """An identifier that is known already gets the new time."""
     counters: dict[str, int] = field(default_factory=dict)
     """Named numbers, such as the ceiling of the MessageIDs given out."""
     outcomes: dict[tuple[bytes, int], OutcomeRow | None] = field(default_factory=dict)
-    """By invoker and identifier: the outcome of a numbered operation, None for one that is forgotten."""
+    """By invoker and identifier: the outcome of a numbered operation; None forgets it."""
     forgotten_invokers: list[bytes] = field(default_factory=list)
-    """All of whose outcomes are forgotten."""
+    """Invokers all of whose outcomes are forgotten."""
     departures: list[Departure] = field(default_factory=list)
-    """Messages that leave local queues by this, for a shell that writes some of that down; no store keeps them."""
+    """Messages that leave local queues with this, for a shell that records some of them; no store keeps them."""
 
     def await_final_acks(self, queue: int, first: int, last: int, final_queue: int) -> None:
-        """The messages of a queue from one position to another that ask for a FinalAck go on to wait for it."""
+        """Have those messages of a queue between two positions that ask for a FinalAck wait for it."""
         self.finals.append(FinalAckKept(message_key(queue, first), message_key(queue, last), final_queue))
 
     def remove(self, queue: int, first: int, last: int) -> None:
@@ -234,7 +234,7 @@ class Writes:
         self.removals.append((low, high))
 
     def remove_each(self, queue: int, positions: Iterable[int]) -> None:
-        """The same of single messages, which nearly always follow each other."""
+        """Remove single messages of a queue, whose positions nearly always follow each other."""
         first = last = 0
         for position in positions:
             if position != last + 1 or not first:
@@ -246,7 +246,7 @@ class Writes:
             self.remove(queue, first, last)
 
     def forget_identifiers(self, source: Guid, ordinals: Iterable[int]) -> None:
-        """Forget messages of a source that came."""
+        """Forget which messages of a source came."""
         ranges = self.forgotten_identifiers
         for ordinal in sorted(ordinals):
             if ranges and ranges[-1][0] == source and ranges[-1][2] + 1 == ordinal:
@@ -255,7 +255,7 @@ class Writes:
                 ranges.append((source, ordinal, ordinal))
 
     def __bool__(self) -> bool:
-        # What most transactions have comes first.
+        # The fields that most transactions have come first.
         return bool(
             self.messages
             or self.removals
@@ -274,9 +274,9 @@ class Writes:
 
 
 class StoredQueue(NamedTuple):
-    """What a store knows of one queue when it is opened. `first` and `last` are 0 where the queue is empty.
+    """What a store knows about one queue when it is opened. `first` and `last` are 0 if the queue is empty.
 
-    last_used: no message gets this position or one before it. What has left may still be in the log or in the tables.
+    last_used: no message gets this position or one before it. Messages that left may still be in the log or the tables.
     """
 
     queue: int
@@ -293,15 +293,15 @@ class StoredQueue(NamedTuple):
 
 
 class NewLife(NamedTuple):
-    """The store begins a life: it is empty, or may be of an earlier moment than what peers have heard of this node.
+    """The store begins a life: it is empty, or may be from an earlier moment than what peers have heard from this node.
 
-    It has begun when the counters of COUNTERS_OF_LIFE are on disk that the queue manager writes with its first
-    transaction; until then each start is told again.
+    The life has begun when the counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction,
+    are on disk; until then each start is told again.
 
     number: how many lives there were, this one included.
     first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life can have given.
-    first_sequence_ordinal: from which Ordinal on no TxSequenceID of an earlier life can be; 0 if that is not known.
-    is_restored: whether the store has something, all of which may have been delivered already, or changed since.
+    first_sequence_ordinal: the first Ordinal that no TxSequenceID of an earlier life can have; 0 if not known.
+    is_restored: whether the store has contents, all of which may have been delivered already, or changed since.
     """
 
     number: int
@@ -312,14 +312,14 @@ class NewLife(NamedTuple):
 
 @dataclass(slots=True)
 class StoredState:
-    """All that a queue manager must know of its store when it starts. Messages stay on disk, but for those that it
-    keeps in memory as long as they wait."""
+    """All that a queue manager must know about its store when it starts. Messages stay on disk, except those
+    that it keeps in memory as long as they wait."""
 
     queues: list[StoredQueue] = field(default_factory=list)
     resident: list[tuple[int, bytes]] = field(default_factory=list)
     """Key and packet of each message in a HELD or ORDER queue."""
     hurt: list[tuple[int, HurtPacket]] = field(default_factory=list)
-    """The same of those that are not what was written."""
+    """Key and packet of each such message that is damaged."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of keys, first and last included, that are missing between the first and the last of a SEQUENCE queue."""
     outgoing: list[OutgoingRow] = field(default_factory=list)
@@ -329,13 +329,13 @@ class StoredState:
     counters: dict[str, int] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     dice: int = 0
-    """A number of the shell's, another one each time the store is opened."""
+    """A number from the shell, another one each time the store is opened."""
     life: NewLife | None = field(default=None, compare=False)
-    """None if the one that the store has goes on. It is about the store, and not what is in it."""
+    """None if the store's last life goes on. This is about the store, and not about its contents."""
 
 
 class ReadBy(Enum):
-    """Who asked for a page, and will be given it."""
+    """The part that asked for a page, and gets it."""
 
     WINDOW = auto()
     """The queue, which hands on its messages in order."""
@@ -344,16 +344,16 @@ class ReadBy(Enum):
     OUTCOME = auto()
     """A FinalAck or an OrderAck, for the one message that it decides."""
     EXPIRY = auto()
-    """Who looks for messages whose time is over and that have no `expires_s`."""
+    """The search for messages whose time is over and that have no `expires_s`."""
     PURGE = auto()
 
 
 class ReadPage(NamedTuple):
-    """Asks for a queue's messages after a position, in order of position, as many as fit both limits but at least one.
+    """Asks for the messages of a queue after a position, in order: as many as fit both limits, but at least one.
 
     The answer is `QueueManager.loaded(page, rows)` with rows of (position, packet, final_ack). It is a prefix of what
-    the store has there: no message is left out for being too large while one behind it is in, for the queue goes on
-    behind the last. None at all says that there is nothing. A packet that is not what was written is `HurtPacket`.
+    the store has there: no message is left out as too large while a later one is in, because the queue goes on behind
+    the last row. No rows mean that there is nothing. A damaged packet is a `HurtPacket`.
     """
 
     queue: int
@@ -364,7 +364,7 @@ class ReadPage(NamedTuple):
 
 
 class ReadExpired(NamedTuple):
-    """Asks for the messages with the lowest `expires_s`, in that order, as many as fit both limits but at least one.
+    """Asks for the messages with the lowest `expires_s`, in that order: as many as fit both limits, but at least one.
 
     The answer is `QueueManager.loaded(page, rows)` with rows of (key, packet, final_ack).
     """
@@ -391,16 +391,16 @@ class Waiting(NamedTuple):
     packet: bytes
     final_ack: bool
     stored: bool
-    """Whether the store has it too; an express message is stored only where memory ran short."""
+    """Whether the store has it too; an express message is stored only if memory ran short."""
     expires_s: int | None = None
-    """Its `MessageRow.expires_s`; None tells that its time is never over, without a look at the packet."""
+    """Its `MessageRow.expires_s`; None means that its time is never over, without a look at the packet."""
 
 
 class OpenTransport(NamedTuple):
     """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
 
     tls: the queue manager whose pinned certificate the other end has to show; None for a plain connection.
-    avoid: the address of the host that is tried last, as a queue manager was not found there the last time.
+    avoid: the host's address that is tried last, because no queue manager was found there the last time.
     """
 
     session: int
@@ -413,8 +413,8 @@ class OpenTransport(NamedTuple):
 class SendPing(NamedTuple):
     """Send this datagram to a UDP port, from a port that is not our ping port.  [MS-MQQB] 2.1.2
 
-    Whatever comes back from there goes to `QueueManager.ping_answered`; if it cannot be sent, call
-    `QueueManager.lost`. When a second has passed, nothing is waited for any more.
+    Any answer from there goes to `QueueManager.ping_answered`; if the datagram cannot be sent, call
+    `QueueManager.lost`. After a second, no answer is awaited any more.
     """
 
     session: int
@@ -445,8 +445,8 @@ UNKNOWN_COUNT: Final = -1
 class Received(NamedTuple):
     """One message handed to an application; `key` is its name while it is in the queue.
 
-    delivery_count: how often it was handed out, this time included; UNKNOWN_COUNT if it was in the store when that was
-        opened.
+    delivery_count: how often it was handed out, this time included; UNKNOWN_COUNT if the store had it when it
+        was opened.
     """
 
     key: int
@@ -463,7 +463,7 @@ class Delivery(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """To what a message belongs, as its sender says: the two headers of [Trace Context] 3.2 and 3.3."""
+    """The trace of a message, as its sender says: the two headers of [Trace Context] 3.2 and 3.3."""
 
     parent: str
     state: str = ""
@@ -473,14 +473,14 @@ class Trace(NamedTuple):
 class Note:
     """Something an operator may want to know, as a line of the log.
 
-    `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written some of a
+    `name` is a word to search for, such as `session-closed`; `facts` are its values. A peer may have written part of a
     fact: each is one line of 600 characters at most, and holds nothing that a terminal would obey.
     """
 
     name: str
     facts: dict[str, str | int]
     trace: Trace | None = None
-    """That of the message, if it is a step of one that is followed."""
+    """The message's trace, if this is a step of a message that is followed."""
 
     def __post_init__(self) -> None:
         facts = {

@@ -1,4 +1,4 @@
-"""How messages end: received, refused, expired, deleted. What follows from it is in manager/outcomes.py."""
+"""How messages end: received, refused, expired, deleted. manager/outcomes.py has what follows from it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ending(NamedTuple):
     reply_to: where a FinalAck would go, if it is transactional and another's.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.
-    is_copy: whether its sender keeps it until its destination has told of it.
+    is_copy: whether its sender keeps it until its destination has answered for it.
     """
 
     packet: bytes

@@ -1,14 +1,14 @@
-"""What a queue manager asks of its keys, and what it does where it has none.
+"""The keys of a queue manager: what it asks of them, and what it does without any.
 
 [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
 
-The core has no cryptography. Whoever makes a QueueManager may give it a guard that has: mqproto/security/guard.py. The
-guard says of each message that comes with a SecurityHeader what joins the queue, signs what applications send, and
-encrypts what leaves. Without one nothing is encrypted or signed here, and what others have is refused by name.
+The core has no cryptography. A QueueManager may be given a guard that has: mqproto/security/guard.py. For each message
+with a SecurityHeader the guard decides what joins the queue; it signs what applications send, and encrypts what leaves.
+Without a guard nothing is encrypted or signed here, and others' protected messages are refused by name.
 
-A message that is to be encrypted is stored in clear, as its key may change while it waits, and one that is stored for a
-year needs no key of a year ago. Its SecurityHeader has EB set and no EncryptionKey. On the wire there never is
-such a message of ours: see `is_unsealed`.
+A message that is to be encrypted is stored in clear: its key may change while it waits, and after a year it needs no
+year-old key. Its SecurityHeader has EB set and no EncryptionKey. Such a message of ours is never on the wire: see
+`is_unsealed`.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "RC4-40": (1, 0x6801),
     }
 )
-"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables give it too. RC2 and
-RC4 are told apart by how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables use too. The
+variants of RC2, and of RC4, differ in how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
 STRONG: Final = 5
-"""The PrivacyLevel of those that nobody breaks."""
+"""The PrivacyLevel of ciphers that nobody breaks."""
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
-"""Those that anybody may break who wants to: a queue takes them, and a message goes by them, only where named."""
+"""Ciphers that anybody may break: a queue takes them, and a message uses them, only if they are named."""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
-"""Queue.PrivacyLevel: whether a queue takes messages that are in clear alone, all, or encrypted ones alone.
+"""Queue.PrivacyLevel: whether a queue takes only messages in clear, all messages, or only encrypted ones.
 [MS-MQDMPR] 3.1.1.2"""
 
 
 SIGNED_20, SIGNED_30 = 3, 5
-"""AS of SecurityHeader.Flags where a signature was verified as we make them: of MSMQ 2.0, and of 3.0 where a message
-lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
+"""AS of SecurityHeader.Flags for verified signatures of the kinds that we make: of MSMQ 2.0, and of 3.0 if a
+message lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
 
 
 class ProtectionError(MqprotoError):
-    """A message is refused for how it is encrypted, signed, or not.  [MS-MQMQ] 2.2.18.1.6
+    """A message is refused for how it is encrypted or signed, or because it is not.  [MS-MQMQ] 2.2.18.1.6
 
     Args:
-        message_class: what its sender is told.
+        message_class: the class that its sender is told.
         reason: one line for an operator; it quotes no key and nothing that was decrypted.
     """
 
@@ -93,43 +93,43 @@ class Guard(Protocol):
     """The keys of one queue manager, and what it knows of others'."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """It serves this queue manager from now on: what it remembered for another is forgotten."""
+        """Serve this queue manager from now on, and forget what was remembered for another."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        """A message with a SecurityHeader as it joins its queue: in clear, and AU and AS say what was proved.
+        """Return a message with a SecurityHeader as it joins its queue: in clear, with AU and AS for what was proved.
 
-        weak: of WEAK_CIPHERS those that its queue takes.
+        weak: those of WEAK_CIPHERS that its queue takes.
 
         Raises:
             ProtectionError: it is refused.
         """
 
     def check(self, message: UserMessage, manager: Guid) -> None:
-        """See that a message that is to be encrypted can be, for this queue manager.
+        """Check that a message that is to be encrypted can be, for this queue manager.
 
         Raises:
             UsageError: it cannot.
         """
 
     def signer(self, name: str) -> Signer:
-        """Who signs under this name.
+        """Return the signer of this name.
 
         Raises:
             UsageError: there is no such key.
         """
 
     def name_of(self, certificate: bytes) -> str:
-        """Under which name there is a key for this certificate; empty if there is none."""
+        """Return the name of the key for this certificate; empty if there is none."""
 
     def signed(self, message: UserMessage) -> UserMessage:
-        """A message that has a certificate and no signature, with the signature.  3.1.7.1.4
+        """Return a message, which has a certificate and no signature, with the signature.  3.1.7.1.4
 
         Raises:
             UsageError: the key is gone, or too short for the hash.
         """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
-        """A message of our own that is to be encrypted, as it leaves.  3.1.7.1.5
+        """Return a message of our own that is to be encrypted as it leaves.  3.1.7.1.5
 
         Raises:
             UsageError: it cannot be encrypted any more.
@@ -140,10 +140,10 @@ class Guard(Protocol):
 
 
 class NoKeys:
-    """The guard of a queue manager that has none of the libraries."""
+    """The guard of a queue manager without cryptography libraries."""
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
-        """Nothing to remember."""
+        """There is nothing to remember."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         what = "encrypted" if is_encrypted(message) else "signed" if is_signed(message) else ""
@@ -175,7 +175,7 @@ NO_KEYS: Final = NoKeys()
 
 
 def cipher_named(typed: str) -> str:
-    """The name of a cipher that somebody has typed in whatever case; as it was typed if there is none."""
+    """Return the name of a cipher that was typed in any case; as it was typed if there is none."""
     return _NAMES.get(typed.casefold(), typed)
 
 
@@ -183,7 +183,7 @@ _NAMES: Final = {name.casefold(): name for name in CIPHERS}
 
 
 def is_encrypted(message: UserMessage) -> bool:
-    """Whether its body is not to be read, or is not to be sent in clear: EB."""
+    """Whether its body cannot be read, or must not be sent in clear: EB."""
     return message.security is not None and message.security.body_encrypted
 
 
@@ -195,7 +195,7 @@ def is_signed(message: UserMessage) -> bool:
 
 
 def is_unsealed(message: UserMessage, identity: Guid) -> bool:
-    """Whether it is ours, is to be encrypted, and is not yet."""
+    """Whether it is ours, is to be encrypted, and is not encrypted yet."""
     security = message.security
     return (
         security is not None
@@ -206,10 +206,10 @@ def is_unsealed(message: UserMessage, identity: Guid) -> bool:
 
 
 def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> UserMessage:
-    """The message, to be encrypted when it leaves.
+    """Return the message, to be encrypted when it leaves.
 
-    privacy_level: how strong at least.
-    algorithm: EncryptionAlgorithm, if it is to be this one; 0 for that which is preferred.
+    privacy_level: the least strength.
+    algorithm: the EncryptionAlgorithm to use; 0 for the preferred one.
     """
     security = replace(
         message.security or SecurityHeader(), provider_info=provider_info.encode(ProviderInfo())
@@ -220,7 +220,7 @@ def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> Us
 
 
 def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> UserMessage:
-    """The message, to be signed. A sender that it names already it goes on naming."""
+    """Return the message, to be signed. If it names a sender already, it goes on naming that."""
     security = replace(message.security or SecurityHeader(), sender_cert=signer.certificate)
     security.has_security_data = True
     if not security.sender_id:
@@ -230,7 +230,7 @@ def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> U
 
 
 def in_clear(message: UserMessage) -> UserMessage:
-    """One that was to be encrypted, and goes nowhere any more: to be read here."""
+    """Return a message that was to be encrypted, and goes nowhere any more, so that it can be read here."""
     security = message.security
     assert security is not None, "what is to be encrypted has a SecurityHeader"
     plain = replace(security)
@@ -245,9 +245,9 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:
-    """The message as it stands in a queue: AU and AS are ours to say, whatever its sender has set there.
+    """Return the message as it stands in a queue: we set AU and AS, whatever its sender has set there.
 
-    kind: the kind of signature that was verified, as AS has it; 0 for none.
+    kind: the kind of signature that was verified, as in AS; 0 for none.
     """
     security = message.security
     assert security is not None, "only what has a SecurityHeader is looked at"

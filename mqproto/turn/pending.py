@@ -1,4 +1,4 @@
-"""What is to be written, gathered until the next commit."""
+"""Writes, gathered until the next commit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 PURGED_UNTIL: Final = "purged_until_"
-"""The counter of a queue that is purged, with its number behind this: the last position that is to go."""
+"""The counter of a queue that is purged has this and its number as name: the last position to delete."""
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
-    """By their numbers, the queues that are to be emptied still, and how far."""
+    """Return the queues that are still to be emptied, by number, with the last position to delete."""
     return {
         int(name.removeprefix(PURGED_UNTIL)): position
         for name, position in counters.items()
@@ -36,15 +36,15 @@ class HasRow(Protocol):
     """A sequence: its row is made when the commit comes, however often it changed since the last."""
 
     def row(self) -> OutgoingRow | IncomingRow:
-        """What must survive process and node failures."""
+        """The data that must survive process and node failures."""
 
 
 class PendingWrites:
     """Writes since the last commit, of two kinds.
 
-    What somebody will be told of, an acceptance or an acknowledgment, asks for a commit in this turn. What only
-    forgets, such as the removal of a message that the neighbour has, rides on the next commit, or goes after a
-    second: if a crash comes first, the message is sent twice and the receiver drops it.
+    Writes that somebody will be told of, acceptances or acknowledgments, ask for a commit in this turn.
+    Writes that only forget, such as the removal of a message that the neighbour has, go with the next commit,
+    or after a second: if a crash comes first, the message is sent twice and the receiver drops it.
     """
 
     def __init__(self, timers: Timers, waypoints: Waypoints = OFF) -> None:
@@ -53,31 +53,31 @@ class PendingWrites:
         self._is_urgent = False
         self._has_room = True
         self._held_back: dict[int, QueueRow] = {}
-        """By their numbers, the rows that strangers have caused since the disk is full."""
+        """By number, the rows that strangers have caused since the disk became full."""
         self._timers = timers
         self._waypoints = waypoints
 
     def urgent(self) -> Writes:
-        """Where to put what must be on disk before this turn's packets leave; all of it is committed in this turn."""
+        """The writes that must be on disk before this turn's packets leave; all of them are committed in this turn."""
         self._is_urgent = True
         return self._writes
 
     @property
     def later(self) -> Writes:
-        """Where to put what may wait for the next commit."""
+        """The writes that may wait for the next commit."""
         return self._writes
 
     def has_room(self, has_room: bool) -> None:
-        """Whether the disk has room for more than what was set aside for what makes some."""
+        """Say whether the disk has room beyond the reserve that is set aside for writes which make room."""
         self._has_room = has_room
         if has_room and self._held_back:
             self._writes.queues += self._held_back.values()
             self._held_back.clear()
 
     def put_row(self, row: QueueRow, *, urgent: bool) -> None:
-        """Keep a row that a stranger may cause, and as often as he likes.
+        """Keep a row that a stranger may cause, as often as it likes.
 
-        On a full disk it waits in memory, unless it is urgent: what was set aside is not for him to use up.
+        On a full disk it waits in memory, unless it is urgent, because strangers must not use up what was set aside.
         """
         self._is_urgent = self._is_urgent or urgent
         self._held_back.pop(row.queue, None)
@@ -87,18 +87,18 @@ class PendingWrites:
             self._held_back[row.queue] = row
 
     def put(self, messages: Sequence[MessageRow], queue: str) -> None:
-        """Keep messages; `queue` is the name of where."""
+        """Keep messages; `queue` is the name of their queue."""
         self._is_urgent = True
         self._waypoints.stored(messages, queue)
         self._writes.messages += messages
 
     def changed(self, sequence: HasRow, *, urgent: bool) -> None:
-        """A sequence has another row from now on."""
+        """Note that a sequence has another row from now on."""
         self._changed[sequence] = None
         self._is_urgent = self._is_urgent or urgent
 
     def give_up(self, sequence: HasRow, stays: IncomingRow | None) -> None:
-        """An incoming sequence is not kept any more, and this in its place, if anything."""
+        """Stop keeping an incoming sequence; keep `stays` in its place, if given."""
         self._changed.pop(sequence, None)
         gone = sequence.row()
         assert isinstance(gone, IncomingRow), "only these have places"
@@ -113,9 +113,9 @@ class PendingWrites:
         needed: bool,
         counters: dict[str, int] | None = None,
     ) -> bool:
-        """Keep what came of an operation, and counters, together with what it wrote; whether that is so.
+        """Keep the outcome of an operation, and counters, together with what it wrote. Return whether they are kept.
 
-        needed: even if it wrote nothing.
+        needed: whether to keep them even if it wrote nothing.
         """
         self._is_urgent = self._is_urgent or needed
         if self._is_urgent:
@@ -129,22 +129,22 @@ class PendingWrites:
         rows: dict[tuple[bytes, int], OutcomeRow | None],
         counters: dict[str, int],
     ) -> None:
-        """Forget invokers with all their outcomes, and keep rows and counters in the same transaction; it may wait."""
+        """Forget invokers with all their outcomes, and keep these in the same transaction; this may wait."""
         writes = self._writes
         if gone := set(invokers):
             writes.forgotten_invokers += gone
-            # The store forgets first and then keeps, so what was to be kept of them in this transaction goes here.
+            # The store forgets before it keeps, so their outcomes in this transaction have to go here.
             writes.outcomes = {key: row for key, row in writes.outcomes.items() if key[0] not in gone}
         writes.outcomes |= rows
         writes.counters |= counters
 
     def purge_until(self, queue: int, position: int) -> None:
-        """Keep how far a queue is to be emptied, so that another process goes on if this one ends; 0 when it is."""
+        """Keep how far a queue is to be emptied, for the next process if this one ends; 0 when it is empty."""
         writes = self.urgent() if position else self._writes
         writes.counters[f"{PURGED_UNTIL}{queue}"] = position
 
     def leaving(self) -> dict[int, int]:
-        """By the number of a queue, how many messages at most the next commit removes from it."""
+        """Return the most messages that the next commit removes from each queue, by the queue's number."""
         counts: dict[int, int] = {}
         for first, last in self._writes.removals:
             queue = first >> POSITION_BITS
@@ -152,7 +152,7 @@ class PendingWrites:
         return counts
 
     def removes(self, key: int) -> bool:
-        """Whether the next commit removes a message wholly, and does not keep it for its FinalAck."""
+        """Whether the next commit removes a message completely, and does not keep it for its FinalAck."""
         is_gone = any(first <= key <= last for first, last in self._writes.removals)
         return is_gone and not any(first <= key <= last for first, last, _ in self._writes.finals)
 
@@ -161,7 +161,7 @@ class PendingWrites:
         self._is_urgent = True
 
     def take(self, now: Moment) -> Writes | None:
-        """The transaction to commit now, or None if there is none or it may wait."""
+        """Return the transaction to commit now; None if there is none or it may wait."""
         if not self._is_urgent:
             if not self._timers.runs(Timer.LAZY_WRITES, None) and (self._changed or self._writes):
                 self._timers.start(Timer.LAZY_WRITES, None, now.uptime_ms + LAZY_WRITES_DELAY_MS)

@@ -1,11 +1,11 @@
 """Waypoints: what happened to each message, where and when, as notes with its identifier.
 
-The parts of a queue manager that know of a step in the life of a message tell a `Waypoints`. By default that keeps
-nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs
-to; so a line of the log is written when what it says is on disk, and not before. Whoever follows traces says which
-messages belong to one, and hears of these alone, by the same notes.
+The parts of a queue manager report each step in the life of a message to a `Waypoints`. By default that keeps
+nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it
+belongs to; so a line of the log is written once what it says is on disk, and not before. A follower of traces
+says which messages belong to one, and gets only the notes of these.
 
-OrderAcks and FinalAcks are no application's messages: they are seen at the messages that they acknowledge.
+OrderAcks and FinalAcks are not applications' messages: they show at the messages that they acknowledge.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""How many messages that were sent and have no OrderAck are known by their numbers; some 100 bytes each."""
+"""How many sent messages without an OrderAck are known by their numbers; some 100 bytes each."""
 
 
 class Waypoint(Word):
@@ -91,23 +91,23 @@ NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.QUEUED: _AT_REST,
     Waypoint.DELIVERED: frozenset({Waypoint.COMMITTED, Waypoint.ROLLED_BACK, Waypoint.REJECTED, *_AT_REST}),
     Waypoint.ROLLED_BACK: _AT_REST,
-    # One that was deleted after it was sent, or has expired, may have arrived: the next hop and its destination say so.
+    # A message that was deleted after it was sent, or has expired, may have arrived: later answers tell.
     Waypoint.PURGED: _TOLD,
     Waypoint.EXPIRED: _TOLD,
     Waypoint.DEAD_LETTERED: _KEPT,
     Waypoint.RECALLED: frozenset({Waypoint.DEAD_LETTERED}),
     Waypoint.JOURNALED: _AT_REST,
 }
-"""What may happen next to a message at one queue manager; to what is not here, nothing more happens.
+"""The waypoints that may follow each other for a message at one queue manager. Nothing follows those not listed.
 
-A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to an
-application, or be sent, that was before. A copy in a journal or a dead-letter queue has a path of its own.
+A resend makes copies, and an intermediate may have several of them at once. After a crash a message may be given to
+an application, or be sent, once more. A copy in a journal or a dead-letter queue has a path of its own.
 """
 
 BEGINNINGS: Final = frozenset(
     {Waypoint.ACCEPTED, Waypoint.ARRIVED, Waypoint.DEAD_LETTERED, Waypoint.JOURNALED, Waypoint.NOT_KEPT}
 )
-"""With what a path begins."""
+"""The waypoints with which a path begins."""
 STORED_AFTER: Final = frozenset(
     {
         Waypoint.ACCEPTED,
@@ -118,14 +118,14 @@ STORED_AFTER: Final = frozenset(
         Waypoint.JOURNALED,
     }
 )
-"""What may be followed by `stored`; after it, what came before it goes on."""
+"""The waypoints that `stored` may follow; after it, the path goes on from the one before."""
 DROPS: Final = frozenset({Waypoint.TURNED_AWAY, Waypoint.DUPLICATE_DROPPED, Waypoint.DROPPED})
-"""What becomes of one that has just arrived and is not taken; after it, what came before it arrived goes on."""
+"""The waypoints of a message that has just arrived and is not taken; its path goes on from before it arrived."""
 
 
 def missing_before(path: Iterable[Waypoint]) -> list[int]:
-    """The places in the path of a message at one queue manager before which a line must be missing; none if all
-    is there."""
+    """Return the indexes in the path of a message at one queue manager before which a line must be missing;
+    none if all is there."""
     missing = []
     state: Waypoint | None = None
     before_arrival: Waypoint | None = None
@@ -157,7 +157,7 @@ CLASSES: Final[Mapping[int, Waypoint]] = {
     MessageClass.NACK_Q_PURGED: Waypoint.PURGED,
     MessageClass.NACK_Q_DELETED: Waypoint.PURGED,
 }
-"""What the class of an ending is as a waypoint; any other is a refusal."""
+"""The waypoints for the classes of endings; any other class is a refusal."""
 
 
 class Hop(Protocol):
@@ -181,7 +181,7 @@ class Sent(Protocol):
 
     @property
     def packet(self) -> bytes:
-        """As it is sent."""
+        """The packet as it is sent."""
 
     @property
     def resent(self) -> bool:
@@ -189,7 +189,7 @@ class Sent(Protocol):
 
 
 class Waypoints:
-    """Told of every step; keeps none of them."""
+    """Is told of every step, and keeps none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
         """Messages were handed in here, for the queue of that format name."""
@@ -215,31 +215,31 @@ class Waypoints:
         """Messages came."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
-        """It is not taken."""
+        """A message is not taken."""
 
     def duplicate_dropped(self, packet: bytes) -> None:
-        """It came before."""
+        """A message came before."""
 
     def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
-        """They are somebody else's, and join an outgoing queue."""
+        """Others' messages join an outgoing queue."""
 
     def held(self, packet: bytes, queue: str) -> None:
-        """It is early for its queue."""
+        """A message is early for its queue."""
 
     def dropped(self, packet: bytes, queue: str) -> None:
-        """It is early, and there is no room behind the gap."""
+        """A message is early, and there is no room behind the gap."""
 
     def queued(self, packets: Iterable[bytes], queue: str) -> None:
-        """They join a local queue."""
+        """Messages join a local queue."""
 
     def kept(self, packet: bytes, queue: str, message_class: int) -> None:
-        """It joins a journal, or a dead-letter queue if its class is that of a refusal."""
+        """A message joins a journal, or a dead-letter queue if its class is a refusal."""
 
     def not_kept(self, packet: bytes, queue: str) -> None:
-        """There is no room for it there."""
+        """A journal or dead-letter queue has no room for a message."""
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        """It was a dead letter in doubt, and its destination has said otherwise, or more."""
+        """A dead letter in doubt leaves its queue: the destination has said otherwise, or more."""
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         """Messages go to a consumer."""
@@ -248,28 +248,28 @@ class Waypoints:
         """Messages come back from a consumer."""
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        """A message leaves this queue manager's hands for good; `queue` if it was in one."""
+        """A message leaves this queue manager's hands for good; `queue` is the one that it was in, if any."""
 
 
 OFF: Final = Waypoints()
 
 
 Follow = Callable[[bytes], Trace | None]
-"""Which trace a message belongs to that is to be followed, by its packet; None for none. It is asked at each step."""
+"""Returns the trace to follow that a message belongs to, by its packet, or None. It is called at each step."""
 
 
 def nobody(packet: bytes) -> None:
-    """Follows nothing."""
+    """Follow nothing."""
 
 
 class WaypointNotes(Waypoints):
-    """Each step is a note.
+    """Makes a note of each step.
 
     Args:
-        identity: of the queue manager; it knows its own transactional messages by their numbers, which OrderAcks name.
-        notes: where they go.
-        follow: which messages belong to a trace; the note of a step says to which.
-        everything: whether the others have notes as well.
+        identity: the queue manager's; its own transactional messages are known by their numbers, which OrderAcks name.
+        notes: where the notes go.
+        follow: tells which messages belong to a trace; the note of a step names it.
+        everything: whether all other messages have notes as well.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class WaypointNotes(Waypoints):
         self._unconfirmed: dict[TxSequenceId, dict[int, tuple[str, Trace | None]]] = {}
         self._unconfirmed_count = 0
         self._followed: dict[int, Trace] = {}
-        """The traces of our own transactional messages that were sent, by MessageID; some never have a FinalAck."""
+        """The traces of our own transactional messages that were sent, by MessageID; some never get a FinalAck."""
 
     def _note(
         self,
@@ -294,12 +294,12 @@ class WaypointNotes(Waypoints):
         /,
         **facts: str | int,
     ) -> None:
-        """Say it, unless nobody asked. What it takes to say it is found out after that is known.
+        """Make a note of a step, if somebody asked for it. Only then are its facts found out.
 
         Args:
-            session: whom it came from, or went to.
-            is_placed: whether its place in its sequence is told.
-            message_class: why, where a step has a reason.
+            session: the session that the message came by, or leaves by.
+            is_placed: whether to tell the message's place in its sequence.
+            message_class: the reason, if a step has one.
         """
         trace = self._follow(packet)
         if trace is None and not self._everything:
@@ -351,7 +351,7 @@ class WaypointNotes(Waypoints):
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
         unconfirmed = self._unconfirmed.get(identifier, {})
-        # There may be four billion numbers, of which nearly all were withdrawn, and few messages.
+        # There may be four billion numbers, nearly all of them withdrawn, and few messages.
         few = range(first, last + 1) if last - first < len(unconfirmed) else sorted(unconfirmed)
         known = [number for number in few if first <= number <= last and number in unconfirmed]
         for number in known:
@@ -361,7 +361,7 @@ class WaypointNotes(Waypoints):
             facts: dict[str, str | int] = {"message": name, **_numbered(identifier, number)}
             self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts, trace))
         if self._everything and len(known) <= last - first:
-            # Sent before a restart, or too many: only their numbers are known.
+            # They were sent before a restart, or are too many: only their numbers are known.
             told = {*known}
             low = next(number for number in range(first, last + 1) if number not in told)
             high = next(number for number in range(last, first - 1, -1) if number not in told)
@@ -468,7 +468,7 @@ def class_name(message_class: int) -> str:
 
 
 def _hop(session: Hop) -> dict[str, str | int]:
-    """Whom a message came from, or went to."""
+    """The session that a message came by, or leaves by, with the neighbour."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}
 
