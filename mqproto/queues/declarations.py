@@ -1,8 +1,8 @@
-"""The queues that a queue manager has: as its topology declares them, and as operators have changed that since.
+"""The queues of a queue manager: as its topology declares them, and as operators have changed them since.
 
-What an operator makes, changes or deletes is a row of the store's queues, of a kind of its own, as a blocked network
-is. It has the queue as it is from then on, and what was declared at that time, and holds as long as the same is
-declared. If that has changed since, what is declared now wins, and a note says so.
+A queue that an operator makes, changes or deletes becomes a row of the store's queues, of its own kind, like a blocked
+network. The row has the queue as it is from then on, and as it was declared at that time. It holds as long as the
+declaration stays the same. If that has changed since, the new declaration wins, and a note says so.
 
     declared then       made to be          declared now        there is
     nothing             orders              nothing             orders, as it was made
@@ -25,20 +25,20 @@ from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, St
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
-"""Of the queues that operators make. What a topology declares begins at 16, and may get more queues later."""
+"""The first identifier of queues that operators make. A topology's begin at 16, and may become more later."""
 
 
 WITHOUT_PROTECTION: Final = 8
-"""How many values a queue has in the rows of the earliest versions."""
+"""How many values a queue has in rows of the earliest versions."""
 WITHOUT_CONNECTOR: Final = 9
-"""How many one has that is no connector queue."""
+"""How many values a queue has that is not a connector queue."""
 
 
 class Change(NamedTuple):
-    """What an operator has made of a queue.
+    """What an operator has changed about a queue.
 
-    now: as it is from then on; None if it was deleted.
-    declared: as it was declared at that time; None if it was not.
+    now: the queue from then on; None if it was deleted.
+    declared: the queue as it was declared at that time; None if it was not.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Change(NamedTuple):
 
 
 class Declarations:
-    """All of them, by name in lower case.
+    """All declarations, by name in lower case.
 
     Args:
-        declared: by the topology.
+        declared: the queues that the topology declares.
         state: what the store has.
         next_number: gives numbers to rows.
 
@@ -70,12 +70,12 @@ class Declarations:
         self._declared = {declaration.name.lower(): declaration for declaration in declared}
         self._next_identifier = state.counters.get(QUEUE_IDENTIFIER, FIRST_IDENTIFIER)
         self._numbers: dict[str, int] = {}
-        """The rows that hold."""
+        """By name, the numbers of the rows that hold."""
         self._free: list[int] = []
-        """Rows that hold no more, to be used again."""
+        """The numbers of rows that hold no more, to be used again."""
         self.current = dict(self._declared)
         self.deleted: dict[str, str] = {}
-        """The names of those that operators have deleted, and nobody has made again."""
+        """The names of queues that operators have deleted, and nobody has made again."""
         for stored in state.queues:
             if stored.kind is not QueueKind.DECLARED:
                 continue
@@ -89,7 +89,7 @@ class Declarations:
         self._check_twins()
 
     def _holds(self, change: Change) -> bool:
-        """Whether the same is declared as when it was made; then it is so."""
+        """Apply a change if the queue is still declared as it was then. Return whether it holds."""
         key = change.name.lower()
         declared = self._declared.get(key)
         if not _alike(change.declared, declared):
@@ -102,7 +102,7 @@ class Declarations:
         return True
 
     def _give_way(self, change: Change, notes: list[Note]) -> None:
-        """What is declared has changed since, and wins."""
+        """Give up a change, because the queue is declared otherwise now, which wins."""
         declared = self._declared.get(change.name.lower())
         self._void(change.name.lower())
         if not _alike(change.now, declared):
@@ -119,7 +119,7 @@ class Declarations:
             )
 
     def _check_twins(self) -> None:
-        """Messages that name one of two would reach the other."""
+        """Check that no two queues share an identifier or a GUID: messages for one would reach the other."""
         owners: dict[object, QueueDeclaration] = {}
         for declaration in self.current.values():
             for what, name in (
@@ -136,7 +136,7 @@ class Declarations:
     # What operators do
 
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
-        """A queue is there from now on; it gets its identifier: the declared one, or one that no queue ever had."""
+        """Add a queue. Its identifier is the declared one, or one that no queue ever had."""
         key = declaration.name.lower()
         declared = self._declared.get(key)
         identifier = self._fresh() if declared is None else declared.identifier
@@ -146,17 +146,17 @@ class Declarations:
         return made
 
     def change(self, declaration: QueueDeclaration) -> None:
-        """One that there is has other properties from now on."""
+        """Give an existing queue other properties from now on."""
         self._keep(Change(declaration.name, declaration, self._declared.get(declaration.name.lower())))
 
     def delete(self, declaration: QueueDeclaration) -> None:
-        """One that there is, is there no more."""
+        """Delete an existing queue."""
         key = declaration.name.lower()
         self.deleted[key] = declaration.name
         self._keep(Change(declaration.name, None, self._declared.get(key)))
 
     def forget(self, key: str) -> None:
-        """Nothing is left of a queue that was made and deleted. A declared one would be there again."""
+        """Forget a queue that was made and deleted, with nothing left of it. A declared one would return."""
         if key in self.deleted and key not in self._declared:
             del self.deleted[key]
             self._void(key)
@@ -192,14 +192,14 @@ def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaratio
 
 
 def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
-    """Whether both say the same of a queue. Its number may have changed because another was declared before it."""
+    """Whether both say the same about a queue. Its number may differ if another was declared before it."""
     if one is None or other is None:
         return one is other
     return _numbered(one, 0) == replace(other, identifier=0, name=one.name)
 
 
 def _words(declaration: QueueDeclaration | None) -> str:
-    """What a note says of it: nothing of what there is not."""
+    """How a note describes a queue, without the properties that it lacks."""
     if declaration is None:
         return "no queue"
     words = ["transactional" if declaration.transactional else "not transactional"]
@@ -219,7 +219,7 @@ def _words(declaration: QueueDeclaration | None) -> str:
     return ", ".join(words)
 
 
-# How a row has it
+# The format of a row
 
 
 def _written(change: Change) -> str:

@@ -1,7 +1,7 @@
-"""How long messages wait in a queue until applications have received them: a histogram.
+"""A histogram of how long messages wait in a queue until applications have received them.
 
-A message has no time of its own, as its store has no column for one and each would cost all messages something.
-Positions in a lane rise, and so do times: it is enough to mark, once a turn, up to which position messages have come.
+The store has no column for the time at which a message came, because each would cost all messages something.
+Positions in a lane rise, and so do times: it is enough to mark, once a turn, the position up to which messages came.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from mqproto.wire.glance import sent_times_s
 WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
 """From a consumer that waits for messages to one that comes once a day."""
 AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
-"""Of times that are whole seconds."""
+"""The bounds of times that are whole seconds."""
 GRAIN: Final = 16
-"""Marks become one where that makes a wait longer by a part of this at most."""
+"""Marks are merged if that makes a wait longer by at most one part in this many."""
 SPARE: Final = 256
-"""How many marks are added before it is looked which may become one."""
+"""How many marks are added before the next try to merge some."""
 POSITION: Final = attrgetter("message.position")
 
 
 class Marks:
-    """When the messages of a lane came. A mark is for all up to its position that are behind the mark before it.
+    """When the messages of a lane came. A mark covers all up to its position that are behind the mark before it.
 
-    The older they are, the more marks become one: for a backlog of a month there are some 700, and a wait is told too
-    long by a sixteenth at most.
+    The older marks are, the more of them are merged: a backlog of a month has some 700, and a wait is told
+    too long by a sixteenth at most.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Marks:
         self._last_ms.append(now_ms)
 
     def _join(self, now_ms: int) -> None:
-        """Have as few marks as are needed."""
+        """Merge marks that are not needed."""
         joined = Marks()
         for through, first_ms, last_ms in zip(self._through, self._first_ms, self._last_ms, strict=True):
             if joined and (last_ms - joined._first_ms[-1]) * GRAIN <= now_ms - last_ms:
@@ -69,7 +69,7 @@ class Marks:
         self._limit = len(self) + SPARE
 
     def count(self, handed: Sequence[Handed], now_ms: int, waits: Durations) -> None:
-        """Messages that came since the process began, in order of position, have waited until now."""
+        """Count how long messages of this process have waited until now; they are in order of position."""
         start = 0
         while start < len(handed):
             mark = bisect_left(self._through, handed[start].message.position)
@@ -82,15 +82,15 @@ class Marks:
 
 
 class Delays:
-    """How long the messages of one queue have waited. Of those that the store had when it was opened nobody knows when
-    they came: they count from when they were sent, as their senders say."""
+    """How long the messages of one queue have waited. Nobody knows when the messages came that were in the store when
+    it was opened: they count from when they were sent, as their senders say."""
 
     def __init__(self) -> None:
         self.waits = Durations(WAIT_BOUNDS_S)
         self._marks: dict[Lane, Marks] = {}
 
     def came(self, lane: Lane, now: Moment) -> None:
-        """All that is in a lane has come by now."""
+        """Mark that all messages in a lane have come by now."""
         marks = self._marks.get(lane)
         if marks is None:
             if lane.last_position == lane.loaded_through:
@@ -99,7 +99,7 @@ class Delays:
         marks.came(lane.last_position, now.uptime_ms)
 
     def received(self, handed: Sequence[Handed], now: Moment) -> None:
-        """Applications have received messages, which stand by lanes and in order of position."""
+        """Count messages that applications have received; they stand by lanes and in order of position."""
         if handed and handed[0].lane is handed[-1].lane:
             self._received(handed[0].lane, handed, now)
             return
@@ -115,10 +115,10 @@ class Delays:
 
 
 NO_MARKS: Final = Marks()
-"""Of a lane to which nothing came in an earlier turn."""
+"""The marks of a lane to which nothing came in an earlier turn."""
 
 
 def count_ages(packets: Sequence[bytes], now: Moment, ages: Durations) -> None:
-    """Count how old messages are by their SentTime: in whole seconds, and 0 where their sender's clock is ahead."""
+    """Count how old messages are by their SentTime: in whole seconds, and 0 if their sender's clock is ahead."""
     for sent_s, count in sent_times_s(packets):
         ages.add(max(0, now.utc_s - sent_s), count)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Joining(NamedTuple):
-    """Packets with what their queue has to know of them, so that no queue reads them again; one after the other, one at
-    least, and alike in all that is said once.
+    """Packets, at least one, with what their queue has to know about them, so that no queue reads them again.
+    They follow each other, and are alike in all that is said once.
 
     packets: as they will be sent or handed out, without a SessionHeader.
     recoverable: whether they must survive a crash; transactional ones are.
     final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for one.
-    expires_s: of each, the second, UTC, after which it is to be looked at, for its time may be over; None if it never
-        is.
+    expires_s: for each, the second, UTC, after which to look at it, because its time may be over; None if it
+        never is.
     """
 
     packets: Sequence[bytes]
@@ -24,7 +24,7 @@ class Joining(NamedTuple):
     expires_s: Sequence[int | None]
 
     def singly(self) -> Iterator[Joining]:
-        """Each by itself."""
+        """Yield each message by itself."""
         for packet, message_id, expires_s in zip(self.packets, self.message_ids, self.expires_s, strict=True):
             yield joining(packet, message_id, self.recoverable, self.final_ack, expires_s)
 

@@ -1,8 +1,8 @@
 """Queues whose head is in memory and whose rest is on disk.
 
-A queue manager may have a million messages waiting; of each queue it holds a window. Messages enter at the end and
-leave at the front, in order of position. What does not fit into the window is only in the store, and comes back a page
-at a time when its turn nears.
+A queue manager may have a million messages waiting; it holds a window of each queue. Messages enter at the
+end and leave at the front, in order of position. Messages that do not fit into the window are only in the
+store, and come back a page at a time when their turn nears.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
 PACKET: Final = itemgetter(1)
-"""Of a `Waiting`."""
+"""The packet of a `Waiting`."""
 LANE: Final = itemgetter(0)
-"""Of a `Handed`."""
+"""The lane of a `Handed`."""
 NEW_ROW: Final = partial(tuple.__new__, MessageRow)
 NEW_WAITING: Final = partial(tuple.__new__, Waiting)
-"""What `MessageRow._make` and `Waiting._make` do, without a call of Python for each."""
+"""The same as `MessageRow._make` and `Waiting._make`, without a Python call for each."""
 
 
 class QueueWindow:
-    """The messages of one queue that are next, in order, and the knowledge of how many more are on disk.
+    """The next messages of one queue, in order, and how many more are on disk.
 
     Everything up to `read_through` that has not left the queue is in memory, or was handed on from here; everything
-    after it, up to `last`, is in the store alone. Those are counted, so a page that leaves one out is noticed as soon
-    as all seems to be read.
+    after it, up to `last`, is only in the store. Those are counted, so a page that leaves one out is noticed
+    as soon as all seems to be read.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class QueueWindow:
         self.read_through = read_through
         self.last = last
         self.on_disk = on_disk
-        """How many messages the store alone has."""
+        """How many messages are only in the store."""
         self._limit = settings.resident_messages
         self._limit_bytes = settings.resident_bytes
         self._ready: deque[Waiting] = deque()
         self._bytes = 0
         self._reading: int | None = None
-        """While a page is on its way: what `last` was when it was asked for."""
+        """The value of `last` when the page was asked for that is on its way; None if no page is."""
 
     def __bool__(self) -> bool:
         return bool(self._ready)
@@ -73,12 +73,12 @@ class QueueWindow:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the queue is on disk alone."""
+        """Whether no message of the queue is only on disk."""
         return self.read_through == self.last
 
     @property
     def next_position(self) -> int:
-        """The position that leaves next, or one before which nothing leaves: everything below it has left."""
+        """The position that leaves next, or a lower bound of it: everything below it has left."""
         return self._ready[0].position if self._ready else self.read_through + 1
 
     @property
@@ -91,14 +91,14 @@ class QueueWindow:
         )
 
     def takes(self, count: int, size_bytes: int) -> bool:
-        """Whether so many more messages, of so many bytes, would all stay in memory; one alone may be long."""
+        """Whether `count` more messages, of `size_bytes` in all, would stay in memory; one alone may be long."""
         return self.fits and (
             count == 1
             or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)
         )
 
     def fitting(self, packets: Sequence[bytes]) -> int:
-        """How many of the messages that are to be appended, from the first on, would stay in memory."""
+        """How many of the messages to be appended, from the first on, would stay in memory."""
         most, room_bytes = self._limit - len(self._ready), self._limit_bytes - self._bytes
         if self.read_through != self.last or most <= 0 or room_bytes <= 0:
             return 0
@@ -110,9 +110,9 @@ class QueueWindow:
         return most
 
     def append(self, messages: Sequence[Waiting], fitting: int) -> None:
-        """Messages join at the end, one at least; their positions are above all before them.
+        """Append at least one message; their positions are above all before them.
 
-        fitting: how many of them stay in memory, as `fitting` has said. The store has the others.
+        fitting: how many of them stay in memory, as returned by `fitting`. The store has the others.
         """
         self.last = messages[-1].position
         if fitting < len(messages):
@@ -125,32 +125,32 @@ class QueueWindow:
         self.read_through = messages[-1].position
 
     def pop(self) -> Waiting:
-        """The next message leaves the window."""
+        """Take the next message out of the window."""
         message = self._ready.popleft()
         self._bytes -= len(message.packet)
         return message
 
     def take(self, limit: int) -> list[Waiting]:
-        """The next messages leave the window, at most `limit`."""
+        """Take the next messages out of the window, at most `limit`."""
         messages = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
         self._bytes -= sum(len(message.packet) for message in messages)
         return messages
 
     def give_back(self, messages: Iterable[Waiting]) -> None:
-        """Messages that left come back to where they were; given in order of position."""
+        """Put messages that left back where they were; they come in order of position."""
         back = list(messages)
         self._bytes += sum(len(message.packet) for message in back)
         if back and self._ready and back[-1].position > self._ready[0].position:
-            # Somebody else gave back earlier ones before.
+            # Earlier messages were given back before.
             self._ready = deque(merge(back, self._ready, key=POSITION))
         else:
             self._ready.extendleft(reversed(back))
 
     def forget_through(self, position: int, on_disk: int) -> None:
-        """The messages up to a position leave the queue without a use.
+        """The messages up to a position leave the queue unused.
 
         Args:
-            on_disk: how many of them the store alone has.
+            on_disk: how many of them are only in the store.
         """
         while self._ready and self._ready[0].position <= position:
             self.pop()
@@ -159,13 +159,13 @@ class QueueWindow:
         self._check()
 
     def forget_on_disk(self, position: int) -> None:
-        """A message leaves the queue that is not in memory; perhaps it was handed on from here."""
+        """A message that is not in memory leaves the queue; perhaps it was handed on from here."""
         if position > self.read_through:
             self.on_disk -= 1
             assert self.on_disk >= 0, f"message {position} of queue {self.queue} has left it before"
 
     def forget(self, position: int) -> Waiting | None:
-        """One message leaves the queue without a use; None if it is not in memory."""
+        """One message leaves the queue unused. Return it, or None if it is not in memory."""
         for message in self._ready:
             if message.position == position:
                 self._ready.remove(message)
@@ -174,7 +174,7 @@ class QueueWindow:
         return None
 
     def wanted(self) -> ReadPage | None:
-        """The page to read now, or None: the window is more than half full, all is in it, or a page is on its way."""
+        """The page to read now; None if the window is over half full or complete, or a page is on its way."""
         half = self._limit // 2, self._limit_bytes // 2
         if self._reading is not None or self.complete or len(self._ready) > half[0] or self._bytes > half[1]:
             return None
@@ -184,10 +184,10 @@ class QueueWindow:
     def loaded(
         self, rows: Iterable[tuple[int, bytes, bool]], deadline_s: Callable[[int, bytes], int | None]
     ) -> int | None:
-        """The page that was wanted. An empty one says that the store had nothing more when it was asked for.
+        """Take the page that was wanted. An empty one says that the store had nothing more when it was asked.
 
         Args:
-            deadline_s: until when the message at a position, with its packet, may leave.
+            deadline_s: returns until when the message at a position, with this packet, may leave.
 
         Returns:
             The first of their deadlines; None if none has one.
@@ -214,7 +214,7 @@ class QueueWindow:
         return first_s
 
     def _check(self) -> None:
-        """No message is in the store and in nobody's hands: what was passed over would only come after a restart."""
+        """Assert that no message is in the store and in nobody's hands: it would only come after a restart."""
         left_out = self.on_disk if self.complete else min(self.on_disk, 0)
         assert not left_out, f"queue {self.queue} is read to its end, and {left_out} of its messages are not"
 
@@ -241,7 +241,7 @@ class Lane:
         self.name = name
         self.priority = priority
         self.first_key = message_key(queue, 0)
-        """The store's key of a message is this and its position."""
+        """The store's key of a message is this plus its position."""
         self.registered = stored is not None
         first, last, count = (stored.first, stored.last, stored.message_count) if stored else (0, 0, 0)
         self.window = QueueWindow(queue, settings, read_through=max(first - 1, 0), last=last, on_disk=count)
@@ -259,13 +259,13 @@ class Lane:
         return self.first_key | position
 
     def register(self, writes: PendingWrites) -> None:
-        """See that the store knows the queue."""
+        """Make sure that the store knows the queue."""
         if not self.registered:
             writes.urgent().queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
             self.registered = True
 
     def rename(self, name: str, writes: PendingWrites) -> None:
-        """It belongs to a queue of this name from now on."""
+        """Give the lane to a queue of this name from now on."""
         if name != self.name:
             self.name = name
             if self.registered:
@@ -273,7 +273,7 @@ class Lane:
                 self.register(writes)
 
     def join(self, messages: Joining, writes: PendingWrites) -> None:
-        """Messages join at the end; those are stored that must survive a crash, or that find memory short."""
+        """Append messages. The store gets those that must survive a crash, or that find memory short."""
         packets, message_ids, recoverable, final_ack, expires_s = messages
         first, asks = self._last + 1, repeat(final_ack)
         fitting = self.window.fitting(packets)
@@ -290,7 +290,7 @@ class Lane:
         self.window.append(waiting, fitting)
 
     def join_from(self, key: int, messages: Joining, writes: PendingWrites) -> None:
-        """A message joins at the end that the store has already, under another key."""
+        """Append a message that the store has already, under another key."""
         [packet], [expires_s] = messages.packets, messages.expires_s
         self._last += 1
         self.register(writes)

@@ -35,7 +35,7 @@ from mqproto.wire.guid import Guid
 
 
 class SystemQueue(StrEnum):
-    """The queues that each queue manager has of its own. Applications receive from them; only it sends there."""
+    """The queues that each queue manager has for itself. Applications receive from them; only it sends there."""
 
     JOURNAL = "system$;journal"
     """SystemJournalQueue: messages that we sent with JP set and that arrived."""
@@ -47,11 +47,11 @@ class SystemQueue(StrEnum):
 
 DEAD_LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 JOURNAL_SUFFIX: Final = ";journal"
-"""What follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
+"""Follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
 HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
-"""Of UserHeader.Flags: without these and a FinalAck, nothing follows from a message being received."""
+"""Bits of UserHeader.Flags: without these and a FinalAck, nothing follows when a message is received."""
 
 
 def is_system(name: str) -> bool:
@@ -65,12 +65,12 @@ class QueueDeclaration:
 
     identifier: PrivateQueueIdentifier, by which routed messages name it; 1 to 2**32 - 1, and 4 is the order queue's.
     public: its GUID in the directory, if it has one.
-    quota_bytes: what its messages may take in all; a message beyond that is refused.
+    quota_bytes: how many bytes all its messages may take; a message beyond that is refused.
     journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
     strangers: whether queue managers that nobody has declared may send to it.
     protection: what it asks of messages.
-    connector: the GUID of the foreign system whose connector queue it is. That has two: one for transactional messages,
-        one for all others.
+    connector: the GUID of the foreign system whose connector queue it is. A system has two of them: one for
+        transactional messages, one for all others.
     """
 
     name: str
@@ -86,13 +86,13 @@ class QueueDeclaration:
 
     @property
     def guids(self) -> list[tuple[Guid, bool]]:
-        """The GUIDs by which packets name it, each with whether that is for messages which are transactional."""
+        """The GUIDs by which packets name it, each with whether it is for transactional messages."""
         found = [(self.public, kind) for kind in (False, True)] if self.public is not None else []
         return found if self.connector is None else [*found, (self.connector, self.transactional)]
 
     @property
     def path_name(self) -> str:
-        """What its own queue manager may call it.  [MS-MQMQ] 2.1.1"""
+        """The path name by which its own queue manager may call it.  [MS-MQMQ] 2.1.1"""
         return f".\\{self.name}" if self.public is not None else f".\\private$\\{self.name}"
 
 
@@ -121,14 +121,14 @@ class LocalQueue:
     ) -> None:
         self.declaration = declaration
         self.is_system = is_system(declaration.name)
-        """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
+        """Whether it is a dead-letter queue or a journal: messages that are kept there have ended already."""
         self.count = 0
         self.size_bytes = 0
         self.delays = Delays()
         """How long messages were here until they were received."""
         self.unsettled: dict[int, list[Handed]] = {}
         self._fresh: list[bytes] = []
-        """What came since `take_fresh` was called, but for letters: they have been on their way, and ended."""
+        """The packets that came since `take_fresh` was called, except letters, whose way had ended before."""
         self._fresh_letters = self._entered_before = 0
         self._settings = settings
         self._next_queue = next_queue
@@ -137,10 +137,10 @@ class LocalQueue:
         self._waiting: deque[Consumer] = deque()
         self._purging: dict[Lane, int] = {}
         self._purges_kept: set[Lane] = set()
-        """Of which the store knows that they are purged, and how far."""
+        """The lanes whose purge is in the store, and how far it goes."""
         self._purge_class = MessageClass.NACK_Q_PURGED
         self._given_back: dict[int, int] = {}
-        """By key, how often a message that is in the queue was handed out and came back."""
+        """How often a message in the queue was handed out and came back, by its key."""
         for known in stored:
             self._open(
                 Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
@@ -156,7 +156,7 @@ class LocalQueue:
         return self.declaration.name
 
     def become(self, declaration: QueueDeclaration, writes: PendingWrites) -> None:
-        """It was deleted and is empty: it is this queue from now on, and what comes stands behind what has left."""
+        """Become this queue: it was deleted and is empty. New messages stand behind those that have left."""
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.is_in_use, f"an application receives from {self.name}"
         self.declaration, self.is_system = declaration, is_system(declaration.name)
@@ -169,7 +169,7 @@ class LocalQueue:
             lane.rename(declaration.name, writes)
 
     def respell(self, writes: PendingWrites) -> None:
-        """The store has it under the same name in another case: it learns this one."""
+        """Tell the store this spelling of the name; it has it in another case."""
         for lane in self.lanes:
             lane.registered = False
             lane.register(writes)
@@ -180,7 +180,7 @@ class LocalQueue:
         return self._entered_before + self._fresh_letters + len(self._fresh)
 
     def take_fresh(self, now: Moment) -> list[bytes]:
-        """The packets of messages that came since the last call; it is kept when they did."""
+        """Return the packets of messages that came since the last call, and remember when they came."""
         fresh = self._fresh
         if not fresh and not self._fresh_letters:
             return fresh
@@ -199,7 +199,7 @@ class LocalQueue:
     def oldest_s(self) -> int | None:
         """SentTime, as its sender says, of the message that is here longest; None if there is none in memory.
 
-        Of each priority that is the first, and those that consumers have are before it.
+        It is the first of a priority; those that consumers have come before it.
         """
         first = [handed[0].message for handed in self.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
@@ -207,7 +207,7 @@ class LocalQueue:
 
     @property
     def lanes(self) -> Iterable[Lane]:
-        """The lanes that there are, the highest priority first."""
+        """The existing lanes, the highest priority first."""
         return self._lanes.values()
 
     def lane(self, priority: int) -> Lane:
@@ -227,14 +227,14 @@ class LocalQueue:
         self._lanes = dict(sorted(self._lanes.items(), reverse=True))
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a message of this size keeps within the queue's quota."""
+        """Whether a message of this size fits into the queue's quota."""
         quota = self.declaration.quota_bytes
         return quota is None or self.size_bytes + size_bytes <= quota
 
     def insert(
         self, messages: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
     ) -> None:
-        """Messages have reached their destination, or are kept here because their way has ended.  3.1.5.8.8"""
+        """Insert messages that have reached their destination, or are kept where they ended.  3.1.5.8.8"""
         packets = messages.packets
         self.count += len(packets)
         self.size_bytes += sum(map(len, packets))
@@ -249,7 +249,7 @@ class LocalQueue:
         lane.join(messages, writes)
 
     def insert_held(self, key: int, messages: Joining, writes: PendingWrites) -> None:
-        """A transactional message that the store has already, behind a gap that is closed now."""
+        """Insert a transactional message that the store already holds, behind a gap that is closed now."""
         [packet] = messages.packets
         self.count += 1
         self.size_bytes += len(packet)
@@ -258,7 +258,7 @@ class LocalQueue:
         self.lane(0).join_from(key, messages, writes)
 
     def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
-        """Messages are in the queue no more."""
+        """Messages have left the queue."""
         self.count -= len(handed)
         self.size_bytes -= sum(len(message.packet) for _, message in handed)
         if self._given_back:
@@ -277,7 +277,7 @@ class LocalQueue:
     ) -> None:
         """Messages leave the queue for the reason that their class gives.  3.1.7.2
 
-        Of most messages that are received nobody wants to hear; they are not looked at again.
+        Nobody wants to hear about most received messages, so they are not looked at again.
         """
         self._left(handed, writes)
         if stored := [message.packet for _, message in handed if message.stored]:
@@ -291,7 +291,7 @@ class LocalQueue:
             endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """The last second, UTC, at which an application may receive a message from here; None if any will do."""
+        """The last second, UTC, at which an application may receive a message from here; None if there is no limit."""
         deadline_s = None if self.is_system else receive_deadline_s(packet)
         return None if deadline_s is None or is_letter(packet) else deadline_s
 
@@ -305,7 +305,7 @@ class LocalQueue:
         """An application asks for messages, now or as soon as there are some.
 
         Raises:
-            UsageError: this consumer asks already or has not settled what it was given, or it asks for nothing.
+            UsageError: this consumer is asking already, has not settled what it was given, or asks for nothing.
         """
         if consumer.limit < 1:
             raise UsageError(
@@ -320,7 +320,7 @@ class LocalQueue:
     def hand_out(
         self, now: Moment, writes: PendingWrites, endings: list[Ending]
     ) -> Iterator[tuple[Consumer, list[Received]]]:
-        """Give what is there to those who wait, first come, first served."""
+        """Give messages to those who wait, first come, first served."""
         while self._waiting:
             consumer = self._waiting[0]
             handed: list[Handed] = []
@@ -346,8 +346,8 @@ class LocalQueue:
         """Give a transactional consumer the messages with these keys, in the order of the queue: all, or none.
 
         Raises:
-            UsageError: one is not in memory, as it has left or somebody has it, or its time is over; or this consumer
-                has not settled what it was given.
+            UsageError: one is not in memory, because it has left or somebody has it, or its time is over; or
+                this consumer has not settled what it was given.
         """
         if consumer in self.unsettled:
             raise UsageError(f"consumer {consumer} must settle queue {self.name} before it asks again")
@@ -370,7 +370,7 @@ class LocalQueue:
         return received
 
     def received(self, handed: Handed) -> Received:
-        """A message as an application is given it."""
+        """Return a message as an application gets it."""
         lane, message = handed
         key = lane.first_key | message.position
         count = self._given_back.get(key, 0) + 1
@@ -379,7 +379,7 @@ class LocalQueue:
         return Received(key, message.packet, count)
 
     def _first(self) -> Lane | None:
-        """The lane whose turn it is: none if a higher one has messages that are still to be read."""
+        """The lane whose turn it is; None if a higher one has messages that are still to be read."""
         for lane in self._lanes.values():
             if lane.window:
                 return lane
@@ -411,7 +411,7 @@ class LocalQueue:
         self._end(self._settled(consumer), MessageClass.NACK_RECEIVE_REJECTED, writes, endings)
 
     def roll_back(self, consumer: int) -> None:
-        """The messages go back to where they were.
+        """The messages that a consumer was given go back to where they were.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
@@ -438,16 +438,16 @@ class LocalQueue:
             self.roll_back(consumer)
 
     def peek(self, limit: int) -> list[Received]:
-        """The first messages, at most as many as are in memory."""
+        """Return the first messages, at most as many as are in memory."""
         messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
         return [self.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
 
     # Messages that leave unreceived
 
     def take_out(self, key: int, writes: PendingWrites, again: int = 0) -> bytes | None:
-        """One message leaves the queue, if it is in memory: its packet.
+        """Remove one message from the queue, if it is in memory. Return its packet.
 
-        again: the MessageID of the one that was sent in its place.
+        again: the MessageID of the message that was sent in its place.
         """
         for lane in self._lanes.values():
             position = key - lane.key(0)
@@ -462,8 +462,8 @@ class LocalQueue:
         return None
 
     def recall(self, position: int, packet: bytes, writes: PendingWrites) -> bool:
-        """A message of lane 0 leaves the queue, also if it is on disk alone, or an application has it that has not
-        settled; whether it was there."""
+        """Remove a message of lane 0, even if it is only on disk, or an application has it and has not
+        settled. Return whether it was there."""
         lane = self.lane(0)
         window = lane.window
         message = window.forget(position)
@@ -486,7 +486,7 @@ class LocalQueue:
         return None
 
     def let_go(self, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
-        """The messages in memory that were purged or whose time is over leave."""
+        """Let go of messages in memory that were purged or whose time is over."""
         for lane in self._lanes.values():
             purged = self._purging.get(lane, 0)
             for message in list(lane.window):
@@ -521,7 +521,7 @@ class LocalQueue:
         writes: PendingWrites,
         endings: list[Ending],
     ) -> bool:
-        """The same for a message that only the store has, if it is over; whether it was."""
+        """Let go of a message that only the store has, if its time is over. Return whether it was."""
         message = Waiting(position, packet, final_ack=False, stored=True)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
@@ -530,7 +530,7 @@ class LocalQueue:
         return True
 
     def lose(self, lane: Lane, position: int, packet: bytes, writes: PendingWrites) -> bool:
-        """A message that only the store has leaves, as the store has not what was written; whether it was there."""
+        """Remove a message that only the store has, and that is damaged. Return whether it was there."""
         if not lane.window.read_through < position <= lane.window.last:
             return False
         lane.window.forget_on_disk(position)
@@ -544,16 +544,16 @@ class LocalQueue:
 
     @property
     def consumer_count(self) -> int:
-        """How many of them there are."""
+        """How many such applications there are."""
         return len(self._waiting) + len(self.unsettled)
 
     def purge(
         self, message_class: MessageClass = MessageClass.NACK_Q_PURGED, writes: PendingWrites | None = None
     ) -> None:
-        """All that is in the queue now is to leave it; what consumers have not settled, if they give it back.
+        """Delete all that is in the queue now; messages that consumers have not settled go if they give them back.
 
         Args:
-            writes: where it is kept how far, if a process that starts again would not know.
+            writes: keeps how far to delete, if a process that starts again would not know.
         """
         self._purge_class = message_class
         for lane in self._lanes.values():
@@ -564,7 +564,7 @@ class LocalQueue:
                     writes.purge_until(lane.queue, lane.window.last)
 
     def go_on_purging(self, lane: Lane, last: int) -> bool:
-        """An earlier process had this to do, and may have begun; whether anything may be left of it."""
+        """Continue a purge that an earlier process may have begun. Return whether anything may be left."""
         if not lane.window.last:
             return False
         self._purges_kept.add(lane)
@@ -578,11 +578,11 @@ class LocalQueue:
 
     @property
     def is_emptying(self) -> bool:
-        """Whether messages are still to leave that no consumer has: they are on disk, and have yet to be read."""
+        """Whether messages that no consumer has are still to leave: they are on disk, and have yet to be read."""
         return any(lane.window.read_through < last for lane, last in self._purging.items())
 
     def pages(self) -> Iterable[ReadPage]:
-        """The pages to read now: none while nobody asks and something is at hand for a peek."""
+        """Yield the pages to read now: none while nobody asks and a peek has something to show."""
         for lane in self._lanes.values():
             if not lane.window or self._waiting:
                 page = lane.window.wanted()

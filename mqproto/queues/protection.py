@@ -1,4 +1,4 @@
-"""What a queue asks of the messages that come to it: who may send, signed or not, encrypted or not.
+"""What a queue demands of the messages that come to it: who may send, signed or not, encrypted or not.
 
 [MS-MQDMPR] 3.1.1.2, [MS-MQQB] 3.1.5.8.3
 """
@@ -16,9 +16,9 @@ from mqproto.wire import MessageClass, UserMessage, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 EVERYONE: Final = "S-1-1-0"
-"""Who a queue manager is that names itself as the sender.  3.1.5.8.3"""
+"""The SID of a queue manager that names itself as the sender.  3.1.5.8.3"""
 ANONYMOUS: Final = "S-1-5-7"
-"""Who a sender is that the message does not name."""
+"""The SID of a sender that the message does not name."""
 OPTIONAL: Final = "optional"
 
 
@@ -26,15 +26,15 @@ OPTIONAL: Final = "optional"
 class Protection:
     """Authentication, PrivacyLevel and Security of a Queue, as far as they are about sending.
 
-    authenticated: whether only what is signed is taken.
+    authenticated: whether only signed messages are taken.
     privacy: one of PRIVACY_LEVELS.
-    weak_ciphers: which of WEAK_CIPHERS are taken, beside the others; in any case.
-    senders: who may send, if not everybody: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A SID is
-        what the message says, which `authenticated` proves. EVERYONE stands for all who are named, ANONYMOUS for those
-        who are not.
+    weak_ciphers: which of WEAK_CIPHERS are taken besides the others; in upper or lower case.
+    senders: who may send, if not everybody: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A
+        SID is what the message says, which `authenticated` proves. EVERYONE stands for all who are named,
+        ANONYMOUS for those who are not.
 
     Raises:
-        UsageError: one of the words is none.
+        UsageError: one of the words is not valid.
     """
 
     authenticated: bool = False
@@ -54,7 +54,7 @@ class Protection:
                 sid_from_text(sender)
 
     def words(self) -> list[str]:
-        """What it asks, for people; nothing of what it does not ask."""
+        """What it demands, in words for people; nothing about what it does not demand."""
         words = ["signed messages alone"] if self.authenticated else []
         if self.privacy != OPTIONAL:
             words.append("encrypted messages alone" if self.privacy == "body" else "no encrypted messages")
@@ -65,9 +65,9 @@ class Protection:
         return words
 
     def check(self, message: UserMessage, *, encrypted: bool) -> None:
-        """See that a message may join the queue.
+        """Check that a message may join the queue.
 
-        message: as it joins, so that AU says whether its signature was verified.
+        message: as it joins, so AU tells whether its signature was verified.
         encrypted: whether its body came encrypted.
 
         Raises:
@@ -101,7 +101,7 @@ class Protection:
 
 
 OPEN: Final = Protection()
-"""Takes all but weak ciphers."""
+"""Takes everything except weak ciphers."""
 
 
 def sender_of(message: UserMessage) -> str:
@@ -113,5 +113,5 @@ def sender_of(message: UserMessage) -> str:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """What a certificate is called in `senders`."""
+    """The name of a certificate in `senders`."""
     return hashlib.sha256(certificate).hexdigest()

@@ -1,7 +1,7 @@
 """May a message that has come to its destination go into its queue?  [MS-MQQB] 3.1.5.8.5, 3.1.5.8.6
 
-Two things decide: what its queue is, if it is there at all, and whether the message is transactional. Time and quota
-have their say afterwards, when its turn has come.
+Two things decide: the kind of its queue, if there is one, and whether the message is transactional. Time and quota
+are checked afterwards, when its turn has come.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mqproto.wire import MessageClass
 
 
 class Admission(Enum):
-    """What becomes of it."""
+    """What becomes of a message at its destination."""
 
     LET_IN = auto()
     """Into the queue, if time and quota allow."""
     IN_SEQUENCE = auto()
-    """The same when all messages before it have come: [MS-MQQB] 3.1.5.8.6."""
+    """The same, once all messages before it have come: [MS-MQQB] 3.1.5.8.6."""
 
 
 MISSING: Final = None
@@ -34,4 +34,4 @@ ADMISSIONS: Final[Mapping[tuple[bool | None, bool], Admission | MessageClass]] =
     (TRANSACTIONAL, PLAIN): MessageClass.NACK_NOT_TRANSACTIONAL_MSG,
     (TRANSACTIONAL, TRANSACTIONAL): Admission.IN_SEQUENCE,
 }
-"""By what the queue is, and what the message: what becomes of it, or the class with which it is refused."""
+"""What becomes of a message, or the class that refuses it, by the kinds of its queue and of itself."""

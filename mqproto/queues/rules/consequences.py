@@ -15,7 +15,7 @@ from mqproto.queues.localqueue import SystemQueue
 from mqproto.wire import MessageClass
 
 IN_QUEUE_BIT: Final = 0x4000
-"""Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
+"""Set in the class of a message that ended after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
 
 
 DISREGARDED: Final = frozenset(
@@ -27,7 +27,7 @@ DISREGARDED: Final = frozenset(
         MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
     }
 )
-"""The classes of what a destination disregards (3.1.5.8.3, 3.1.5.8.5). They tell a stranger what is here (5.1)."""
+"""Classes of messages that a destination disregards (3.1.5.8.3, 3.1.5.8.5). They tell strangers what is here (5.1)."""
 
 
 class End(Enum):
@@ -38,16 +38,16 @@ class End(Enum):
     RECEIVED = auto()
     """An application has it."""
     KEPT_OUT = auto()
-    """It came to its end before its queue."""
+    """It ended before it reached its queue."""
     NOT_TAKEN = auto()
-    """Its destination can make nothing of it, or believes nothing of it: it has no such queue, no key for the body, or
-    no proof of the sender."""
+    """Its destination cannot use it, or does not believe it: it has no such queue, no key for the body, or no
+    proof of the sender."""
     TAKEN_OUT = auto()
     """It was in its queue, and left it unreceived."""
 
 
 def end_of(message_class: int) -> End:
-    """What a class tells.  [MS-MQMQ] 2.2.18.1.6"""
+    """Return how a message with this class ended.  [MS-MQMQ] 2.2.18.1.6"""
     if message_class == MessageClass.ACK_REACH_QUEUE:
         return End.REACHED
     if message_class == MessageClass.ACK_RECEIVE:
@@ -62,7 +62,7 @@ class FinalAckRule(Enum):
 
     NEVER = auto()
     IF_ASKED = auto()
-    """With the FinalAck bit, or one of the journals, in the message."""
+    """If the FinalAck bit, or that of one of the journals, is set in the message."""
     ALWAYS = auto()
 
 
@@ -84,7 +84,7 @@ DEADXACT: Final = Consequence(kept=SystemQueue.DEADXACT)
 OURS, OTHERS = True, False
 TRANSACTIONAL, PLAIN = True, False
 CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
-    # A transactional message is journaled once it was received, another when the next hop has it.
+    # A transactional message is journaled once it was received, any other when the next hop has it.
     (End.REACHED, OURS, PLAIN): JOURNAL,
     (End.REACHED, OURS, TRANSACTIONAL): NOTHING,
     (End.REACHED, OTHERS, PLAIN): NOTHING,
@@ -93,12 +93,12 @@ CONSEQUENCES: Final[Mapping[tuple[End, bool, bool], Consequence]] = {
     (End.RECEIVED, OURS, TRANSACTIONAL): JOURNAL,
     (End.RECEIVED, OTHERS, PLAIN): NOTHING,
     (End.RECEIVED, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.IF_ASKED),
-    # A message without a transaction is a dead letter where it ended; one with, at its sender, who hears of it.
+    # A message is a dead letter where it ended; a transactional one, at its sender, which is told.
     (End.KEPT_OUT, OURS, PLAIN): DEADLETTER,
     (End.KEPT_OUT, OURS, TRANSACTIONAL): DEADXACT,
     (End.KEPT_OUT, OTHERS, PLAIN): DEADLETTER,
     (End.KEPT_OUT, OTHERS, TRANSACTIONAL): Consequence(FinalAckRule.ALWAYS),
-    # What a destination can make nothing of, it disregards: a copy is kept by its source alone, if that hears of it.
+    # A destination disregards a message that it cannot use: only the source keeps a copy, if it is told.
     (End.NOT_TAKEN, OURS, PLAIN): DEADLETTER,
     (End.NOT_TAKEN, OURS, TRANSACTIONAL): DEADXACT,
     (End.NOT_TAKEN, OTHERS, PLAIN): NOTHING,

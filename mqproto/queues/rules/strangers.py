@@ -1,7 +1,7 @@
-"""What a stranger may do: send to queues that are open to strangers, in his own name, and nothing else.
+"""What a stranger may do: send to queues that are open to strangers, in its own name, and nothing else.
 
-A stranger's session presents a GUID that nobody has declared, or that of a queue manager that is known and is
-elsewhere: the latter is a claim. It may be the true one whose address has changed, so nothing that it sends is refused
+A stranger's session presents a GUID that nobody has declared, or that of a known queue manager which is
+elsewhere: the latter is a claim. It may be the true one at a new address, so nothing that it sends is refused
 for good, and nothing is done in the name that it claims.
 """
 
@@ -20,13 +20,13 @@ CLAIMS = "it presents the GUID of a queue manager that is declared elsewhere, an
 def why_unwelcome(
     head: Head, manager: bytes, *, is_ours: bool, claims: bool, queue: QueueDeclaration | None
 ) -> str | None:
-    """Why a stranger's message ends his session: then he keeps it. None if it may be judged further.
+    """Why a stranger's message ends its session, and stays with it. None if it may be judged further.
 
     Args:
-        manager: the GUID that he presents.
+        manager: the GUID that the stranger presents.
         is_ours: whether the message is for this queue manager.
-        claims: whether that GUID is that of a queue manager that is known.
-        queue: the one that it is for, if it is there.
+        claims: whether that GUID belongs to a known queue manager.
+        queue: the queue that it is for, if it exists.
     """
     if head.source_queue_manager != manager:
         return NOT_HIS_NAME
@@ -42,7 +42,7 @@ def admission_of_stranger(
 ) -> Admission | MessageClass:
     """What becomes of a stranger's message.  [MS-MQQB] 3.1.5.8.3, whose access check this stands for.
 
-    is_invited: whether answers to this queue were asked of him.
+    is_invited: whether we asked this stranger for answers to the queue.
     """
     if queue is not None and not (queue.strangers or is_invited):
         return MessageClass.NACK_ACCESS_DENIED
