@@ -1,6 +1,6 @@
 """Hosts and networks that an operator has blocked: nobody who connects from there gets an answer.
 
-This lasts over restarts, as a paused queue does: each is a row of the store's queues, of a kind of its own.
+This lasts over restarts, like a paused queue: each is a row of the store's queues, of its own kind.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from mqproto.turn.effects import QueueKind, QueueRow, StoredState
 from mqproto.turn.pending import PendingWrites
 
 BLOCKS: Final = 256
-"""How many may be blocked at a time; a wider network is one."""
+"""The most hosts and networks that may be blocked at a time; a wider network counts as one."""
 
 
 class Blocks:
-    """What is blocked."""
+    """The blocked hosts and networks."""
 
     def __init__(self, state: StoredState, writes: PendingWrites, next_number: Callable[[], int]) -> None:
         self._writes = writes
         self._next_number = next_number
         rows = [stored for stored in state.queues if stored.kind is QueueKind.BLOCKED]
         self._numbers = {stored.name: stored.queue for stored in rows}
-        """By network, the numbers of the rows. Those that are blocked no more are used again."""
+        """The numbers of the rows, by network. Rows that are no longer blocked are used again."""
         self.networks = tuple(stored.name for stored in rows if stored.on_hold)
-        """The first that was blocked is the first, but for those that took the row of another."""
+        """In the order in which they were blocked, except those that took over a row."""
 
     def covers(self, host: str) -> bool:
-        """Whether whoever connects from a host gets no answer."""
+        """Whether nobody who connects from a host gets an answer."""
         return bool(self.networks) and comes_from(_as_compared(host), self.networks)
 
     def block(self, network: str) -> None:
-        """Answer nobody from there; a second time changes nothing.
+        """Answer nobody from a network; a second time changes nothing.
 
         Args:
-            network: as `network_of` writes it.
+            network: as `network_of` returns it.
 
         Raises:
-            UsageError: there are too many.
+            UsageError: too many are blocked.
         """
         if network in self.networks:
             return
@@ -56,7 +56,7 @@ class Blocks:
         self._write(network, is_blocked=True)
 
     def unblock(self, network: str) -> None:
-        """Answer them again.
+        """Answer connections from a network again.
 
         Raises:
             UsageError: it is not blocked.
@@ -73,7 +73,7 @@ class Blocks:
 
 
 def network_of(text: str) -> str:
-    """What is blocked by an address or a network: a whole host, of IPv6 a /64.
+    """Return the network to block for an address or a network: at least a whole host, which is a /64 of IPv6.
 
     Raises:
         UsageError: it is neither.
@@ -91,7 +91,7 @@ def network_of(text: str) -> str:
 
 
 def overlap(network: str, origin: str) -> bool:
-    """Whether some address is in both; an origin may be a name or `any` as well, which no network is."""
+    """Whether some address is in both; an origin may also be a name or `any`, which no network is."""
     try:
         one, other = ip_network(network), ip_network(origin)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A way to others: its next hops, the queues that take it, and what came of each try to have a session.
+"""A way to others: its next hops, the queues that take it, and the outcome of each attempt at a session.
 
 [MS-MQQB] 3.1.1.3.1, [MS-MQDMPR] 3.1.1.3
 """
@@ -22,19 +22,19 @@ from mqproto.turn.effects import Note, ReadPage
 from mqproto.wire.guid import Guid, guid_text
 
 HISTORY: Final = 16
-"""How many tries are remembered after their end."""
+"""How many attempts are remembered after their end."""
 PRIORITY: Final = attrgetter("priority")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAttempt:
-    """One try to have a session: an entry of ConnectionHistory.
+    """One attempt at a session: an entry of ConnectionHistory.
 
     time_s: when it began, in seconds of UTC.
     address: whom we called, as `host:port`, or the host of a neighbour that called us.
     status: how far it came.
-    reason: why it failed or, of one that was established, why it ended; empty while it lasts. It is in words what the
-        specification has as an HRESULT.
+    reason: why it failed or, if it was established, why it ended; empty while it lasts. The specification has
+        an HRESULT instead of words.
     """
 
     time_s: int
@@ -44,9 +44,9 @@ class ConnectionAttempt:
 
 
 class ConnectionHistory:
-    """The tries that last, and the last few that ended.
+    """The present attempts, and the last few that ended.
 
-    The specification adds an entry for each step of a try; here a try is one entry, as far as it came.
+    The specification adds an entry for each step of an attempt; here an attempt is one entry, as far as it came.
     """
 
     def __init__(self) -> None:
@@ -58,17 +58,17 @@ class ConnectionHistory:
         self._lasting[session] = now.utc_s, address
 
     def end(self, session: Session, reason: str) -> None:
-        """It is over, or no longer ours to use."""
+        """An attempt is over, or its session is no longer ours to use."""
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
     def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
-        """A message that was to leave this way has ended, as nothing could be encrypted for its destination.
-        3.1.7.1.5.1"""
+        """A message that was to leave this way has ended, because it could not be encrypted for its
+        destination.  3.1.7.1.5.1"""
         status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
         self._ended.append(ConnectionAttempt(now.utc_s, address, status, reason))
 
     def attempts(self) -> list[ConnectionAttempt]:
-        """The oldest first."""
+        """Return all attempts, the oldest first."""
         lasting = [
             ConnectionAttempt(time_s, address, session.data.status, "")
             for session, (time_s, address) in self._lasting.items()
@@ -87,9 +87,9 @@ class Neighbour:
         self.index = 0
         """NextHopIndexer: the next hop that the session is with, or that is tried next."""
         self._queues: dict[str, list[OutgoingQueue]] = {}
-        """By destination, the highest priority first."""
+        """The queues by destination, the highest priority first."""
         self._turns: OrderedDict[str, None] = OrderedDict()
-        """The destinations that may have something to send, whose turn is next first; there are no others."""
+        """The destinations that may have something to send, in the order of their turns."""
         self._stirred: dict[OutgoingQueue, None] = {}
         """The queues that may have something to read."""
         self.session: Session | None = None
@@ -100,14 +100,14 @@ class Neighbour:
         self.better_index = 0
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
-        """While its sessions end with messages unanswered: which of them it may refuse."""
+        """Which messages the neighbour may refuse, while its sessions end with messages unanswered."""
         self.awaited_s = 0
-        """Until when answers to what was sent may come, UTC: so long there is to be a session."""
+        """Until when answers to sent messages may come, UTC; until then there is to be a session."""
         self.avoid = ""
-        """The address of the next hop's host at which no session could be had the last time."""
+        """The address of the next hop's host at which no session could be had last time."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
-        """Since when there is no session though there are messages, UTC."""
+        """Since when there are messages and no session, UTC."""
 
     @property
     def hop(self) -> NextHop:
@@ -115,7 +115,7 @@ class Neighbour:
         return self.hops[self.index]
 
     def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
-        """The index of a next hop if a session with it is welcome: any if there is none, an earlier one if there is.
+        """The index of a next hop if a session with it is welcome: any while there is no session, else an earlier one.
 
         learnt: whether the session is with one that was met, and so for a next hop that nobody has declared.
         """
@@ -126,13 +126,13 @@ class Neighbour:
         return next((i for i, hop in enumerate(welcome) if (hop.manager, hop.learnt) == wanted), None)
 
     def add(self, queue: OutgoingQueue) -> None:
-        """A queue's way leads over these next hops."""
+        """Lead a queue's way over these next hops."""
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
 
     def remove(self, queue: OutgoingQueue) -> None:
-        """A queue is empty, and goes another way from now on."""
+        """Remove an empty queue, which goes another way from now on."""
         self._stirred.pop(queue, None)
         queues = self._queues[queue.name]
         queues.remove(queue)
@@ -148,7 +148,7 @@ class Neighbour:
     def wake(self, queue: OutgoingQueue) -> None:
         """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.
 
-        What acknowledges goes before them, as it makes room in a neighbour that is full and takes nothing else.
+        Acknowledgments go before them, because they make room in a neighbour that is full and takes nothing else.
         """
         self._stirred[queue] = None
         if queue.name not in self._turns:
@@ -157,10 +157,10 @@ class Neighbour:
                 self._turns.move_to_end(queue.name, last=False)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """The queue that sends now: of those to the destination whose turn it is, that with the highest priority.
+        """The queue that sends now: that with the highest priority to the destination whose turn it is.
 
-        The turn of a destination passes while that is still to be read from the store. However many queues there are,
-        only those are looked at that were awake.
+        A destination loses its turn while that queue is still to be read from the store. However many queues
+        there are, only those that were awake are looked at.
         """
         while self._turns:
             name = next(iter(self._turns))
@@ -174,7 +174,7 @@ class Neighbour:
         return None
 
     def pages(self) -> list[ReadPage]:
-        """What is to be read now for those who were awake."""
+        """Return what to read now for the queues that were awake."""
         stirred, self._stirred = self._stirred, {}
         return [page for queue in stirred for page in queue.pages()]
 
@@ -184,7 +184,7 @@ class Neighbour:
         return any(queue.count and not queue.on_hold for queue in self._all())
 
     def wants_session(self, now: Moment) -> bool:
-        """Whether there is to be a session: for messages, or for answers to such as were sent."""
+        """Whether there is to be a session: for messages, or for answers to messages that were sent."""
         return self.awaited_s > now.utc_s or self.has_messages
 
     @property
@@ -194,7 +194,7 @@ class Neighbour:
 
     @property
     def count(self) -> int:
-        """How many messages may be sent by and by: those of queues that are not paused, and wait for no other queue."""
+        """How many messages may be sent by and by: in queues that are not paused, and wait for no other queue."""
         return sum(queue.count for queue in self._all() if queue.may_send)
 
     @property
@@ -207,7 +207,7 @@ class Neighbour:
 
 
 def note_of_end(session: Session) -> Note:
-    """What the log says of a session that is over."""
+    """The log line for a session that is over."""
     closed = session.closed
     assert closed is not None
     facts: dict[str, str | int] = {"session": session.key, "peer": session.data.remote_address}

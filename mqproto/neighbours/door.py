@@ -1,7 +1,7 @@
-"""Who is let in, and as whom: known queue managers at their addresses, and strangers, who get what is left.
+"""Decides who is let in, and as whom: known queue managers at their addresses, and strangers, who get the rest.
 
-[MS-MQQB] 3.1.5.3.1 grants a session to whoever asks. What a stranger can claim here has a bound for each host and one
-for all of them, and never takes the place of a queue manager that is known.
+[MS-MQQB] 3.1.5.3.1 grants a session to anybody who asks. What strangers can claim here is limited for each
+host and for all of them, and never takes the place of a known queue manager.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from mqproto.wire.guid import Guid, guid_text
 
 HALF_OPEN_OF_HOST: Final = 32
 HALF_OPEN: Final = 256
-"""Connections that have not said who they are, of one host and of all: one more ends the oldest of its host, or of that
-with the most."""
+"""The most connections that have not said who they are, from one host and from all: one more ends the oldest
+of its host, or of the host with the most."""
 SESSIONS_OF_STRANGER_HOST: Final = 16
 SESSIONS_OF_STRANGERS: Final = 256
-"""Strangers' sessions, of one host and of all: one more is refused."""
+"""The most sessions of strangers, from one host and from all: one more is refused."""
 SESSIONS_OF_PEER: Final = 8
-"""Sessions that one known queue manager may have opened: one more is refused."""
+"""The most sessions that one known queue manager may have opened: one more is refused."""
 LOOKED_AT_BYTES: Final = 16 * 1024
-"""When so much of a stranger's packet has come, it is asked whether it will be refused: its body is not kept then."""
+"""Once this much of a stranger's packet has come, we check whether it will be refused; then its body is not kept."""
 SEEN: Final = 1_024
-"""How many claims are remembered that were told."""
+"""How many claims are remembered that were reported."""
 SEEN_MS: Final = 3_600_000
-"""For how long after they were last seen."""
+"""How long they are remembered after they were last seen."""
 
 Refuses: TypeAlias = Callable[[bytes, Remote], bool]
 """Whether a stranger's message will be refused, whatever its body is."""
 
 
 def unfinished(sessions: Iterable[Session]) -> Counter[Session]:
-    """What is kept of the packets that strangers have begun: whoever has not proven who it is, is one."""
+    """Count the bytes kept of strangers' unfinished packets. A peer that has not proven itself is one."""
     kept = {one: one.kept_bytes for one in sessions if not one.is_proven and one.closed is None}
     return Counter({one: size for one, size in kept.items() if size})
 
 
 class Door:
-    """Judges each connection by what is known of it so far."""
+    """Judges each connection by what is known about it so far."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._settings = desk.settings
@@ -57,10 +57,10 @@ class Door:
         self._met = met
         self._sessions = sessions
         self._claims: OrderedDict[tuple[Guid, str], int] = OrderedDict()
-        """When a GUID was claimed at a host last, on the uptime clock."""
+        """When a GUID was last claimed at a host, on the uptime clock."""
 
     def enter(self, session: Session) -> Iterator[Session]:
-        """A connection was accepted: close what has to end for it, and it if nobody is heard from there; those."""
+        """Close what has to end for a new connection, and the connection if nobody is heard there; yield both."""
         crowded = self._crowded(session)
         if crowded is not None:
             crowded.close(
@@ -72,7 +72,7 @@ class Door:
             yield session
 
     def _crowded(self, new: Session) -> Session | None:
-        """Another that has not said who it is, and has to make room."""
+        """Another connection that has not said who it is, and has to make room."""
         waiting: dict[str, list[Session]] = {}
         count = 0
         for session in self._sessions.values():
@@ -87,7 +87,7 @@ class Door:
     def hear(
         self, session: Session, receive: Callable[[], list[Run]], refuses: Refuses
     ) -> tuple[list[Run], list[Session]]:
-        """A stranger sends: what is whole now, and the sessions that end so that what is not has room."""
+        """A stranger sends: return the complete runs, and the sessions that end to make room for the rest."""
         before_bytes, was_hollow = session.kept_bytes, session.is_hollow
         runs = receive()
         if was_hollow and runs and not refuses(runs[0].packets[0], session.remote):
@@ -102,7 +102,7 @@ class Door:
         return runs, list(self._make_room())
 
     def _make_room(self) -> Iterator[Session]:
-        """End what strangers have begun, until it is within its bound: of the host with the most, the largest first."""
+        """End strangers' unfinished packets until the limit is met: the largest of the host with the most first."""
         kept, limit_bytes = unfinished(self._sessions.values()), self._settings.strangers_unfinished_bytes
         while (total_bytes := kept.total()) > limit_bytes:
             of_hosts = Counter[str]()
@@ -119,14 +119,14 @@ class Door:
             yield most
 
     def turns_away(self, host: str, reason: str) -> bool:
-        """Whether one that connects from a host gets nothing for this reason: not if a known one may be there."""
+        """Whether to turn away a connection from a host for this reason; not if a known peer may be there."""
         if self._routes.is_declared(host):
             return False
         self._notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
         return True
 
     def admit(self, data: SessionData, manager: Guid, now: Moment) -> str | None:
-        """Somebody presents a GUID: see whether it is to be believed. Why there is no session, if there is none."""
+        """Decide whether the GUID that a peer presents is believed. Return why it gets no session, or None."""
         host = data.remote_address
         if data.certified is not None and data.certified != manager:
             return f"it presents queue manager {guid_text(manager)}, and a certificate of {guid_text(data.certified)}"
@@ -142,7 +142,7 @@ class Door:
         return self._admit_stranger(data, manager, host_group(host), now)
 
     def _limit_peer(self, data: SessionData, manager: Guid) -> str | None:
-        """One more session of a queue manager that is known; those who only present its GUID are not counted."""
+        """Limit the sessions of a known queue manager; those that only present its GUID are not counted."""
         others = [
             session
             for session in self._sessions.values()
@@ -178,7 +178,7 @@ class Door:
         return None
 
     def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
-        """Somebody elsewhere presents the GUID of a queue manager that is known: that is shown once."""
+        """Report once that somebody elsewhere presents the GUID of a known queue manager."""
         seen_ms = self._claims.get((manager, group))
         if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}

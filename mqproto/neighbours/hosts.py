@@ -1,7 +1,7 @@
-"""Who has connected, and what it did: what an operator is shown of each host, also after it has gone.
+"""Who has connected, and what it did: what an operator sees of each host, also after it has gone.
 
-[MS-MQQB] has nothing of it. A host is what `host_group` makes of an address. Of one host each queue manager that has
-said who it is stands apart, as several may share an address; what comes before a session is open is the host's alone.
+[MS-MQQB] says nothing about it. A host is what `host_group` makes of an address. Each queue manager at a host that has
+said who it is stands apart, because several may share an address; all before a session is open belongs to the host.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from mqproto.session import ConnectionStatus, Session
 from mqproto.wire.guid import NULL_GUID, Guid
 
 GONE: Final = 256
-"""How many that have no session are remembered; the one that was here longest ago goes first."""
+"""How many peers without a session are remembered; the one that was here longest ago goes first."""
 GONE_MS: Final = 24 * 3_600_000
-"""And for how long."""
+"""How long they are remembered."""
 MANAGERS_OF_HOST: Final = 16
-"""How many strangers of one host stand apart; all others of it are one."""
+"""How many strangers of one host stand apart; all others there count as one."""
 OTHERS: Final = NULL_GUID
-"""Stands for them: nobody gets a session who presents it."""
+"""Stands for those others: nobody who presents it gets a session."""
 SLOT_MS: Final = 10_000
 SLOTS: Final = 6
-"""The last minute is counted in so many slots of this length, and in the one that lasts."""
+"""The last minute is counted in this many slots of this length, and in the current one."""
 
 NO_FAULT: Final = frozenset({"3.1.4.2", "3.1.5.8.8", "3.1.6.2", "3.1.6.3", "3.1.7.3"})
-"""Sections by which a session ends for another reason than what the peer sent, or did not send: the queue manager stops
-or has no room, nothing was to be sent, no acknowledgment came, the transport broke."""
+"""Sections by which a session ends for another reason than what the peer sent, or did not send: the queue
+manager stops or has no room, there was nothing to send, no acknowledgment came, the transport broke."""
 BLOCKED: Final = "blocked by an operator"
 
 
 class Who(NamedTuple):
-    """Whom a tally is about.
+    """The subject of a tally.
 
-    manager: the queue manager whose GUID was presented in a session that opened; None for all else of the host.
-    is_proven: whether that is more than a claim.
+    manager: the queue manager whose GUID was presented in a session that opened; None for all else at the host.
+    is_proven: whether the GUID is more than a claim.
     """
 
     host: str
@@ -47,12 +47,12 @@ class Who(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted.
+    """Counts of what a host or queue manager did.
 
-    opened: of a host, the connections that it opened; of a queue manager, those of them that became its sessions.
+    opened: for a host, the connections that it opened; for a queue manager, those that became its sessions.
     messages, size_bytes: what it sent; the latter with handshakes and acknowledgments.
     sent, sent_bytes: what was sent to it.
-    refused: of its messages, those that were not let in.
+    refused: how many of its messages were not let in.
     ended: connections that were refused, and sessions that ended for what it sent or did not send.
     """
 
@@ -65,7 +65,7 @@ class Figures:
     ended: int = 0
 
     def add(self, other: Figures) -> None:
-        """Count what another has."""
+        """Add another's counts."""
         self.opened += other.opened
         self.messages += other.messages
         self.size_bytes += other.size_bytes
@@ -76,12 +76,12 @@ class Figures:
 
 
 class Tally:
-    """What one of them did since it was here first.
+    """What a host or queue manager did since it was first here.
 
     first_s, last_s: when it was here first, and last to within a slot; UTC. `last_ms` is on the uptime clock.
-    sessions: the keys of those that last.
+    sessions: the keys of its present sessions.
     moved_on: how many connections of a host became a session of a queue manager, which has a tally of its own.
-    reason: why something of it was refused last.
+    reason: why something of it was last refused.
     """
 
     def __init__(self, who: Who, now: Moment) -> None:
@@ -92,12 +92,12 @@ class Tally:
         self.moved_on = 0
         self.reason = ""
         self._before = Figures()
-        """All that is older than the slots."""
+        """All counts older than the slots."""
         self._slots: OrderedDict[int, Figures] = OrderedDict()
-        """By number, the oldest first."""
+        """The slots by number, the oldest first."""
 
     def at(self, now: Moment) -> Figures:
-        """Where to count what happens now."""
+        """Return the figures in which to count what happens now."""
         number = now.uptime_ms // SLOT_MS
         figures = self._slots.get(number)
         if figures is None:
@@ -108,20 +108,20 @@ class Tally:
         return figures
 
     def refuse(self, reason: str, now: Moment) -> None:
-        """A connection of it was refused, or ended for what it did."""
+        """Count a connection that was refused, or that ended for what the peer did."""
         self.at(now).ended += 1
         self.reason = reason
 
     @property
     def total(self) -> Figures:
-        """All that was counted."""
+        """The sum of all counts."""
         total = Figures()
         for figures in (self._before, *self._slots.values()):
             total.add(figures)
         return total
 
     def last_minute(self, now: Moment) -> Figures:
-        """What it did in the last minute, and in up to SLOT_MS before it."""
+        """Return what it did in the last minute, and in up to SLOT_MS before it."""
         minute = Figures()
         first = now.uptime_ms // SLOT_MS - SLOTS
         for number, figures in self._slots.items():
@@ -131,18 +131,18 @@ class Tally:
 
 
 class Hosts:
-    """The tallies of all who are here, and of those who were."""
+    """The tallies of all peers that are here, and of those that were."""
 
     def __init__(self) -> None:
         self._tallies: dict[Who, Tally] = {}
         self._gone: OrderedDict[Who, None] = OrderedDict()
-        """Those without a session, the one that was here longest ago first."""
+        """The subjects without a session, the one that was here longest ago first."""
         self._by_session: dict[int, Tally] = {}
         self._strangers: Counter[str] = Counter()
-        """By host, how many of its strangers stand apart."""
+        """How many strangers of a host stand apart, by host."""
 
     def of(self, session: Session, now: Moment) -> Figures:
-        """Where to count what happens on a session now."""
+        """Return the figures in which to count what happens on a session now."""
         tally = self._by_session.get(session.key)
         if tally is None or (tally.who.manager is None and _has_opened(session)):
             tally = self._place(session, tally, now)
@@ -157,7 +157,7 @@ class Hosts:
         refused: int = 0,
         reason: str = "",
     ) -> None:
-        """Bytes came on a session, and messages among them, of which some were refused."""
+        """Count bytes that came on a session, messages among them, and how many of those were refused."""
         figures = self.of(session, now)
         figures.messages += messages
         figures.size_bytes += size_bytes
@@ -169,27 +169,27 @@ class Hosts:
         """A session is over."""
         tally = self._by_session.pop(session.key, None)
         if tally is None:
-            return  # Nobody was reached.
+            return  # No host was reached.
         assert session.closed is not None
         if session.closed.section not in NO_FAULT:
             tally.refuse(session.closed.reason, now)
         self._leave(tally, session.key)
 
     def turned_away(self, host: str, reason: str, now: Moment) -> None:
-        """A connection came from a host, and was closed at once."""
+        """Count a connection that came from a host, and was closed at once."""
         tally = self._tally(Who(host_group(host)), now)
         tally.at(now).opened += 1
         tally.refuse(reason, now)
         self._leave(tally)
 
     def tallies(self, now: Moment) -> list[Tally]:
-        """Those who are here, and those who were within GONE_MS: whoever came first is the first."""
+        """Return the tallies of those that are here, or were within GONE_MS; the first to come is first."""
         while self._gone and now.uptime_ms - self._tallies[next(iter(self._gone))].last_ms >= GONE_MS:
             self._forget_one()
         return list(self._tallies.values())
 
     def _place(self, session: Session, before: Tally | None, now: Moment) -> Tally:
-        """A session begins, or has opened, and its queue manager is known from now on."""
+        """Place a session that begins, or that has opened, so its queue manager is known from now on."""
         host = host_group(session.remote_address)
         who = Who(host)
         if _has_opened(session):
@@ -205,7 +205,7 @@ class Hosts:
         return tally
 
     def _tally(self, who: Who, now: Moment) -> Tally:
-        """That of one who is here now."""
+        """The tally of a subject that is here now."""
         self._gone.pop(who, None)
         tally = self._tallies.get(who)
         if tally is None:
@@ -227,9 +227,9 @@ class Hosts:
         del self._tallies[who]
         if who.manager not in (None, OTHERS) and not who.is_proven:
             self._strangers[who.host] -= 1
-            self._strangers += Counter()  # Without those that have none.
+            self._strangers += Counter()  # This drops hosts that have none.
 
 
 def _has_opened(session: Session) -> bool:
-    """Whether it is open, or was: what it brought last may have ended it."""
+    """Whether a session is or was open: what it last brought may have ended it."""
     return session.data.status is ConnectionStatus.ESTABLISHED

@@ -1,17 +1,17 @@
-"""Queue managers that nobody has declared and that were met: which GUID is at which address.
+"""Queue managers that were met, and that nobody has declared: which GUID is at which address.
 
-[MS-MQQB] knows no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
-Here a GUID is believed at the address where it was met first, by a call of ours or of its own. What waits for it leaves
-over a session from there, and over no other. What an operator has declared is not here, and nothing here changes it.
+[MS-MQQB] has no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
+Here a GUID is believed at the address where it was first met, by a call of ours or of its own. Messages that wait for
+it leave only over a session from there. Declared queue managers are not here, and nothing here changes them.
 
-A GUID that turns up at another address is that of one machine with two addresses, or of one that has moved, or two
-machines have it, as copies of one image do. So the address before is called. If the GUID is there, whoever came second
-gets no session, unless an operator says that it is at both addresses: an answer would prove nothing, as anybody can
-present a GUID. If it is not, an operator says that it has moved, or the setting `roaming` does.
+A GUID that turns up at another address belongs to one machine with two addresses, or to one that has moved, or to two
+machines, if they are copies of one image. So the earlier address is called. If the GUID is there, the second comer gets
+no session, unless an operator says that it is at both addresses: an answer would prove nothing, because anybody can
+present a GUID. If it is not there, an operator says that it has moved, or the setting `roaming` does.
 
-This lasts over restarts: each is a row of the store's queues, of a kind of its own. Whoever presents many GUIDs takes
-the places of his own, as of all that may be forgotten those of the host with the most go first. While the disk is full
-nothing of this is written but what operators say, so that no stranger uses up what was set aside for that.
+This lasts over restarts: each is a row of the store's queues, of its own kind. A host that presents many GUIDs takes
+its own places: of all that may be forgotten, those of the host with the most go first. While the disk is full, only
+what operators say is written, so no stranger uses up what was set aside for that.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 DAY_S: Final = 86_400
 LAST_SEEN_S: Final = 3_600
-"""How much later one was seen than the store knows before that is written."""
+"""How much later than in the store one must be seen before that is written."""
 ASKED_INTERVALS: Final = 10
-"""After how many intervals of the Session Retry Connect Timer the address before is called again for the same GUID."""
+"""The intervals of the Session Retry Connect Timer until the earlier address is called again for the same GUID."""
 ALSO: Final = 8
-"""How many more addresses one may have by the word of an operator."""
+"""The most further addresses that an operator may give to one."""
 INVITED: Final = 64
-"""How many of our queues one may send to as answers to them were asked for."""
+"""The most queues of ours to which one may send because we asked it for answers there."""
 FREE: Final = "free"
-"""The name of a row that nobody has."""
+"""The name of a free row."""
 
 
 class How(StrEnum):
-    """How one was met, the weakest first."""
+    """How a queue manager was met, the weakest way first."""
 
     CALLED_US = "called us"
     WAS_CALLED = "was called"
@@ -55,18 +55,18 @@ class How(StrEnum):
 
 @dataclass(slots=True)
 class Acquaintance:
-    """One that was met, or that an operator has told of.
+    """A queue manager that was met, or that an operator has told of.
 
-    manager: its GUID; None of one that an operator has told of, and that has not been called yet.
+    manager: its GUID; None if an operator has told of it, and it has not been called yet.
     host: where it is called: an address, or the name that somebody has sent to.
-    address: where it was when it was seen last; empty if it was not.
+    address: where it was last seen; empty if it was not.
     first_s, last_s: when it was seen first and last, UTC.
-    name: what an operator calls it; or empty.
-    awaited_s: until when answers of it are awaited, UTC, so that it is called for them.
-    invited: the numbers of those of our queues that answers were asked to: it may send to them.
-    also: more addresses that it has by the word of an operator.
-    other, other_s: where else its GUID has turned up last, and when; not kept over a restart, as the rest is.
-    verdict: what came of a call to `address` then; empty while nobody knows.
+    name: what an operator calls it, or empty.
+    awaited_s: until when answers from it are awaited, UTC; it is called for them.
+    invited: the numbers of those of our queues to which answers were asked for: it may send to them.
+    also: further addresses that an operator has given to it.
+    other, other_s: where else its GUID has last turned up, and when; not kept over a restart, unlike the rest.
+    verdict: the outcome of a call to `address` then; empty while nobody knows.
     """
 
     manager: Guid | None
@@ -87,12 +87,12 @@ class Acquaintance:
     written_s: int = 0
 
     def is_at(self, address: str) -> bool:
-        """Whether it was met there, or is there as well."""
+        """Whether it was met at an address, or is there as well."""
         groups = map(host_group, (self.address, *self.also) if self.address else self.also)
         return host_group(address) in groups
 
     def as_row(self, *, in_use: bool = True) -> QueueRow:
-        """What is kept of it."""
+        """Return the row that the store keeps of it."""
         manager = guid_text(self.manager) if self.manager is not None else ""
         values = (
             manager,
@@ -119,10 +119,10 @@ def _from_row(number: int, name: str) -> Acquaintance:
 
 
 class Met:
-    """All that were met.
+    """All queue managers that were met.
 
     Args:
-        next_number: gives a number for a queue that is new to the store.
+        next_number: returns a number for a queue that is new to the store.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class Met:
         """By row."""
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
-        """Those that are called there, by the host in lower case; one may be known by several."""
+        """Those that are called at a host, by the host in lower case; one may be known by several."""
         self._by_name: dict[str, Acquaintance] = {}
         self.hosts_by_name: dict[str, str] = {}
-        """Where those are that an operator has given a name, by that in lower case."""
+        """The hosts of those that an operator has named, by the name in lower case."""
         self._free: list[int] = []
         self._news: dict[Guid, None] = {}
         self._doubts: dict[Guid, None] = {}
@@ -156,31 +156,31 @@ class Met:
         return iter(self._all.values())
 
     def get(self, manager: Guid | None) -> Acquaintance | None:
-        """The one with a GUID, unless that is declared."""
+        """The one with a GUID, unless the GUID is declared."""
         if manager is None or self._routes.declares(manager):
             return None
         return self._by_manager.get(manager)
 
     def named(self, name: str) -> Acquaintance | None:
-        """The one that an operator calls so, in any case."""
+        """The one that an operator calls this, in upper or lower case."""
         return self._by_name.get(name.casefold())
 
     def hop_to(self, manager: Guid) -> tuple[NextHop, ...]:
-        """The way to one that was met; there is none to others."""
+        """The way to a queue manager that was met; empty for others."""
         found = self.get(manager)
         return () if found is None else (NextHop(manager, found.host, learnt=True),)
 
     def may_call(self, manager: Guid | None) -> bool:
-        """Whether it may be called: it was before, or an operator says so."""
+        """Whether one may be called: it was called before, or an operator says so."""
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
 
-    # Who is seen where
+    # Which GUID is seen where
 
     def refusal(self, manager: Guid, address: str, now: Moment) -> str | None:
-        """Why a GUID gets no session from an address: it was met at another; None if it was not.
+        """Why a GUID gets no session from an address, because it was met at another; None if it was not.
 
-        The address before is to be called, to see whether it is still there.
+        The earlier address is to be called, to check whether it is still there.
         """
         found = self._current(manager, now)
         if found is None or not found.address or found.is_at(address):
@@ -190,11 +190,11 @@ class Met:
         return f"{was}: {found.verdict or 'the address before is asked whether it is still there'}"
 
     def seen(self, manager: Guid, host: str, address: str, now: Moment, *, called: bool) -> bool:
-        """A GUID was presented; whether it is where it was met, which it is the first time.
+        """A GUID was presented. Return whether it is where it was met; the first time, it is.
 
         Args:
-            host: what we called, or where it called from.
-            address: where that is.
+            host: the host that we called, or that it called from.
+            address: the address of that host.
             called: whether we called it by a name that somebody has sent to.
         """
         if self._routes.declares(manager):
@@ -217,7 +217,7 @@ class Met:
                 self._doubt(found, address, now)
             return False
         if found.address and host_group(address) in map(host_group, found.also):
-            address = found.address  # It stays where it was met, and is there as well.
+            address = found.address  # It stays where it was met, and is at the other address as well.
         changes = found.address != address or found.manager is None
         if called:
             changes |= self._is_also(found, host)
@@ -237,10 +237,10 @@ class Met:
         return True
 
     def _is_also(self, found: Acquaintance, host: str) -> bool:
-        """One that was met was called at a host, and was there; whether that is news to the store.
+        """One that was met was called at a host, and was there. Return whether that is news to the store.
 
-        What was asked of whoever is there was asked of it, and what an operator calls whoever is there is its name,
-        unless it has one.
+        What was asked of the queue manager at that host was asked of it. The name that an operator gave to
+        that queue manager becomes its own, unless it has one.
         """
         unseen = self._unseen_at(host)
         if unseen is None or unseen is found:
@@ -257,7 +257,7 @@ class Met:
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
-        """One whose GUID nobody knew, and that has been called now."""
+        """The one at a host whose GUID was not known, and that has now been called."""
         found = self._by_host.get(host.casefold())
         return found if found is not None and found.manager is None else None
 
@@ -272,12 +272,12 @@ class Met:
             self._doubts[found.manager] = None
 
     def take_doubts(self) -> list[Acquaintance]:
-        """Those that are to be called where they were met, to see whether they are still there."""
+        """Return those to call where they were met, to check whether they are still there."""
         doubts, self._doubts = self._doubts, {}
         return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
 
     def answered(self, manager: Guid) -> None:
-        """It is still there as well."""
+        """It answers at the earlier address as well."""
         found = self._by_manager.get(manager)
         if found is not None and found.other:
             found.verdict = (
@@ -288,7 +288,7 @@ class Met:
             self._note("guid-at-two-addresses", found)
 
     def unanswered(self, manager: Guid, reason: str) -> None:
-        """It is not there any more."""
+        """It no longer answers at the earlier address."""
         found = self._by_manager.get(manager)
         if found is None or not found.other:
             return
@@ -319,18 +319,18 @@ class Met:
         self._write(found)
 
     def take_news(self) -> list[Guid]:
-        """The GUIDs that were met, have moved, or were forgotten since the last call."""
+        """Return the GUIDs that were met, have moved, or were forgotten since the last call."""
         news, self._news = self._news, {}
         return list(news)
 
     def expect_answers(
         self, manager: Guid | None, host: str, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """One was sent what may be answered until then.
+        """One was sent messages that may be answered until then.
 
         Args:
-            manager: whom; None for whoever is at the host.
-            queues: the numbers of those of our queues that answers were asked to.
+            manager: its GUID; None for the queue manager at the host.
+            queues: the numbers of those of our queues to which answers were asked for.
         """
         found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
         if found is None:
@@ -343,14 +343,14 @@ class Met:
             self._write(found)
 
     def has_invited(self, manager: Guid, queue: int) -> bool:
-        """Whether one was asked for answers to the queue of ours with this number."""
+        """Whether one was asked to send answers to the queue of ours with this number."""
         found = self.get(manager)
         return found is not None and queue in found.invited
 
     # Operators
 
     def add(self, name: str, host: str, manager: Guid | None, now: Moment) -> Acquaintance:
-        """An operator says where one is, and what to call it.
+        """Add a queue manager: an operator says where it is, and what to call it.
 
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many.
@@ -381,10 +381,10 @@ class Met:
         return known
 
     def is_also(self, name: str, addresses: Collection[str]) -> Acquaintance:
-        """An operator says that one, by its name or its GUID, has these addresses as well.
+        """Give one, by its name or its GUID, these addresses as well.
 
         Raises:
-            UsageError: there is none, or it has too many.
+            UsageError: there is no such peer, or it has too many.
         """
         found = self.meant(name)
         also = tuple(dict.fromkeys((*found.also, *addresses)))
@@ -397,20 +397,20 @@ class Met:
         return found
 
     def remove(self, name: str) -> Acquaintance:
-        """An operator wants one forgotten, by its name or its GUID.
+        """Forget one, by its name or its GUID.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such peer.
         """
         found = self.meant(name)
         self._forget(found, urgent=True)
         return found
 
     def move(self, name: str) -> Acquaintance:
-        """An operator says that one has moved to where its GUID has turned up last.
+        """Move one to where its GUID has last turned up.
 
         Raises:
-            UsageError: there is none, or it has turned up nowhere else.
+            UsageError: there is no such peer, or it has turned up nowhere else.
         """
         found = self.meant(name)
         if not found.other:
@@ -420,10 +420,10 @@ class Met:
         return found
 
     def meant(self, text: str) -> Acquaintance:
-        """The one that an operator means by a name or a GUID.
+        """Return the one that an operator means by a name or a GUID.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such peer.
         """
         found = self.named(text)
         if found is None:
@@ -441,7 +441,7 @@ class Met:
     # Room
 
     def _take_in(self, found: Acquaintance, now: Moment) -> bool:
-        """One more is known, if there is room for it; whether there is."""
+        """Remember one more, if there is room for it. Return whether there is."""
         if not self._make_room(now):
             return False
         found.row = self._free.pop() if self._free else self._next_number()
@@ -449,7 +449,7 @@ class Met:
         return True
 
     def _make_room(self, now: Moment) -> bool:
-        """See that one more may be remembered; whether there is room for it."""
+        """Make room to remember one more. Return whether there is room."""
         self._forget_old(now)
         if len(self._all) < self._settings.peers_remembered:
             return True
@@ -501,7 +501,7 @@ class Met:
             self.hosts_by_name[found.name.casefold()] = found.host
 
     def _unindex_host(self, found: Acquaintance) -> None:
-        if found.how is not How.CALLED_US:  # Of those there may be many, and none of them is called anywhere.
+        if found.how is not How.CALLED_US:  # There may be many of those, and none of them is called anywhere.
             self._by_host = {host: one for host, one in self._by_host.items() if one is not found}
 
     def _unname(self, found: Acquaintance) -> None:

@@ -1,11 +1,11 @@
-"""The neighbours of a queue manager: for each a session when there is something to send, and what to send on it.
+"""The neighbours of a queue manager: a session with each when there is something to send, and what to send on it.
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
-A way may have several next hops. They are tried in order of preference: when a session cannot be had or is lost, the
-next of them follows at once, and after the last the Session Retry Connect Timer runs before all begins anew. While a
-later one serves, the earlier ones are tried each time that the timer is due; once one of them has a session, and what
-was sent over the later one is answered for, the queues change over to it.
+A way may have several next hops. They are tried in order of preference: when a session cannot be had or is
+lost, the next hop follows at once, and after the last the Session Retry Connect Timer runs before all begins
+anew. While a later one serves, the earlier ones are tried each time that the timer is due. Once one of them
+has a session, and everything that was sent over the later one is answered for, the queues change over to it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POSITION: Final = attrgetter("position")
 
 POSITIVE: Final = UserHeader.journal_positive.mask
 JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
-"""Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
+"""Bits of UserHeader.Flags: with the first alone, a message is journaled when a neighbour has it.  3.1.5.5.4"""
 
 
 class Neighbours:
@@ -65,11 +65,11 @@ class Neighbours:
         self._waypoints = desk.waypoints
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
-        """By the queue manager of one of its next hops."""
+        """The neighbours, by the queue manager of one of their next hops."""
         self._reached: dict[str, Guid] = {}
-        """By a host that only direct format names know, the queue manager that was there when it was called last."""
+        """By a host that only direct format names know, the queue manager that was there when we last called."""
         self._asking: dict[int, Guid] = {}
-        """By session, whom it is to find: whether one that was met is still where it was."""
+        """By session, the queue manager that it is to find, which may no longer be where it was met."""
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -89,7 +89,7 @@ class Neighbours:
     # Queues and their way
 
     def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
-        """A queue's way leads over one of these next hops, the first if it can be reached."""
+        """Lead a queue's way over one of these next hops, the first if it can be reached."""
         neighbour = self._over(hops)
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
@@ -97,7 +97,7 @@ class Neighbours:
             self.wake(queue)
 
     def detach(self, queue: OutgoingQueue) -> None:
-        """A queue is empty, and for somebody else from now on."""
+        """Take an empty queue off its way; it is for another destination from now on."""
         neighbour = self._by_queue.pop(queue.queue, None)
         if neighbour is None:
             return
@@ -105,7 +105,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
-        """One that was met, and that nothing is for any more."""
+        """Drop a neighbour that was met, and that nothing is for any more."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
@@ -121,7 +121,7 @@ class Neighbours:
         return neighbour
 
     def moved(self, manager: Guid) -> None:
-        """One that was met is elsewhere now, or may be called now, or was forgotten."""
+        """A queue manager that was met has moved, may be called now, or was forgotten."""
         hops = self.met.hop_to(manager)
         for neighbour in self._by_manager.get(manager, ()):
             if neighbour.hop.learnt and neighbour.hops != hops:
@@ -144,7 +144,7 @@ class Neighbours:
         return self._reached.get(host.lower())
 
     def await_answers(self, hops: tuple[NextHop, ...], until_s: int) -> None:
-        """Something was sent this way that may be answered until then: it is called again for that."""
+        """Messages sent this way may be answered until then: call it again for that."""
         neighbour = self._over(hops)
         neighbour.awaited_s = max(neighbour.awaited_s, until_s)
         self._awake[neighbour] = None
@@ -157,21 +157,21 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def of_queue(self, queue: OutgoingQueue) -> Neighbour | None:
-        """The neighbour that a queue's way leads over, or None where there is no way."""
+        """The neighbour that a queue's way leads over; None if there is no way."""
         return self._by_queue.get(queue.queue)
 
     @property
     def has_suspects(self) -> bool:
-        """Whether messages go one at a time to some neighbour, to find one that it refuses: in whatever order."""
+        """Whether some neighbour gets messages one at a time, in any order, to find one that it refuses."""
         trials = (neighbour.trial for neighbour in self._by_hops.values())
         return any(trial is not None and trial.one_at_a_time for trial in trials)
 
     def retry_at_ms(self, neighbour: Neighbour) -> int | None:
-        """When the first next hop is tried again, on the uptime clock, or None if that is not planned."""
+        """When the first next hop is tried again, on the uptime clock; None if that is not planned."""
         return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
-        """By queue, the messages that were sent and that nobody has answered for."""
+        """Return the messages that were sent and that nobody has answered for, by queue."""
         found: dict[OutgoingQueue, list[InFlight]] = {}
         for session in self.sessions.values():
             for entry in session.lost():
@@ -186,7 +186,7 @@ class Neighbours:
         return found
 
     def give_up(self, now: Moment) -> Iterator[InFlight]:
-        """What was sent, is over, and ends unanswered, as its queue has it; nobody awaits an answer for it any more."""
+        """Yield sent messages that are over and end unanswered, as their queues decide."""
         for session in self.sessions.values():
             for queue, entries in groupby(session.lost(), ORIGIN):
                 assert isinstance(queue, OutgoingQueue)
@@ -197,7 +197,7 @@ class Neighbours:
                     yield from over
 
     def connected(self, *, proven: bool = True) -> set[Guid]:
-        """The queue managers that have an open session with us; the known ones, or the strangers."""
+        """The queue managers that have an open session with us: the known ones, or the strangers."""
         return {
             session.remote_qm
             for session in self.sessions.values()
@@ -228,14 +228,14 @@ class Neighbours:
             self._touched[session] = None
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """Somebody asks whether a session would be accepted: what to answer, if we do.  2.1.2, 3.1.7.7"""
+        """Return the answer to a Ping, which asks whether we accept a session, or None.  2.1.2, 3.1.7.7"""
         if not self._settings.answer_pings:
             return None
         accepting = len(self.sessions) < self._settings.maximum_sessions
         return answer_ping(datagram, self._identity, accepting=accepting)
 
     def ping_answered(self, key: int, datagram: bytes) -> bool:
-        """A datagram came from where we sent a Ping; whether that decided anything.  3.1.7.8"""
+        """Take a datagram from where we sent a Ping. Return whether it decided anything.  3.1.7.8"""
         session = self.sessions.get(key)
         if session is None:
             return False
@@ -253,7 +253,7 @@ class Neighbours:
             self._forget(session, now)
 
     def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Bytes came; the messages that are whole now. Of what a stranger begins not all is kept."""
+        """Take bytes. Return the complete messages. Not all of what a stranger has begun is kept."""
         if session.is_proven:
             return self.receive(session, data, now)
         runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
@@ -261,7 +261,7 @@ class Neighbours:
         return runs
 
     def touched(self, session: Session) -> None:
-        """Something happened to a session: it is looked at in this turn."""
+        """Have a session looked at in this turn, because something happened to it."""
         self._touched[session] = None
 
     def _new_session(
@@ -290,7 +290,7 @@ class Neighbours:
         return session
 
     def _forget(self, session: Session, now: Moment) -> None:
-        """A session is over: what nobody answered for is next again, on another one.  3.1.5.9"""
+        """A session is over: messages that nobody answered for are next again, on another one.  3.1.5.9"""
         assert session.closed is not None
         del self.sessions[session.key]
         self._touched.pop(session, None)
@@ -329,7 +329,7 @@ class Neighbours:
         self._drop_unused(neighbour)
 
     def _without_order_acks(self, entries: list[InFlight]) -> list[InFlight]:
-        """Those that are kept for one that may not come again: an OrderAck is not, as a resend asks for another."""
+        """The entries to keep for a neighbour that may not return. OrderAcks are dropped: a resend asks for another."""
         kept = []
         for entry in entries:
             queue = queue_of(entry)
@@ -340,7 +340,7 @@ class Neighbours:
         return kept
 
     def _return(self, entries: list[InFlight]) -> None:
-        """Messages are next again in their queues."""
+        """Put messages back into their queues, where they are next."""
         by_queue: dict[OutgoingQueue, list[InFlight]] = {}
         for entry in entries:
             by_queue.setdefault(queue_of(entry), []).append(entry)
@@ -349,7 +349,7 @@ class Neighbours:
             self.wake(queue)
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
-        """There is no session: the next hop is tried at once, the first one again after a while.  3.1.5.9, 3.1.6.1"""
+        """There is no session: try the next hop at once, and the first one again after a while.  3.1.5.9, 3.1.6.1"""
         self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -395,17 +395,17 @@ class Neighbours:
         return reads, sends, closes
 
     def take_traced(self) -> list[tuple[bytes, str]]:
-        """The traced messages that were sent, and the hosts that they were sent to."""
+        """Return the traced messages that were sent, and the hosts that they were sent to."""
         traced, self._traced = self._traced, []
         return traced
 
     def take_connects(self) -> list[OpenTransport]:
-        """The transports to open now."""
+        """Return the transports to open now."""
         connects, self._connects = self._connects, []
         return connects
 
     def _complete(self, session: Session) -> None:
-        """The messages that the neighbour has answered for leave their queues."""
+        """Remove the messages that the neighbour has answered for from their queues."""
         completed = session.take_completed()
         self._waypoints.session_acknowledged(completed, session)
         neighbour = self._by_session.get(session.key)
@@ -433,7 +433,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
-        """A session that the neighbour opened serves ours as well, if we have none of our own or only a worse one."""
+        """Use a session that the neighbour opened, if we have none of our own or only a worse one."""
         for neighbour in self._by_manager.get(session.remote_qm, ()):
             index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None:
@@ -442,7 +442,7 @@ class Neighbours:
         return None
 
     def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
-        """A session with a next hop, open or being opened, is to serve a neighbour's queues."""
+        """Have a session with a next hop, open or being opened, serve a neighbour's queues."""
         self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         self._by_session[session.key] = neighbour
         neighbour.history.begin(session, address, now)
@@ -453,7 +453,7 @@ class Neighbours:
             self._awake[neighbour] = None
 
     def _serve(self, neighbour: Neighbour, session: Session, index: int, now: Moment) -> None:
-        """From now on this session, open or not yet, serves a neighbour's queues."""
+        """Have this session, open or not yet, serve a neighbour's queues from now on."""
         neighbour.session, neighbour.index, neighbour.better = session, index, None
         neighbour.connected = False
         if session.is_open:
@@ -472,19 +472,19 @@ class Neighbours:
             self._start_retry_timer(neighbour, now)
 
     def _change_over(self, neighbour: Neighbour, better: Session, now: Moment) -> None:
-        """A next hop that is preferred answers again. The session with the other stays, until it is idle."""
+        """A preferred next hop answers again. The session with the other one stays until it is idle."""
         assert neighbour.session is not None
         del self._by_session[neighbour.session.key]
         neighbour.history.end(neighbour.session, "a next hop that is preferred answers again")
         self._serve(neighbour, better, neighbour.better_index, now)
 
     def _dispatch(self, neighbour: Neighbour, now: Moment) -> list[ReadPage]:
-        """Send what the window allows, queue by queue in turns, or see that there will be a session."""
+        """Send what the window allows, queue by queue in turns, or make sure that there will be a session."""
         better = neighbour.better
         if better is not None and better.is_open:
             assert neighbour.session is not None
             if neighbour.session.lost():
-                return []  # What is on its way over the later next hop would else be overtaken.
+                return []  # Otherwise messages on their way over the later next hop would be overtaken.
             self._change_over(neighbour, better, now)
         session = neighbour.session
         if session is None:
@@ -504,7 +504,7 @@ class Neighbours:
         return neighbour.pages()
 
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """The neighbour refuses something: the next message goes when none is on its way."""
+        """Send the next message once none is on its way, because the neighbour refuses something."""
         while session.room and not session.lost():
             passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
@@ -526,7 +526,7 @@ class Neighbours:
         self._touched[session] = None
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
-        """The next messages of a queue; those whose time is over have ended.  3.1.7.1"""
+        """Take the next messages of a queue; those whose time is over have ended.  3.1.7.1"""
         entries, over = queue.take(limit, session.room_bytes, now, self._writes)
         self._endings += over
         return entries
@@ -542,9 +542,9 @@ class Neighbours:
         self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
-        """Open a session with a next hop, or use one that there is.  3.1.5.2
+        """Open a session with a next hop, or use an existing one.  3.1.5.2
 
-        One that was met and may not be called is waited for.
+        A next hop that was met and may not be called is waited for.
         """
         if self._stopped:
             return
@@ -556,7 +556,7 @@ class Neighbours:
             self._use(neighbour, session, index, str(hop), now)
 
     def _free_session(self, hop: NextHop) -> Session | None:
-        """A session with a next hop that serves no queues: open, or one that we had begun to open."""
+        """A session with a next hop that serves no queues: it is open, or we had begun to open it."""
         for session in self.sessions.values():
             is_theirs = session.is_met if hop.learnt else session.is_proven
             is_called = not session.is_accepted and session.remote_address == hop.host
@@ -566,7 +566,7 @@ class Neighbours:
         return None
 
     def may_call(self, hop: NextHop) -> bool:
-        """Whether a next hop may be called, or is waited for: one that was met and has never been called."""
+        """Whether a next hop may be called. One that was met and has never been called is waited for."""
         return not hop.learnt or self.met.may_call(hop.manager)
 
     def may_have_session(self, neighbour: Neighbour) -> bool:
@@ -575,7 +575,7 @@ class Neighbours:
         return neighbour.session is not None or self.may_call(hop) or self._free_session(hop) is not None
 
     def _ask(self, one: Acquaintance, now: Moment) -> None:
-        """See whether one that was met is still where it was, as its GUID has turned up elsewhere."""
+        """Check whether a queue manager is still where it was met: its GUID has turned up elsewhere."""
         if not self._stopped and one.manager is not None:
             session = self._connect(NextHop(one.manager, one.host, learnt=True), now)
             self._asking[session.key] = one.manager
@@ -583,7 +583,7 @@ class Neighbours:
     def _connect(self, hop: NextHop, now: Moment, avoid: str = "") -> Session:
         """Begin to open a session.  3.1.5.2.2, 3.1.5.2.3
 
-        avoid: of the addresses of the hop's host, the one to try last.
+        avoid: the address of the hop's host to try last.
         """
         manager = hop.manager
         session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
@@ -621,14 +621,14 @@ class Neighbours:
             self._touched[session] = None
 
     def hold(self, queue: OutgoingQueue) -> None:
-        """A queue is paused: the neighbour is told of a window of one.  3.1.7.13"""
+        """A queue is paused: tell the neighbour, with a window of one.  3.1.7.13"""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
             self._touched[neighbour.session] = None
 
     def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
-        """The sessions end that came from where nobody gets an answer any more; how many."""
+        """End the sessions that came from hosts which are blocked now. Return how many."""
         found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
         for session in found:
             session.close("3.1.5.10", BLOCKED)
@@ -636,7 +636,7 @@ class Neighbours:
         return len(found)
 
     def close_all(self, reason: str) -> None:
-        """The queue manager stops.  3.1.4.2"""
+        """Close all sessions: the queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self.sessions.values()):
             self.acknowledge(session)

@@ -1,4 +1,4 @@
-"""What an operator is shown of those who connect: who they are, what they did, what is held for them; and floods."""
+"""What an operator sees of the hosts that connect: who they are, what they did, what is held for them; and floods."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ FLOOD_SESSIONS: Final = 100
 FLOOD_MESSAGES: Final = 6_000
 FLOOD_BYTES: Final = 64 * 2**20
 FLOOD_REFUSALS: Final = 100
-"""What a host may open, send, and be refused in a minute before that is called a flood."""
+"""How much a host may open, send, and be refused in a minute before that is called a flood."""
 FLOODS_SHOWN: Final = 4
-"""How many hosts are named, those that do the most."""
+"""The most hosts that are named, those that do the most."""
 
 
 UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
 
 
 class Kind(StrEnum):
-    """What one is to us."""
+    """What a peer is to us."""
 
     NEIGHBOUR = "neighbour"
     CLAIMS = "claims"
-    """It presents the GUID of a queue manager that is known, and is not believed."""
+    """It presents the GUID of a known queue manager, and is not believed."""
     STRANGER = "stranger"
     OTHERS = "others"
-    """Strangers of a host with many, together."""
+    """The strangers of a host that has many of them, together."""
     UNKNOWN = "unknown"
     """What a host did before it said who it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """One who is connected, or was. What is counted is counted since `first_s`.
+    """A peer that is connected, or was. Counts begin at `first_s`.
 
     manager: the GUID that it presents; empty if it has not said, or if it is several.
-    tls: whether a certificate has shown that it is its own.
-    sessions, half_open: those that last: open, and not yet.
+    tls: whether a certificate has proven the GUID.
+    sessions, half_open: its present sessions: open ones, and those not open yet.
     first_s, last_s: when it was here first, and last to within 10 seconds; UTC.
     opened, messages, size_bytes, sent, sent_bytes, refused, ended: `Figures`.
-    reason: why something of it was refused last; empty if nothing was.
+    reason: why something of it was last refused; empty if nothing was.
     sequences, held_bytes: its incoming sequences, and what they hold behind a gap.
-    acknowledgments: what waits to be sent to its order queue.
+    acknowledgments: how many messages wait to be sent to its order queue.
     blocked: whether it gets no answer.
-    acknowledged_s, round_trip_s: as of a `SessionStatus`, the longest of its sessions; the caller fills this in.
+    acknowledged_s, round_trip_s: as in `SessionStatus`, the longest of its sessions; the caller fills this in.
     """
 
     host: str
@@ -87,16 +87,16 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """A session that is open.
+    """An open session.
 
     host: the neighbour's address; manager: the GUID that it presents.
     window: how many messages may be sent to it before it acknowledges some; 1 while it pauses.
-    unacknowledged: how many are.
-    key: its number, as logs have it.
-    acknowledged_s: how long the neighbour takes to acknowledge a message, with the way and its disk, smoothed; None if
-        it has acknowledged none.
-    round_trip_s: how long TCP takes there and back, without the neighbour's own work, as the system measures it; None
-        where that does not tell. The caller fills this in.
+    unacknowledged: how many messages are.
+    key: its number, as in logs.
+    acknowledged_s: how long the neighbour takes to acknowledge a message, with the way and its disk,
+        smoothed; None if it has acknowledged none.
+    round_trip_s: how long TCP takes there and back, without the neighbour's own work, as the system measures
+        it; None if the system does not tell. The caller fills this in.
     """
 
     host: str
@@ -110,16 +110,16 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MetStatus:
-    """One that nobody has declared, and that was met, or that an operator has told of.
+    """A queue manager that nobody has declared, and that was met, or that an operator has told of.
 
     manager: its GUID; empty if that is not known yet.
-    name: what an operator calls it; or empty.
-    host: where it is called; address: where it was seen last, empty if it was not.
+    name: what an operator calls it, or empty.
+    host: where it is called; address: where it was last seen, empty if it was not.
     how: it called us, was called, or was added by an operator.
     first_s, last_s: when it was seen first and last, UTC.
-    other, other_s: where else its GUID has turned up, and when last; verdict: what came of a call to `address` then.
+    other, other_s: where else its GUID has turned up, and when last; verdict: the outcome of a call to `address` then.
     is_called: whether it may be called.
-    awaited_s: until when it is called for answers to what it was sent, UTC; 0 if it is not.
+    awaited_s: until when it is called for answers to messages, UTC; 0 if it is not.
     """
 
     manager: str
@@ -138,7 +138,7 @@ class MetStatus:
 
 
 def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionStatus]:
-    """Those that are open; of more than `limit` those in which the most is unacknowledged."""
+    """Describe the open sessions; beyond `limit`, only those with the most unacknowledged messages."""
     chosen = nlargest(limit, (one for one in sessions if one.is_open), key=UNACKNOWLEDGED)
     return [
         SessionStatus(
@@ -154,7 +154,7 @@ def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionSt
 
 
 def describe_met(met: Met, one: Acquaintance) -> MetStatus:
-    """One that was met, for people."""
+    """Describe a queue manager that was met, for people."""
     return MetStatus(
         manager=guid_text(one.manager) if one.manager is not None else "",
         name=one.name,
@@ -176,8 +176,8 @@ def describe_met(met: Met, one: Acquaintance) -> MetStatus:
 class FloodStatus:
     """A host that did far more than others in the last minute, or was mostly refused.
 
-    opened, messages, size_bytes, refused: what it did then; the last is of connections and of messages.
-    managers: the GUIDs of queue managers that are declared there, and would be blocked as well.
+    opened, messages, size_bytes, refused: what it did then; `refused` counts connections and messages.
+    managers: the GUIDs of the queue managers that are declared there, and would be blocked as well.
     """
 
     host: str
@@ -196,7 +196,7 @@ def describe_hosts(
     blocks: Blocks,
     now: Moment,
 ) -> Iterator[PeerStatus]:
-    """All who are connected or were; nothing changes."""
+    """Yield all peers that are or were connected. Nothing changes."""
     acknowledgments = Counter[str]()
     for queue in outbound:
         if queue.count and queue.name.endswith(ORDER_SUFFIX):
@@ -208,7 +208,7 @@ def describe_hosts(
     for tally in hosts.tallies(now):
         who, total, count = tally.who, tally.total, len(tally.sessions)
         if who.manager is None and not (count or total.ended or total.opened > tally.moved_on):
-            continue  # All who came from there have said who they are.
+            continue  # All peers that came from there have said who they are.
         manager = who.manager or OTHERS
         name = guid_text(manager) if manager != OTHERS else ""
         is_open = 0 if who.manager is None else count
@@ -241,11 +241,11 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
 
 
 def floods(tallies: Iterable[Tally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
-    """The hosts that do too much, those first that do the most. What a neighbour sends as itself is no flood.
+    """The hosts that do too much, the busiest first. What a neighbour sends as itself does not count.
 
-    One is named that opens more connections than all others together and FLOOD_SESSIONS at least, or sends so many
-    more messages or bytes than all other strangers, or FLOOD_REFUSALS of whose connections and messages were refused,
-    which are the better part of them.
+    A host is named if it opens more connections than all others together, and at least FLOOD_SESSIONS; or
+    sends that many more messages or bytes than all other strangers; or if at least FLOOD_REFUSALS of its
+    connections and messages were refused, and these are most of them.
     """
     by_host: dict[str, Figures] = {}
     for tally in tallies:

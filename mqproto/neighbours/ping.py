@@ -1,8 +1,8 @@
-"""Is the acceptor there, and would it have us? Asked over UDP before a transport is opened.  [MS-MQQB] 3.1.5.2.2
+"""Asks over UDP, before a transport is opened, whether the acceptor is there and would have us.  [MS-MQQB] 3.1.5.2.2
 
-Nothing in a Ping says whether it asks or answers, so the port does: what comes to the ping port of a queue manager is
-a request, and requests leave from another port, to which only responses come. A shell that mixed the two up would
-answer answers.
+Nothing in a Ping says whether it is a request or a response, so the port does: a Ping that comes to the ping
+port of a queue manager is a request, and requests leave from another port, to which only responses come. A
+shell that mixed up the two would answer answers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Pings:
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
         """The transport to open if this is the response that the session waits for, and it is good.
 
-        A response that says no closes the session; anything that is no response to its request changes nothing.
+        A response that refuses closes the session; anything that does not respond to its request changes nothing.
         [MS-MQQB] 3.1.7.8, 3.1.7.9
         """
         asked = self._waiting.get(session.key)
@@ -85,7 +85,7 @@ class Pings:
         return None
 
     def expired(self, session: Session) -> None:
-        """No response came in time, which is a no.  [MS-MQQB] 3.1.6.8"""
+        """No response came in time, which counts as a refusal.  [MS-MQQB] 3.1.6.8"""
         where = self._waiting[session.key].where
         _fail(
             session,
@@ -95,18 +95,18 @@ class Pings:
         )
 
     def forget(self, session: int) -> None:
-        """The session waits for no response, or for none any more."""
+        """The session waits for no response, or no longer does."""
         self._waiting.pop(session, None)
         self._timers.stop(Timer.PING_RESPONSE, session)
 
     def take(self) -> list[SendPing]:
-        """The requests to send now."""
+        """Return the requests to send now."""
         requests, self._requests = self._requests, []
         return requests
 
 
 def answer_ping(datagram: bytes, identity: Guid, *, accepting: bool) -> bytes | None:
-    """The response to a datagram that came to our ping port; None if it is no Ping.  [MS-MQQB] 3.1.7.7
+    """The response to a datagram that came to our ping port; None if it is not a Ping.  [MS-MQQB] 3.1.7.7
 
     It is as long as the request, so nobody is flooded by forging another's address.
 

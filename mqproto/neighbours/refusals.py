@@ -27,9 +27,9 @@ class Refusals:
         self._endings = desk.endings
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
-        """A neighbour's session ended; back come those of its messages that are next again.
+        """A neighbour's session ended. Return those of its messages that are next again.
 
-        What the neighbour had acknowledged, and had not saved, it did not refuse.
+        Messages that the neighbour had acknowledged, and had not saved, it did not refuse.
         """
         lost, unacknowledged = session.lost(), session.unacknowledged()
         if not lost:
@@ -53,7 +53,7 @@ class Refusals:
         return [*taken, *back]
 
     def answered(self, neighbour: Neighbour, completed: list[InFlight]) -> None:
-        """A neighbour has taken these."""
+        """A neighbour has taken these messages."""
         trial = neighbour.trial
         if trial is None or not completed:
             return
@@ -62,9 +62,9 @@ class Refusals:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
-        """The message that goes now, alone, of those that are held back; None if there is none that may.
+        """The message, of those held back, that goes now, alone; None if none may go.
 
-        last: whether nothing else can go now. What was sent before and comes again still goes first.
+        last: whether nothing else can go now. Messages that were sent before and come again still go first.
         """
         trial = neighbour.trial
         assert trial is not None
@@ -88,7 +88,7 @@ class Refusals:
         return not suspect.overtaken[neighbour.index] and neighbour.count > len(trial.suspects)
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
-        """These are held back with the suspects, unsent."""
+        """Hold these back with the suspects, unsent."""
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
@@ -102,18 +102,18 @@ class Refusals:
             self._notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
-        """Its way ends here, whether or not the neighbour has it: nobody but the neighbour could tell.
+        """End a message's way here, whether or not the neighbour has it: nobody but the neighbour could tell.
 
-        One of our own in a sequence is in doubt, as a copy may have gone another way. The sender of another's
-        transactional message is told by the FinalAck of one that ended on its way, and believes others than the
-        destination for that class alone, as long as the destination has not said more.
+        A message of our own in a sequence is in doubt, because a copy may have gone another way. The sender
+        of another's transactional message gets the FinalAck of a message that ended on its way. For that
+        class alone it believes others than the destination, as long as the destination has not said more.
         """
         entry = suspect.entry
         queue = queue_of(entry)
         try:
             decode_message(entry.packet)
         except WireFormatError:
-            # Nobody can be told of it, nor can it be a dead letter: it stays in its queue, on disk, and out of the way.
+            # Nobody can be told of it, and it cannot be a dead letter: it stays in its queue, on disk, out of the way.
             self._notes.append(Note("message-unreadable", self._facts(neighbour, entry)))
             return
         queue.release(entry.position)

@@ -1,7 +1,7 @@
-"""Our own messages are encrypted as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
+"""Encrypts our own messages as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
 
-In the store they stay in clear: what is sent again is encrypted again, with the key of that time. The name of a
-dead-letter queue, which stands behind a message that is kept, is cut off as well: no session carries it.
+They stay in clear in the store: a message that is sent again is encrypted again, with the key of that time. The name of
+a dead-letter queue, which stands behind a kept message, is cut off as well: no session carries it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKET: Final = attrgetter("packet")
 
 
 class Sealing:
-    """What it takes to encrypt."""
+    """Encrypts messages as they are sent."""
 
     def __init__(self, desk: Desk) -> None:
         self._identity = desk.identity
@@ -36,14 +36,14 @@ class Sealing:
         self._endings = desk.endings
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
-        """Those of the entries that may be sent, each as it is to leave. The others have ended."""
+        """Return the entries that may be sent, each as it is to leave. The others have ended."""
         if not any(map(may_leave_changed, map(PACKET, entries))):
             return entries
         sent: list[InFlight] = []
         gone: set[object] = set()
         for entry in entries:
             if entry.origin in gone:
-                # What stands before it in its sequence is another message than when it was taken.
+                # The message before it in its sequence is not the same as when it was taken.
                 entry = queue_of(entry).again(entry)
             if self._seal(entry, neighbour, now):
                 sent.append(entry)
@@ -52,7 +52,7 @@ class Sealing:
         return sent
 
     def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
-        """Encrypt a message, if it is to be; whether it may be sent."""
+        """Encrypt a message, if it is to be encrypted. Return whether it may be sent."""
         if not may_leave_changed(entry.packet):
             return True
         packet = entry.packet
@@ -74,7 +74,7 @@ class Sealing:
     def _end(
         self, entry: InFlight, message: UserMessage, neighbour: Neighbour, reason: str, now: Moment
     ) -> None:
-        """It cannot be encrypted any more, and must not be sent: it leaves the queue.  3.1.7.1.5.1"""
+        """End a message that can no longer be encrypted, and must not be sent.  3.1.7.1.5.1"""
         neighbour.history.could_not_encrypt(str(neighbour.hop), reason, now)
         queue = queue_of(entry)
         queue.passed_over(entry)

@@ -1,7 +1,7 @@
-"""Which message a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
+"""Finds the message that a neighbour refuses.  [MS-MQQB] 3.1.5.1.3, 3.1.5.8.8
 
 The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
-the message is found by trial, and what stands behind it goes on.
+the message is found by trial, and the messages behind it go on.
 
     sessions end, of those on which a message went three with it unanswered
         │
@@ -19,13 +19,13 @@ the message is found by trial, and what stands behind it goes on.
         ▼
     it is the one, and is set aside
 
-A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins anew. Each time that
-this happens, a suspect goes alone twice as often before others pass it, so that what a full neighbour makes room for is
+A neighbour that refuses another as well is full or broken: nothing is set aside, and all begins anew. Each time, a
+suspect then goes alone twice as often before others pass it, so messages that a full neighbour makes room for are
 seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. Once one is
-found, others were taken: the next begins as the first did. What one next hop refuses is not held against it at another.
+found, the next search begins as the first did. A message that one next hop refuses is not suspected at another.
 
-What was out goes before others since new messages of a higher priority may come again and again: a trial that these
-use up would never come to the one behind them.
+Messages that were out go before others, because new messages of a higher priority may come again and again. If these
+used up a trial, it would never come to the message behind them.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from mqproto.wire.glance import head_of, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
-"""After how many sessions that ended with the same message unanswered a trial begins."""
+"""A trial begins after this many sessions that ended with the same message unanswered."""
 CLOSINGS_OF: Final = 1_024
-"""Of how many messages that are not on their way now these are counted; where a few go at a time, others go next."""
+"""How many messages that are not on their way have such a count; if only a few go at a time, others go next."""
 REFUSALS: Final = 3
 """How often a suspect is refused alone before others pass it, at first."""
 PROOFS: Final = 2
-"""How often another message is taken after a suspect was refused; when it is refused again, it is the one."""
+"""How often others are taken after a suspect was refused. If it is then refused again, it is the one."""
 ROUNDS: Final = 12
-"""After how many failures more nothing changes: by then a suspect goes alone 12,288 times before others pass it."""
+"""After this many failures nothing changes any more: a suspect goes alone 12,288 times before others pass it."""
 
 
 Place = tuple[OutgoingQueue, int]
@@ -58,13 +58,13 @@ Place = tuple[OutgoingQueue, int]
 
 
 class Demand(NamedTuple):
-    """What a message asks of a neighbour: one that asks more may be refused where another is taken.
+    """What a message demands of a neighbour: a message that demands more may be refused where another is taken.
 
-    is_message: an acknowledgment asks least. A neighbour that is full takes it, as it makes room.
-    recoverable, size_bytes: room on its disk.
-    sequence: by source and identifier; a neighbour may know as many sequences as it can, and refuse all of one more. Of
-        one that it knows a full one takes what comes early, to drop it, and what held messages give way to: that
-        proves nothing of a message in no sequence.
+    is_message: an acknowledgment demands least. A full neighbour takes it, because it makes room.
+    recoverable, size_bytes: the room on its disk.
+    sequence: source and identifier. A neighbour may know as many sequences as it can, and refuse all of one
+        more. From a sequence that it knows, a full one takes early messages, to drop them, and those that
+        held messages give way to: that proves nothing about a message in no sequence.
     """
 
     is_message: bool
@@ -74,12 +74,12 @@ class Demand(NamedTuple):
 
     @classmethod
     def of(cls, entry: InFlight) -> Demand:
-        """That of a message on its way."""
+        """Return the demand of a message on its way."""
         is_message = not queue_of(entry).name.endswith(ORDER_SUFFIX)
         return cls(is_message, entry.recoverable, len(entry.packet), _sequence_of(entry.packet))
 
     def covers(self, other: Demand) -> bool:
-        """Whether a neighbour that takes this one has no lack that would keep it from the other."""
+        """Whether a neighbour that takes this message lacks nothing that the other needs."""
         return (
             self.is_message >= other.is_message
             and self.recoverable >= other.recoverable
@@ -89,24 +89,24 @@ class Demand(NamedTuple):
 
 
 class Suspect:
-    """A message that a session ended with, when nothing else was on its way, or one that is passed over with it."""
+    """A message that a session ended with while nothing else was on its way, or one that is passed over with it."""
 
     def __init__(self, entry: InFlight) -> None:
         self.entry = entry
         self.refused: Counter[int] = Counter()
-        """By the index of a next hop, how often."""
+        """How often it was refused, by the index of a next hop."""
         self._surely: Counter[int] = Counter()
-        """The same since the last proof, without those that we may have caused: by a refusal of our own."""
+        """The same since the last proof, without those that a refusal of our own may have caused."""
         self.proofs: Counter[int] = Counter()
-        """How often the next hop has taken another since."""
+        """How often the next hop has taken another message since."""
         self.proven: set[int] = set()
-        """The next hops that have taken another since they refused this one last."""
+        """The next hops that have taken another message since they last refused this one."""
         self.overtaken: Counter[int] = Counter()
-        """How many others the next hop has taken since then, whatever they ask."""
+        """How many other messages the next hop has taken since then, whatever they demand."""
         self.proven_by: set[tuple[Guid, int]] = set()
-        """Which others: one that comes once more is a duplicate, for which a full neighbour needs no room."""
+        """Those others. One that comes once more is a duplicate, for which a full neighbour needs no room."""
         self.is_found = False
-        """Whether it is the one."""
+        """Whether it is the message that is refused."""
 
     def refuse(self, hop: int, *, by_us: bool) -> None:
         """A session with a next hop ended."""
@@ -117,15 +117,15 @@ class Suspect:
         del self.overtaken[hop]
 
     def lets_pass(self, hop: int, often: int) -> bool:
-        """Whether others go before it, as it was refused so often: until one proves something, or many have passed.
+        """Whether others go before it, because it was refused `often`: until one proves something, or many have passed.
 
-        Twice as many pass each time that it is refused, and a million at most.
+        Twice as many pass each time that it is refused, up to a million.
         """
         most = 1 << min(self.refused[hop], 20)
         return self.refused[hop] >= often and hop not in self.proven and self.overtaken[hop] < most
 
     def prove(self, hop: int, other: tuple[Guid, int]) -> None:
-        """A next hop has taken another that asks no less."""
+        """A next hop has taken another message that demands no less."""
         if self.refused[hop] >= REFUSALS and hop not in self.proven and other not in self.proven_by:
             self.proven.add(hop)
             if self._surely[hop] >= (1 if self.proofs[hop] else REFUSALS):
@@ -135,19 +135,19 @@ class Suspect:
 
 
 class Trial:
-    """What is known of a neighbour whose sessions end while messages are unanswered."""
+    """What is known about a neighbour whose sessions end while messages are unanswered."""
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
-        """Those that are held back; which was tried longest ago comes first."""
+        """The suspects that are held back; the one tried longest ago comes first."""
         self.untried: list[Suspect] = []
-        """Those that were out when the trial began, and have not gone alone yet."""
+        """The messages that were out when the trial began, and have not gone alone yet."""
         self._closings: dict[Place, int] = {}
-        """Of messages that were out when a session ended, with how many; those that were out last come last."""
+        """How many sessions ended while each message was out; the messages that were out last come last."""
         self._ends: list[dict[Place, int]] = []
-        """What was out on sessions that ended, in order, and is not answered; the last of them come last."""
+        """The unanswered messages that were out on ended sessions, in order; the last sessions come last."""
         self._round = 0
-        """How often the neighbour has refused all that was tried, since one was found to be the one."""
+        """How often the neighbour has refused all that was tried, since the last message was found."""
 
     @property
     def one_at_a_time(self) -> bool:
@@ -160,7 +160,7 @@ class Trial:
 
     @property
     def passes_over(self) -> bool:
-        """Whether the next message is passed over as well. They stay in memory, ROUNDS + 1 of them at most."""
+        """Whether the next message is passed over as well. Those stay in memory, ROUNDS + 1 of them at most."""
         return len(self.suspects) <= self._round
 
     def were_out(self, entries: list[InFlight]) -> None:
@@ -170,9 +170,9 @@ class Trial:
             del self._ends[0]
 
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
-        """Whether the neighbour may have had what it has taken now, for which it needs no room then: it was out before.
+        """Whether the neighbour may have had before what it has taken now, and needs no room for it: it was out before.
 
-        Not if it stood behind the suspect, beyond which the neighbour has looked at nothing.
+        Not if it stood behind the suspect, because the neighbour has looked at nothing beyond that.
         """
         place, first = _place(entry), _place(suspect.entry)
         if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):
@@ -190,12 +190,12 @@ class Trial:
     ) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.
 
-        by_us: whether we ended it, as we refuse a message of the neighbour's. The neighbour may have refused one of
-            ours as well, which nobody can tell. So it counts for what is tried, as both could else wait for the other
-            for ever, and not for what is set aside.
+        by_us: whether we ended it, because we refuse a message of the neighbour's. The neighbour may have
+            refused one of ours as well, which nobody can tell. So it counts for what is tried, or both could
+            wait for each other for ever; it does not count for what is set aside.
 
         Returns:
-            Those that go back to their queues, and those that are held back from now on.
+            The messages that go back to their queues, and the suspects that are held back from now on.
         """
         if not self.one_at_a_time:
             if self._count_closing(lost) < CLOSINGS:
@@ -228,7 +228,7 @@ class Trial:
                 self.drop(suspect)
 
     def _count_closing(self, lost: list[InFlight]) -> int:
-        """A session ended with these unanswered; the most sessions that did so with one of them."""
+        """A session ended with these unanswered. Return the most sessions that ended with one of them."""
         counts = [self._closings.pop(_place(entry), 0) + 1 for entry in lost]
         while len(self._closings) > CLOSINGS_OF:
             del self._closings[next(iter(self._closings))]
@@ -236,7 +236,7 @@ class Trial:
         return max(counts)
 
     def give_up(self) -> list[InFlight]:
-        """All that is held back, which goes back to its queues."""
+        """Give up all that is held back. Return it, to go back to its queues."""
         back = [suspect.entry for suspect in (*self.suspects, *self.untried)]
         self.suspects.clear()
         self.untried.clear()
@@ -244,7 +244,7 @@ class Trial:
         return back
 
     def candidates(self, hop: int) -> list[Suspect]:
-        """Those of which one goes alone now, the likeliest first: where others are to pass, only what is untried."""
+        """Those of which one goes alone now, the likeliest first; if others are to pass, only untried ones."""
         if self.lets_pass(hop):
             return list(self.untried)
         return [*sorted(self.suspects, key=lambda suspect: -suspect.proofs[hop]), *self.untried]
@@ -261,19 +261,19 @@ class Trial:
             self._forget(entry)
 
     def pass_over(self, entries: Iterable[InFlight]) -> None:
-        """These are held back with the suspects."""
+        """Hold these back with the suspects."""
         self.suspects += map(Suspect, entries)
 
     def pass_over_untried(self) -> None:
-        """The first of those that were out when the trial began is held back with the suspects, unsent."""
+        """Hold back, unsent, the first of those that were out when the trial began."""
         self.suspects.append(self.untried.pop(0))
 
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
-        """The same without further copies of what is held back."""
+        """Return the same entries without further copies of those that are held back."""
         return [entry for entry in entries if self._held(entry) is None]
 
     def drop(self, suspect: Suspect) -> None:
-        """It is held back no more."""
+        """Hold a suspect back no more."""
         (self.suspects if suspect in self.suspects else self.untried).remove(suspect)
 
     def _held(self, entry: InFlight) -> Suspect | None:
@@ -288,7 +288,7 @@ class Trial:
 
 
 def queue_of(entry: InFlight) -> OutgoingQueue:
-    """The queue that a message left from."""
+    """The queue that a message left."""
     assert isinstance(entry.origin, OutgoingQueue)
     return entry.origin
 
@@ -301,5 +301,5 @@ def _sequence_of(packet: bytes) -> tuple[Guid, TxSequenceId] | None:
     try:
         place = place_in_sequence(packet)
     except (ValueError, IndexError, struct.error):
-        return None  # It makes no sense, which may be why it is refused.
+        return None  # It cannot be decoded, which may be why it is refused.
     return None if place is None else (head_of(packet).source_queue_manager, place[0])
