@@ -16,12 +16,12 @@ class Destination:
     """Where a message goes.
 
     name: the canonical format name; one sequence of transactional messages belongs to each.
-    manager: the queue manager that hosts the queue; None when only a direct format name leads there.
-    queue: as it stands in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a direct
-        format name without `DIRECT=`.
+    manager: the queue manager that hosts the queue; None if only a direct format name leads there.
+    queue: the queue as in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of
+        a direct format name without `DIRECT=`.
     host: the host that a direct format name calls, else None.
-    transactional: whether a connector format name is for transactional messages, or for all others; None for any other
-        name, as its queue says so itself.
+    transactional: whether a connector format name is for transactional messages, or for all others; None for
+        any other name, because its queue tells that itself.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Destination:
 
 
 def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destination | None:
-    """What a format name means at the queue manager `identity`; None for one that cannot be sent to from here."""
+    """What a format name means at the queue manager `identity`; None if nothing can be sent there from here."""
     match name:
         case PrivateName(journal=False):
             return Destination(str(name), name.manager, name.identifier)
@@ -54,7 +54,7 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
 
 
 def destination_in(message: UserMessage, routes: Routes, identity: Guid) -> Destination | None:
-    """Where a message was going; None if no name can be made of it."""
+    """Where a message was going; None if that cannot be named."""
     user = message.user
     name = destination_from_wire(user.destination_type, user.destination_queue, user.queue_manager_address)
     return None if name is None else destination_of(name, routes, identity)

@@ -29,17 +29,17 @@ HEADROOM_BYTES: Final = 2_048
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
-"""By how much a message grows as it is encrypted, at most: a SIMPLEBLOB, a block, and what fills them up."""
+"""How much a message grows when it is encrypted, at most: by a SIMPLEBLOB, a block, and their padding."""
 CERTIFICATE_LIMIT_BYTES: Final = 8_192
-"""The longest certificate that signs here."""
+"""The longest certificate with which messages are signed here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
-"""By how much a message grows as it is signed, at most: a certificate, a signature, and what fills them up."""
+"""How much a message grows when it is signed, at most: by a certificate, a signature, and their padding."""
 LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
-"""What the longest name of a dead-letter queue takes behind a message that is kept."""
+"""The bytes that the longest name of a dead-letter queue takes behind a kept message."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
-"""How many characters of all names together fit the headroom, beside the longest label; more take of the body."""
+"""How many characters of all names together fit the headroom, beside the longest label; more reduce the body."""
 CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
 """How the name of a connector queue for transactional messages begins and ends.  [MS-MQMQ] 2.1.6, 2.2.11"""
 
@@ -54,18 +54,18 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    acknowledgments: what the administration queue is told of: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
-    sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, as the
-        message is not signed.
-    privacy_level: how its body is encrypted on its way, at least: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for not at all.
-    encryption_algorithm: the one that is to be taken; 0 for the one that is preferred.
-    signer: whose key signs it, by the name that it has at its queue manager; empty for nobody's.
-    hash_algorithm: what is signed; 0 for SHA-512.
+    sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, because
+        the message is not signed.
+    privacy_level: the least encryption of its body on its way: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for none.
+    encryption_algorithm: the algorithm to use; 0 for the preferred one.
+    signer: the name, at its queue manager, of the key that signs it; empty for no signature.
+    hash_algorithm: the hash that is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
-    dead_letter_queue: the name of the queue here that has it if it fails, in place of the system's; empty for that. A
-        name asks for a dead letter, whatever `journal_negative` says.
+    dead_letter_queue: the queue here that gets it if it fails, instead of the system's; empty for that. A name asks
+        for a dead letter, whatever `journal_negative` says.
     """
 
     body: bytes
@@ -101,7 +101,7 @@ class Draft:
 
     @property
     def size_bytes(self) -> int:
-        """What of a packet its application decides, about."""
+        """About how many bytes of a packet its application decides."""
         listed = list_bytes(self.destinations) if self.destinations else 0
         security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
@@ -112,13 +112,13 @@ class Draft:
         return len(self.body) + len(self.extension) + listed + security + named
 
     def check(self, *, names: bool = True, destination: str = "") -> None:
-        """See that a packet can carry it.
+        """Check that a packet can carry it.
 
-        names: whether its queues go by their format names already, and are looked at.
+        names: whether its queues are named by format names already, and are checked.
         destination: the name of the queue that it goes to, if that is in the packet.
 
         Raises:
-            UsageError: names what is too long, and the limit.
+            UsageError: names the part that is too long, and the limit.
         """
         named = len(destination) + len(self.admin_queue) + len(self.response_queue)
         room = PACKET_LIMIT_BYTES - HEADROOM_BYTES - 2 * max(0, named - NAMES_ROOM)
@@ -181,10 +181,10 @@ class Draft:
 
 
 def copies(destinations: Sequence[Destination], drafts: Iterable[Draft]) -> list[tuple[Destination, Draft]]:
-    """What to enqueue so that each destination gets each message.  [MS-MQDMPR] 3.1.7.1.27
+    """Return what to enqueue for each destination to get each message.  [MS-MQDMPR] 3.1.7.1.27
 
-    The copies of one message stand together. Each is numbered by itself, and enqueued together they are accepted all or
-    none.
+    The copies of one message stand together. Each is numbered by itself; if they are enqueued together, all
+    or none of them are accepted.
     """
     if len(destinations) == 1:
         return [(destinations[0], draft) for draft in drafts]

@@ -38,9 +38,9 @@ _class = struct.Struct("<H")
 
 
 def headers_behind(path_name: str) -> bytes:
-    """What stands behind a message that is kept, for `UserMessage.trailing`.
+    """The bytes behind a kept message, for `UserMessage.trailing`.
 
-    path_name: of the queue, such as `.\\private$\\failed-orders`.
+    path_name: the queue's, such as `.\\private$\\failed-orders`.
     """
     letter = dead_letter_header.encode(DeadLetterHeader(path_name))
     header = ExtensionHeader(remaining_headers_size=len(letter))
@@ -49,13 +49,13 @@ def headers_behind(path_name: str) -> bytes:
 
 
 def path_name_in(trailing: bytes) -> str:
-    """The path name of the dead-letter queue that is named behind a message; empty if none is."""
+    """The path name of the dead-letter queue that is named behind a message; empty if none is named."""
     header = _letter_header_in(trailing)
     return header.path_name if header is not None else ""
 
 
 def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
-    """What stands behind a message, or behind the padding of its signature, if that is the two headers."""
+    """The header behind a message, or behind the padding of its signature, if the two headers are there."""
     trailing = trailing[len(trailing) % 4 :]
     if len(trailing) <= _EXTENSION_BYTES:
         return None
@@ -69,10 +69,10 @@ def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
 
 
 def as_sent(packet: bytes) -> bytes:
-    """A message without what stands behind it where it is kept; most are as they are kept.
+    """A message without the headers behind it; most have none.
 
     Args:
-        packet: of a UserMessage without a SessionHeader.
+        packet: the packet of a UserMessage without a SessionHeader.
     """
     size = trailing_offset(packet)
     if size == len(packet) or _letter_header_in(packet[size:]) is None:

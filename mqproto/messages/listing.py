@@ -14,12 +14,12 @@ from mqproto.wire import MultiQueueFormatHeader
 DESTINATION_LIMIT: Final = 100
 """How many queues may get a copy of one message; each copy lists them all."""
 ELEMENT_BYTES: Final = 16
-"""What a name takes in that list beside two bytes for each of its characters, at most."""
+"""The most bytes that a name takes in that list, apart from two bytes for each of its characters."""
 
 
 @lru_cache(maxsize=100)
 def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
-    """The header that lists all queues which get a copy; None if they are no more than one.  [MS-MQMQ] 2.2.20.1
+    """The header that lists all queues that get a copy; None if there is only one.  [MS-MQMQ] 2.2.20.1
 
     Raises:
         UsageError: there are too many, or no message can be sent to one of them.
@@ -42,5 +42,5 @@ def list_of_all(names: tuple[str, ...]) -> MultiQueueFormatHeader | None:
 
 
 def list_bytes(names: Iterable[str]) -> int:
-    """What the list takes in a packet, at most."""
+    """The most bytes that the list takes in a packet."""
     return sum(2 * len(name) + ELEMENT_BYTES for name in names)
