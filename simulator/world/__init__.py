@@ -1,7 +1,7 @@
 """Worlds from a seed: whole systems of queue managers on a clock that jumps, with everything that can go wrong.
 
 Read scenarios/scenario.py first: a world is data. draw.py makes it from a seed, run.py runs it, oracle/invariants.py
-says what must hold, and shrink.py makes a world that breaks something smaller. `mqproto simulate` is all of it.
+says what must hold, and shrink.py reduces a world that breaks something. `mqproto simulate` does all of this.
 """
 
 from mqproto.simulator.world.draw import draw

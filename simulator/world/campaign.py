@@ -1,4 +1,4 @@
-"""Many seeds on all cores: each process takes a few at a time, and says what it has found."""
+"""Runs many seeds on all cores: each process takes a few at a time, and reports what it found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mqproto.simulator.world.truth import simulate_into
 SHARE: Final = 25
 """How many seeds a process takes at a time."""
 ENOUGH: Final = 10
-"""After this number of broken runs no more are begun."""
+"""After this many broken runs, begin no more."""
 
 
 def run_seeds(
@@ -33,9 +33,9 @@ def run_seeds(
     """Run the worlds of `count` seeds.
 
     Args:
-        captures: the folder for the capture of each world and its truth, see truth.py.
-        processes: how many to run beside each other; as many as there are cores if not given.
-        progress: called with all there is so far, again and again.
+        captures: the folder for each world's capture and truth, see truth.py.
+        processes: how many to run at once; by default as many as there are cores.
+        progress: called again and again with the summary so far.
     """
     total = Summary()
     shares = [(seed, min(SHARE, first + count - seed)) for seed in range(first, first + count, SHARE)]
@@ -47,7 +47,7 @@ def run_seeds(
             if len(total.broken) >= ENOUGH:
                 break
         return total
-    # A process that is made anew has no threads and no trio of ours; on each system it is the same.
+    # A spawned process has none of our threads or trio, and is the same on every system.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=pools.begin) as pool:
         waiting = iter(shares)
@@ -66,7 +66,7 @@ def run_seeds(
 
 
 def at_once(count: int, processes: int | None) -> int:
-    """How many processes share so many seeds; the last argument is that of `run_seeds`."""
+    """Return how many processes share this many seeds; `processes` is as for `run_seeds`."""
     return min(processes or os.cpu_count() or 1, -(-count // SHARE))
 
 

@@ -1,4 +1,4 @@
-"""`mqproto simulate`: worlds from seeds, one or many, and what they have shown."""
+"""`mqproto simulate`: runs worlds from seeds, one or many, and prints what they showed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mqproto.simulator.world.shrink import shrink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was typed."""
+    """The options of the command line."""
 
     seed: int | None = None
     seeds: int = 100
@@ -42,10 +42,10 @@ class Options:
 
 
 def run(options: Options) -> bool:
-    """Do what was typed, and print what came of it; whether all invariants held.
+    """Run the command and print its results; return whether all invariants held.
 
     Raises:
-        UsageError: that cannot be.
+        UsageError: the options do not fit together.
     """
     if options.seed is None and options.scenario is None:
         if options.shrink or options.trace or options.save or options.capture:
@@ -99,7 +99,7 @@ def _many(options: Options) -> bool:
 
 def _one(options: Options) -> bool:
     if options.save is not None:
-        options.save.open("a").close()  # What cannot be written is said before the work.
+        options.save.open("a").close()  # Fail before the work if it cannot be written.
     result = _simulate(_scenario(options), options)
     if result.breach is not None and options.shrink:
         result = _shrunk(result, options)
@@ -124,7 +124,7 @@ def _one(options: Options) -> bool:
 
 
 def _scenario(options: Options) -> Scenario:
-    """The one that is written in the file, with other dice if a seed is given too; else the one of the seed."""
+    """Return the scenario from the file, with other dice if there is a seed too; otherwise the seed's scenario."""
     if options.scenario is None:
         return draw(options.seed or 0)
     scenario = from_file(options.scenario)
@@ -132,7 +132,7 @@ def _scenario(options: Options) -> Scenario:
 
 
 def _simulate(scenario: Scenario, options: Options) -> Result:
-    """Run it, with the trace and the capture that were asked for."""
+    """Run a scenario, with a trace and a capture if wanted."""
     if options.capture is None:
         return simulate(scenario, traced=options.trace)
     with options.capture.open("wb") as file:
@@ -140,7 +140,7 @@ def _simulate(scenario: Scenario, options: Options) -> Result:
 
 
 def _shrunk(result: Result, options: Options) -> Result:
-    """The smallest world that was found, run once more with the trace and the capture that were asked for."""
+    """Shrink a broken world, and run the smallest found once more with a trace and a capture if wanted."""
     console = wide_console(stderr=True)
 
     def show(scenario: Scenario) -> None:
@@ -153,7 +153,7 @@ def _shrunk(result: Result, options: Options) -> Result:
 
 
 def _command(options: Options) -> str:
-    """What to type to see the same again."""
+    """Return the command that repeats this run."""
     parts = ["mqproto simulate"]
     if options.scenario is not None:
         parts.append(f"--scenario {options.scenario}")
@@ -166,7 +166,7 @@ def _command(options: Options) -> str:
 
 @contextmanager
 def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[Summary], None]]:
-    """A bar on the terminal, and nothing in a pipe."""
+    """Show a progress bar on a terminal, and nothing in a pipe."""
     console = wide_console(stderr=True)
     columns = (TextColumn("worlds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:

@@ -1,7 +1,7 @@
-"""A scenario from a seed: who there is, what they send, which kinds of fault there are, and how strong.
+"""Draws a scenario from a seed: the nodes, what they send, which kinds of faults there are, and how strong.
 
-Each subject has its own dice, so one more draw for one of them leaves the others as they were. Only whole numbers are
-drawn, so that no machine's arithmetic matters.
+Each subject has its own dice, so one more draw for one subject leaves the others as they were. Only whole numbers are
+drawn, so no machine's arithmetic matters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 
 NAMES: Final = "abcdefg"
 CALLER, CALLED = STRANGERS = ("a", "b")
-"""The nodes of a world in which none knows another; in half of these worlds nobody can call the first."""
+"""The nodes of a world in which no node knows another; in half of these worlds nobody can call the first."""
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
@@ -68,21 +68,21 @@ TRAFFIC: Final = {
 }
 """How often each kind of traffic is drawn."""
 MIXED: Final = ("transactional", "to reach", "to reach", "to reach, no letter")
-"""What a source is to send that is paused: some of it will be over, and some not."""
+"""What a paused source has to send: some of it will expire, and some not."""
 PAUSE_MS: Final = 4_500
 BARRED_MS: Final = 2_000
-"""How long a way is barred at least, so that it is tried in vain."""
+"""The shortest time to bar a route, long enough to be tried in vain."""
 MESSAGES: Final = 100
 """About how many messages a world has."""
 HEADERS_BYTES: Final = 2_000
-"""What a packet has beside its body, at most."""
+"""The most that a packet has besides its body."""
 LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
 LARGEST_PROTECTED_BYTES: Final = LARGEST_BODY_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed, always the same."""
+    """Return the scenario of a seed, always the same."""
     nodes, pairs = _topology(chance(seed, "topology"))
     unmet = chance(seed, "met").randrange(10) == 3  # Few of the seeds that tests name.
     uncalled = CALLER if unmet and chance(seed, "uncalled").randrange(2) else ""
@@ -128,7 +128,7 @@ def draw(seed: int) -> Scenario:
         settings["session_cleanup_timeout_ms"] = cleanup_ms
     rooms: dict[str, int] = {}
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
-        # Two nodes that are full of messages for each other wait for ever, by the specification.
+        # By the specification, two nodes that are full of messages for each other wait for ever.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
         if chance(seed, "room").randrange(3) == 0:
             largest_bytes = max(max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in bursts)
@@ -145,7 +145,7 @@ def draw(seed: int) -> Scenario:
     put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
     readings = tuple(draw_readings(chance(seed, "readings"), nodes))
     if put_back or (counters is not None and counters.sequence):
-        readings = ()  # A number alone does not tell that the store of its source is one of an earlier moment.
+        readings = ()  # A number alone does not tell that its source's store is from an earlier moment.
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -186,14 +186,14 @@ def draw(seed: int) -> Scenario:
 
 
 class Times:
-    """When things happen: anywhere in the storm, or mostly in a few rushes, where one disturbs the other."""
+    """When things happen: anywhere in the storm, or mostly in a few rushes, where they disturb each other."""
 
     def __init__(self, dice: random.Random, storm_ms: int) -> None:
         self.storm_ms = storm_ms
         self._rushes = [dice.randrange(storm_ms) for _ in range(dice.choice((0, 1, 2, 5)))]
 
     def draw(self, dice: random.Random) -> int:
-        """A time within the storm."""
+        """Draw a time within the storm."""
         at_ms = dice.randrange(self.storm_ms)
         if self._rushes and dice.randrange(4):
             at_ms = min(dice.choice(self._rushes) + dice.randrange(1_000), self.storm_ms - 1)
@@ -201,7 +201,7 @@ class Times:
 
 
 def _topology(dice: random.Random) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-    """The nodes, and the pairs of them that are neighbours."""
+    """Draw the nodes, and the pairs that are neighbours."""
     shape = dice.choice(SHAPES)
     count = {"pair": 2, "two routes": 4}.get(shape) or dice.randrange(3, len(NAMES) + 1)
     if shape == "chain":
@@ -233,7 +233,7 @@ def _link(dice: random.Random, one: str, other: str) -> Link:
 def _traffic(
     dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]], times: Times
 ) -> Iterable[Burst]:
-    """Bursts between a few pairs of nodes, about `MESSAGES` messages in all."""
+    """Draw bursts between a few pairs of nodes, about `MESSAGES` messages in all."""
     ends = [_ends(dice, nodes, pairs) for _ in range(dice.choice((1, 1, 2, 3, 5)))]
     neighbours = {*pairs, *((other, one) for one, other in pairs)}
     kinds = [dice.choices(list(TRAFFIC), list(TRAFFIC.values()))[0] for _ in range(dice.choice((1, 2, 4)))]
@@ -259,7 +259,7 @@ def _traffic(
 
 
 def _sizes(dice: random.Random) -> tuple[int, ...]:
-    """Of one burst in three the messages differ in size, so that a large one lies between small ones."""
+    """Draw the sizes of a burst's messages: in one burst of three they differ, so large ones lie between small ones."""
     if dice.randrange(3):
         return ()
     sizes_bytes = [dice.choice((0, 40, 200, 1_000, 5_000, 40_000)) for _ in range(dice.choice((2, 3, 5)))]
@@ -269,10 +269,10 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
 
 
 def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
-    """The same bursts between two nodes of which each is told an address of the other and nothing else.
+    """Move the bursts to two nodes that know only each other's addresses.
 
-    One that nobody can call calls the other first, and again for as long as it awaits an answer to that. What the other
-    has for it goes by its GUID.
+    A node that nobody can call calls the other first, and again while it awaits an answer. The other's messages for it
+    go by its GUID.
     """
     if uncalled:
         yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
@@ -283,9 +283,9 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
 
 
 def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """Of what does not go by a direct format name a half is encrypted, and a third is signed.
+    """Encrypt half and sign a third of the bursts that do not go by a direct format name.
 
-    Of some that could repeat a secret their sources hear if they are not received.
+    The sources of some, whose acknowledgments could repeat a secret, are told if they are not received.
     """
     for burst in bursts:
         encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
@@ -298,7 +298,7 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """In one world of six sources choose a queue for the dead letters of three bursts of four that ask for some."""
+    """In one world of six, have sources choose a queue for dead letters, for three in four bursts that ask for any."""
     chooses = dice.randrange(6) == 0
     for burst in bursts:
         asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
@@ -311,7 +311,7 @@ def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:
-    """Session keys are remembered for a short time, or few of them."""
+    """Draw settings with which session keys are remembered for a short time, or only a few of them."""
     return {
         "symmetric_key_short_lifetime_ms": dice.choice((1_000, 600_000)),
         "send_symmetric_key_cache_size": dice.choice((1, 53)),
@@ -323,8 +323,8 @@ def _key_settings(dice: random.Random) -> dict[str, int]:
 def _keys(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Nodes replace their keys while messages are on their way; in one of two such worlds a source knows none for a
-    time, and may have been paused until just then, so that messages wait."""
+    """Draw nodes that replace their keys while messages are on their way. In half of these worlds, a source knows no
+    keys for a time, and may have been paused until just then, so messages wait."""
     ends = [(burst.source, burst.target) for burst in bursts if burst.encrypted]
     if not ends:
         return
@@ -341,7 +341,7 @@ def _keys(
 
 
 def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
-    """Of express messages half have a deadline."""
+    """Give half of the express messages a deadline."""
     for burst in bursts:
         kind = dice.choice(("express", "express", "express to reach", "express to receive"))
         yield replace(burst, kind=kind) if burst.kind == "express" else burst
@@ -350,10 +350,10 @@ def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
 def _overdue(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], str | None]:
-    """In one long world of four nobody receives at a node until the calm, and many messages there are over at once.
+    """In one long world of four, nobody receives at one node until the calm, and many messages there expire at once.
 
     Returns:
-        Those messages, and the name of the node.
+        these messages, and the name of the node.
     """
     ends = [(burst.source, burst.target) for burst in bursts if KINDS[burst.kind].transactional]
     if dice.randrange(4) or not ends or storm_ms < 60_000:
@@ -377,9 +377,9 @@ def _overdue(
 def _gaps(
     dice: random.Random, bursts: Iterable[Burst], storm_ms: int
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """In one world of six a source is paused until some of a sequence are over, so that what follows bridges gaps.
+    """In one world of six, pause a source until part of a sequence has expired, so later messages bridge gaps.
 
-    When it goes on, it may send again what went over a gap, or start anew between the two.
+    When it goes on, it may resend what crossed a gap, or restart between the two.
     """
     ends = [
         (burst.source, burst.target)
@@ -411,14 +411,14 @@ def _gaps(
 
 
 def _late(dice: random.Random, consumers: Iterable[Consumer], storm_ms: int) -> Iterable[Consumer]:
-    """One consumer in four comes late, when messages wait already."""
+    """Let one consumer in four come late, when messages already wait."""
     for consumer in consumers:
         begins_ms = dice.choice((0, 0, 0, storm_ms // 2))
         yield replace(consumer, begins_ms=begins_ms)
 
 
 def _ends(dice: random.Random, nodes: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, str]:
-    """Who sends to whom: mostly over somebody else, and now and then a node to itself."""
+    """Draw who sends to whom: mostly through another node, and now and then a node to itself."""
     source, target = dice.choice(nodes), dice.choice(nodes)
     if dice.randrange(8) == 0:
         return source, target
@@ -449,7 +449,7 @@ def _consumers(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Consume
 
 
 def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four a queue has several consumers more, which hold and give back in any order."""
+    """In one world of four, give a queue several more consumers, which hold and give back in any order."""
     yield from consumers
     if dice.randrange(4):
         return
@@ -467,7 +467,7 @@ def _crowd(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]
 
 
 def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consumer]:
-    """In one world of four some messages of a queue are poison for all its consumers."""
+    """In one world of four, make some messages of a queue poison for all its consumers."""
     chosen = dice.choice(consumers)
     chokes_every, gives_up_after = dice.choice((3, 7)), dice.choice((2, 3, 5))
     poisons = dice.randrange(4) == 0
@@ -478,7 +478,7 @@ def _poisoned(dice: random.Random, consumers: list[Consumer]) -> Iterable[Consum
 
 
 def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consumer]:
-    """One consumer in eight asks again before it was answered, and before it has settled."""
+    """Let one consumer in eight ask again before it is answered, and before it has settled."""
     for consumer in consumers:
         yield replace(consumer, asks_twice=dice.randrange(8) == 0)
 
@@ -486,7 +486,7 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 def draw_faults(
     seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
-    """Of each kind that the seed has, a few; the last gust may come when nobody sends any more."""
+    """Draw a few faults of each kind that the seed has; the last may come when nobody sends any more."""
     strength = chance(seed, "strength").choice((1, 3, 8))
     variety = chance(seed, "variety").choice((0, 2, 5))
     steps = steps_between(nodes, links)
@@ -507,7 +507,7 @@ def draw_faults(
             )
             yield fault
             if kind == "detour" and dice.randrange(2):
-                # What went around is held until the rest comes; the node that holds it must not forget it in a crash.
+                # What took the detour is held until the rest comes; its node must not forget it in a crash.
                 goals = sorted(target for source, target in ends if source == fault.where)
                 at_ms = min(fault.at_ms + dice.randrange(DETOUR_MS, 3 * DETOUR_MS), times.storm_ms - 1)
                 yield Fault(at_ms=at_ms, kind="kill", where=dice.choice(goals), for_ms=1)
@@ -516,10 +516,10 @@ def draw_faults(
 def _cut(
     seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In half of the worlds that have a link to spare, one is gone for good and then taken off the map.
+    """In half of the worlds with a spare link, lose one for good and then take it off the map.
 
-    All nodes stay connected: a node that forges acknowledgments sends them to anybody. What goes by a direct name goes
-    nowhere else.
+    All nodes stay connected, because a node that forges acknowledgments sends them to anybody. A link for direct names
+    is never spare, because these take no other route.
     """
     dice = chance(seed, "cut")
     direct = {frozenset((burst.source, burst.target)) for burst in bursts if KINDS[burst.kind].direct}
@@ -539,9 +539,9 @@ def _cut(
 def _barred(
     seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """In one world of four that has a choice of ways, the first way of a burst is barred from then until the calm.
+    """In one of four worlds with a choice of routes, bar the first route of a burst from then until the calm.
 
-    Its source tries that way again and again, and takes it when it can.
+    Its source tries that route again and again, and takes it when it can.
     """
     dice = chance(seed, "barred")
     steps = steps_between(nodes, links)
@@ -568,9 +568,9 @@ def _picky(
     links: tuple[Link, ...],
     bursts: Iterable[Burst],
 ) -> Iterable[Fault]:
-    """In one world of six a node refuses messages that come to it or pass it, for ever or for a while.
+    """In one world of six, a node refuses messages that come to it or pass it, for ever or for a while.
 
-    It is one node alone, as two that refuse each other's would end the sessions on which the other is tried.
+    There is only one, because two that refuse each other's would end the sessions on which the other is tried.
     """
     chosen = [
         (number, burst)
@@ -592,7 +592,7 @@ def _picky(
 
 
 def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
-    """In one world of eight the store of a node goes back to an earlier moment, or is lost, once or twice."""
+    """In one world of eight, put a node's store back to an earlier moment, or lose it, once or twice."""
     dice = chance(seed, "put back")
     if dice.randrange(8) == 0:
         where = dice.choice(nodes)
@@ -605,7 +605,7 @@ def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Faul
 
 
 def _hurt_messages(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:
-    """In one world of six a few messages are not what was written when their node starts again."""
+    """In one world of six, damage a few messages while their node is down."""
     dice = chance(seed, "hurt message")
     if dice.randrange(6) == 0:
         for _ in range(dice.choice((1, 2, 5))):
@@ -633,20 +633,20 @@ def _value(dice: random.Random, kind: str) -> int:
 
 
 def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Link, ...]) -> dict[str, int]:
-    """In one of four worlds that have a choice of ways, each node is a site gate, and the links have costs."""
+    """In one of four worlds with a choice of routes, make each node a site gate, and give the links costs."""
     costs = {link.name: dice.choice((1, 1, 2, 3, 5)) for link in links}
     return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}
 
 
 def _askers(whether: random.Random, who: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of four all nodes ask first, or one in two does."""
+    """In one world of four, all nodes ping before they connect, or half of them do."""
     if not whether.choice((0, 0, 0, 1)):
         return ()
     return nodes if who.randrange(2) else tuple(name for name in nodes if who.randrange(2))
 
 
 def _counters(dice: random.Random) -> Counters | None:
-    """In one world of four, some that will wrap or come to their ends."""
+    """In one world of four, draw counters that will soon wrap or end."""
     if dice.randrange(4):
         return None
     near = dice.choice((2, 10, 40))
@@ -658,7 +658,7 @@ def _counters(dice: random.Random) -> Counters | None:
 
 
 def _settings(dice: random.Random) -> dict[str, int]:
-    """Small limits and short timers, so that a short run meets them."""
+    """Draw small limits and short timers, so a short run meets them."""
     return {
         "window_size": dice.choice((1, 4, 64)),
         "try_connect_interval_ms": dice.choice((200, 1_000)),

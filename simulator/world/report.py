@@ -1,4 +1,4 @@
-"""What many worlds have exercised, and what one has shown, as people read it."""
+"""Reports for people: what many worlds have exercised, and what happens in one."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ EVENTS: Final[dict[str, str]] = {
     "batch that waited for room": "commits that waited for room on a full disk",
     "disk fails": "commits and starts that a failing disk refused",
 }
-"""What a tally counts, and how it is called in the table."""
+"""The entries of a tally, and their names in the table."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """Many runs together."""
+    """The totals of many runs."""
 
     run_count: int = 0
     tally: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Summary:
     """Seed and breach of each run that broke an invariant."""
 
     def add(self, result: Result) -> None:
-        """One run more."""
+        """Add one run."""
         self.run_count += 1
         self.tally.update(result.tally)
         self._raise_maxima(result.maxima)
@@ -83,7 +83,7 @@ class Summary:
             self.broken.append((result.scenario.seed, result.breach))
 
     def merge(self, other: Summary) -> None:
-        """All runs of another summary."""
+        """Add all runs of another summary."""
         self.run_count += other.run_count
         self.tally.update(other.tally)
         self._raise_maxima(other.maxima)
@@ -99,7 +99,7 @@ class Summary:
         return sum(self.tally[f"accepted {kind}"] for kind in KINDS)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """The table: what sort of thing, which, and how many."""
+        """Yield the rows of the table: the sort, the name and the number."""
         for name, kind in KINDS.items():
             if not kind.unmet:
                 yield "messages", name, f"{self.tally[f'accepted {name}']:,}"
@@ -113,7 +113,7 @@ class Summary:
             yield "longest", name, f"{self.maxima[name] / 1_000:,.1f} s"
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a program."""
+        """Return the summary for programs, as JSON may hold it."""
         return {
             "runs": self.run_count,
             "tally": dict(sorted(self.tally.items())),
@@ -126,7 +126,7 @@ class Summary:
 
 
 def describe(scenario: Scenario) -> Iterator[str]:
-    """A scenario in lines, in the order in which things happen."""
+    """Yield lines that describe a scenario, in the order in which things happen."""
     yield (
         f"{len(scenario.nodes)} nodes, {scenario.message_count} messages, {len(scenario.faults)} faults, "
         f"a storm of {scenario.storm_ms:,} ms"
@@ -148,6 +148,6 @@ def describe(scenario: Scenario) -> Iterator[str]:
 
 
 def _fields(part: Burst | Fault | Consumer) -> str:
-    """A part's fields that say something."""
+    """Return a part's non-empty fields as text."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     return ", ".join(f"{name} {value}" for name, value in values.items() if value and name != "at_ms")

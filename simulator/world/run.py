@@ -1,4 +1,4 @@
-"""The run of a world: a storm, then calm, then the last checks.
+"""Runs a world: a storm, then calm, then the last checks.
 
 result = simulate(draw(7))
 assert result.breach is None
@@ -32,50 +32,50 @@ from mqproto.wire import guid_text
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
 """Faults after which messages whose time is over may leave late."""
 TIMES: Final = frozenset({"time_to_reach_queue_s", "time_to_be_received_s"})
-"""What a draft may have that makes a message be over some time."""
+"""The fields of a draft that make a message expire."""
 CALM_MS: Final = 600_000
-"""How long the calm is at most; it ends as soon as nobody owes anything.
+"""The longest calm; it ends as soon as nobody owes anything.
 
-Of honest worlds 99 in 100 need one minute, and the slowest of a thousand four. They have dead sessions to find out, a
-minute for each, and then resends that come to the longest timeout, one minute as well, for what is lost once more.
+Of honest worlds, 99 in 100 need one minute, and the slowest in a thousand needs four. They have to detect dead
+sessions, a minute for each, and then resend what is lost again at the longest timeout, also one minute.
 """
 CALM_STEP_MS: Final = 2_000
 ROOMY_AFTER_MS: Final = 5_000
-"""How long into the calm a node is back that was full and is given more room."""
+"""When, in the calm, a full node that gets more room is back."""
 FOLLOWING: Final = 200
-"""How many messages at most follow one that is refused, until it is known which it is."""
+"""The most messages that follow a refused one, until it is known which it is."""
 FOLLOWING_IN_VAIN: Final = 20
-"""After how many of them it is seen whether they can pass at all."""
+"""After how many of them to see whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
-"""The number of the first burst that follows on what is held in vain."""
+"""The number of the first burst that follows what is held in vain."""
 FIRST_CALLING: Final = 8_000
 """The number of the first burst of a node that calls again."""
 FOLLOWING_OF_ONE: Final = 1_000
-"""Those of one node have numbers up to that; of the next, others."""
+"""How many burst numbers each node gets."""
 TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
-"""By how much a message is larger than another, so that its packet is larger whatever its kind."""
+"""How much larger a message has to be so its packet is larger, whatever its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a world."""
+    """The result of a world's run."""
 
     scenario: Scenario
     breach: Breach | None
     tally: Counter[str] = field(compare=False)
     maxima: dict[str, int] = field(compare=False)
-    """Figures of which a report wants the largest, such as the longest outage, in milliseconds."""
+    """The largest values of some figures, such as the longest outage, in milliseconds."""
     trace: Trace = field(compare=False)
     messages: tuple[Message, ...] = field(default=(), compare=False)
-    """All that applications have sent and a source has accepted, and what became of each."""
+    """All accepted messages of applications, and what became of each."""
     end_ms: int = 0
 
 
 def run(world: World) -> Result:
-    """The storm, the calm and the checks."""
+    """Run the storm, the calm and the checks."""
     try:
         _storm(world)
         _calm(world)
@@ -127,14 +127,14 @@ def _look_for_what_is_over(world: World) -> None:
 
 
 def strike(world: World, fault: Fault) -> None:
-    """Something goes wrong."""
+    """Make something go wrong."""
     world.trace.add(world.events.now_ms, fault.kind, fault)
     if EVENTS[fault.kind](world, fault):
         world.ledger.tally[f"fault {fault.kind}"] += 1
 
 
 def _calm(world: World) -> None:
-    """Everything works again; it goes on until nobody owes anything, or for too long."""
+    """Make everything work again, and go on until nobody owes anything, or for too long."""
     world.is_calm = True
     now_ms = world.events.now_ms
     world.trace.add(now_ms, "calm")
@@ -169,10 +169,10 @@ def _come_to_rest(
     sent_ms: int,
     invariant: Callable[[Ledger, Sequence[WatchedNode]], str | None],
 ) -> tuple[str | None, int]:
-    """Time passes until an invariant holds and what is to be sent is sent, or for too long.
+    """Pass time until an invariant holds and everything is sent, or for too long.
 
     Returns:
-        What is wrong in the end, and the length of the next step.
+        what is wrong in the end, and the length of the next step.
     """
     events, nodes = world.events, list(world.machines.values())
     end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
@@ -193,16 +193,16 @@ def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
 
 
 def _send_once_more(world: World) -> int:
-    """Where an operator has deleted what was sent, or put a store back, one more message of each sequence follows.
+    """Send one more message of each sequence whose messages an operator deleted, or whose store was put back.
 
-    A copy that the destination holds behind one that was lost and then deleted stays there until it comes. So it must
-    not be refused for want of room: nodes that were full have more by then.
+    A copy held by the destination behind a lost and then deleted message stays until this one comes. So it must not be
+    refused for lack of room: nodes that were full have more by then.
 
-    A node that nobody can call sends one in any case, and calls for the answer to it: by its clock it may be too late
-    for an answer to those before.
+    A node that nobody can call sends one in any case, and calls for its answer: by its clock it may be too late for
+    answers to earlier ones.
 
     Returns:
-        When they are sent.
+        when they are sent.
     """
     at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
@@ -223,8 +223,8 @@ def _send_once_more(world: World) -> int:
 
 
 def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
-    """One more message of each sequence of which something is held in vain; it comes when all else is at rest, as one
-    that came before would hide what is lost at the end of a sequence."""
+    """Send one more message of each sequence with messages held in vain, when all else is at rest: an earlier one would
+    hide what is lost at the end of a sequence."""
     world.ledger.tally["followed on what was held in vain"] += 1
     streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
     now_ms = world.events.now_ms
@@ -234,17 +234,17 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
 
 
 def _send_behind_what_is_refused(world: World) -> None:
-    """Messages go on in the calm where one is refused: only one that passes tells it from a neighbour that is full."""
+    """Keep sending in the calm behind a refused message: only one that passes tells it from a full neighbour."""
     for fault in world.scenario.faults:
         if fault.kind == "picky":
-            # By then what its application could not send in the storm has been accepted, too.
+            # By then, what its application could not send in the storm has been accepted, too.
             world.events.at(world.events.now_ms + ROOMY_AFTER_MS, _follow, world, fault, FOLLOWING)
             if world.scenario.uncalled:
                 world.events.at(world.events.now_ms + ROOMY_AFTER_MS, _call_again, world, FOLLOWING)
 
 
 def _call_again(world: World, left: int) -> None:
-    """One that nobody can call sends on while others have something for it: sessions end with what is refused."""
+    """Let a node that nobody can call keep sending while others have messages for it: refusals end its sessions."""
     name, now_ms = world.scenario.uncalled, world.events.now_ms
     for other in world.machines.values():
         outbound = other.core.inspect().outbound if other.core is not None and other.name != name else ()
@@ -257,10 +257,10 @@ def _call_again(world: World, left: int) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """The next one, from where that which is refused lies: by another way it would pass nobody who tries it.
+    """Send the next message from where the refused one lies, because by another route it would not pass there.
 
-    Where all of them are in another sequence than the one that is refused, they wait for it, and nothing passes that
-    would tell what is wrong. So an operator mends the node by and by.
+    If all of them are in a sequence other than the refused message's, they wait for it, and nothing passes that would
+    tell what is wrong. So eventually an operator mends the node.
     """
     number = fault.value
     refused = world.scenario.bursts[number]
@@ -269,7 +269,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
         message for message in world.ledger.accepted if message.body == body and not _has_ended(message)
     ]
     if not waiting:
-        # A copy may be left where nothing else passes, since its source has found another way.
+        # A copy may be left where nothing else passes, because its source has found another route.
         world.machines[fault.where].refuses.discard(body)
     if not (waiting and left):
         return
@@ -291,7 +291,7 @@ def _follow(world: World, fault: Fault, left: int) -> None:
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
-    """The nodes that have one of these to send, if it is in no sequence: its source does not send it by other ways."""
+    """Return the nodes that have one of these to send, if it is in no sequence: its source uses no other routes."""
     names = {message.identity for message in messages if message.place is None}
     return [machine.name for machine in world.machines.values() if names and _keeps(machine, names)]
 
@@ -311,7 +311,7 @@ def _keeps(machine: Machine, names: set[bytes]) -> bool:
 
 
 def _is_followed(world: World, message: Message) -> bool:
-    """Whether one of those that are sent in the calm comes behind a message in the same sequence, if it is in one."""
+    """Whether a message sent in the calm is in the same sequence as this one; true for a message in no sequence."""
     if message.place is None:
         return True
     return any(
@@ -324,7 +324,7 @@ def _is_followed(world: World, message: Message) -> bool:
 
 
 def _plain(kind: Kind) -> str:
-    """The kind without deadlines and letters that takes the same way."""
+    """Return the kind without deadlines and letters that takes the same route."""
     if kind.unmet:
         return to_a_stranger("final ack" if kind.transactional else "recoverable")
     if kind.direct:
@@ -333,7 +333,7 @@ def _plain(kind: Kind) -> str:
 
 
 def _has_ended(message: Message) -> bool:
-    """Whether it is known what has become of a message."""
+    """Whether it is known what became of a message."""
     is_told = message.letters or message.refusals or message.lost_copies or message.was_not_encrypted
     return bool(message.receipts or message.gone or message.deleted or is_told)
 

@@ -1,7 +1,7 @@
-"""A smaller world that still breaks what a larger one broke.
+"""Finds a smaller world that still breaks what a larger one broke.
 
-Only the scenario shrinks, never the dice: nodes, messages, faults, consumers and settings are left out, then numbers
-made smaller, for as long as the same invariant breaks.
+Only the scenario shrinks, never the dice: nodes, messages, faults, consumers and settings are left out, and then
+numbers are made smaller, as long as the same invariant breaks.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, L
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 RUNS: Final = 3_000
-"""How many worlds are tried at most."""
+"""How many worlds to try at most."""
 
 Part = TypeVar("Part")
 Simple = TypeVar("Simple", Link, Burst, Consumer, Fault)
 
 
 def shrink(result: Result, show: Callable[[Scenario], None] = lambda scenario: None) -> Result:
-    """Make the scenario of a run that broke an invariant as small as can be.
+    """Make the scenario of a broken run as small as possible; return the smallest run.
 
     Args:
-        show: called with each smaller scenario that was found.
+        show: called with each smaller scenario found.
     """
     assert result.breach is not None, "nothing broke"
     smallest = result
@@ -39,7 +39,7 @@ def shrink(result: Result, show: Callable[[Scenario], None] = lambda scenario: N
         try:
             found = simulate(scenario)
         except UsageError:
-            return False  # Without one of its settings another is refused.
+            return False  # One setting may need another.
         if found.breach is None or found.breach.kind != kind:
             return False
         smallest = found
@@ -56,7 +56,7 @@ def _connected(step: Callable[[Scenario], Iterator[Scenario]], scenario: Scenari
 
 
 def _is_connected(scenario: Scenario) -> bool:
-    """Whether each message has a way; without one, not delivering it would break nothing."""
+    """Whether each message has a route; without one, it would be no breach not to deliver it."""
     cut = {fault.where for fault in scenario.faults if fault.kind == "cut"}
     steps = steps_between(scenario.nodes, [link for link in scenario.links if link.name not in cut])
     return all(
@@ -65,7 +65,7 @@ def _is_connected(scenario: Scenario) -> bool:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """One node less: with all that is its own, or with its neighbours linked past it."""
+    """Yield scenarios with one node less: without its links, or with its neighbours linked past it."""
     for name in scenario.nodes:
         if len(scenario.nodes) <= 2:
             return
@@ -100,17 +100,17 @@ def _without(scenario: Scenario, name: str, links: tuple[Link, ...]) -> Scenario
 
 
 def fewer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Faults left out, many at a time, then few."""
+    """Leave out faults, many at a time, then few."""
     return (replace(scenario, faults=faults) for faults in _subsets(scenario.faults))
 
 
 def fewer_bursts(scenario: Scenario) -> Iterator[Scenario]:
-    """Bursts left out, many at a time, then few."""
+    """Leave out bursts, many at a time, then few."""
     return (replace(scenario, bursts=bursts) for bursts in _subsets(scenario.bursts))
 
 
 def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
-    """Bursts of one message, or of half as many."""
+    """Reduce bursts to one message, to half, or by one."""
     for burst in scenario.bursts:
         for count in sorted({1, burst.count // 2, burst.count - 1}):
             if 0 < count < burst.count:
@@ -118,12 +118,12 @@ def fewer_messages(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_consumers(scenario: Scenario) -> Iterator[Scenario]:
-    """Consumers left out; one that does nothing odd takes their place."""
+    """Leave out consumers; a plain one takes their place."""
     return (replace(scenario, consumers=consumers) for consumers in _subsets(scenario.consumers))
 
 
 def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
-    """Settings at their defaults, and no choice of routes."""
+    """Reset settings to their defaults, and drop the choice of routes."""
     if scenario.routes:
         yield replace(scenario, routes={})
     if scenario.counters is not None:
@@ -140,7 +140,7 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def plainer_parts(scenario: Scenario) -> Iterator[Scenario]:
-    """Each field of each part at its default, where it has one."""
+    """Reset each field of each part to its default, if it has one."""
     for link in scenario.links:
         for plain in _plainer(link):
             yield replace(scenario, links=_changed(scenario.links, link, plain))
@@ -156,7 +156,7 @@ def plainer_parts(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def shorter(scenario: Scenario) -> Iterator[Scenario]:
-    """A shorter storm, and rounder times within it."""
+    """Shorten the storm, and round the times within it."""
     times = [burst.at_ms for burst in scenario.bursts] + [fault.at_ms for fault in scenario.faults]
     last_ms = max(times, default=0)
     for storm_ms in (last_ms + 1, last_ms + 1_000):
@@ -186,7 +186,7 @@ STEPS: Final[tuple[Callable[[Scenario], Iterator[Scenario]], ...]] = (
 
 
 def _subsets(parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """All but a half, a quarter, an eighth and so on, down to all but one."""
+    """Yield all parts except a half, a quarter, an eighth and so on, down to all except one."""
     search = fewer(parts)
     candidate = next(search, None)
     while candidate is not None:
@@ -202,7 +202,7 @@ def _changed(parts: Iterable[Part], old: Part, new: Part) -> tuple[Part, ...]:
 
 
 def _plainer(part: Simple) -> Iterator[Simple]:
-    """The part with one field at its default, or half as large."""
+    """Yield the part with one field at its default, or half as large."""
     for each in fields(part):
         value = getattr(part, each.name)
         values: list[Any] = []

@@ -1,8 +1,8 @@
-"""What a world knows of itself, beside its capture: what was sent, and what became of each message.
+"""Writes what a world knows, besides its capture: what was sent, and what became of each message.
 
     mqproto simulate --seeds 200 --captures FOLDER
 
-writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of the captures say what they saw; the world knows.
+writes `seed-7.pcapng` and `seed-7.json` for each world. Readers of captures say what they saw; the world knows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mqproto.wire import Guid, MessageClass, guid_text
 
 
 def as_truth(result: Result) -> dict[str, Any]:
-    """All facts of a world, as JSON may hold them.
+    """Return all facts of a world, as JSON may hold them.
 
     scenario: as `--save` writes it. breach: the invariant that broke, or null. tally: what was counted.
-    messages: those that were accepted, in that order; `message_facts` says what of each.
+    messages: the `message_facts` of accepted messages, in order of acceptance.
     """
     return {
         "scenario": json.loads(as_json(result.scenario)),
@@ -33,17 +33,17 @@ def as_truth(result: Result) -> dict[str, Any]:
 
 
 def message_facts(message: Message) -> dict[str, Any]:
-    """What a world knows of one message.
+    """Return what a world knows about one message.
 
     id: the source's GUID and the MessageID, as `mqproto` writes identifiers.
-    source, target, kind, label: of its burst. queue: its destination queue's number.
+    source, target, kind, label: from its burst. queue: its destination queue's number.
     accepted_ms: when its source had it on disk, or in memory if it is express.
     sequence, number: TxSequenceID as time stamp and ordinal, and TxSequenceNumber; null if it is not transactional, or
         never left its node.
     order: its place among the messages from that source to that queue.
     arrivals: how often it was put into its queue. receipts: how often an application received it for good.
     ended_in_queue: how often it left its queue otherwise.
-    refusals, told, replies: classes of negative acknowledgments that were sent for it, that reached its source, and of
+    refusals, told, replies: classes of negative acknowledgments sent for it, of those that reached its source, and of
         acknowledgments in its administration queue.
     dead_letters: node and class. journaled: how often it was put into its source's journal.
     """

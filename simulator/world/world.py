@@ -1,4 +1,4 @@
-"""Who there is in a world: nodes, links, applications and an oracle, in one event queue."""
+"""The parts of a world: nodes, links, applications and an oracle, on one event queue."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mqproto.simulator.world.node.keys import Keyring
 
 RESTART_MS: Final = 500
-"""How long after a crash of its own a node is started again."""
+"""How long after its own crash a node is restarted."""
 OWN_ERROR: Final = "no_error_of_our_own"
-"""The invariant that is broken by an exception which nobody expects."""
+"""The invariant that an unexpected exception breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Breach:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What a smaller world has to break as well: the invariant, and of an error of our own where it was raised."""
+        """What a smaller world has to break as well: the invariant, and for an error of our own where it was raised."""
         return self.invariant, self.detail.partition(": ")[0] if self.invariant == OWN_ERROR else ""
 
     def __str__(self) -> str:
@@ -54,16 +54,16 @@ class Breach:
 
 
 class BreachFoundError(Exception):
-    """An invariant is broken; what comes after it says nothing."""
+    """An invariant is broken; what comes after it means nothing."""
 
 
 class World:
     """One scenario at work.
 
     Args:
-        traced: keep all that happens.
-        capture: a file for what a sniffer sees of it, as pcapng.
-        segment_bytes: the most payload in one frame of it.
+        traced: whether to keep a trace of everything.
+        capture: a pcapng file for what a sniffer sees.
+        segment_bytes: the most payload in one captured frame.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class World:
         self.maxima: dict[str, int] = {}
         self.route_choices = dict(scenario.routes)
         self.settings = {name: scenario.settings_of(name) for name in scenario.nodes}
-        """What each node is configured with when the world begins."""
+        """The settings of each node when the world begins."""
         self.is_calm = False
         self.breach: Breach | None = None
         self.lines: dict[str, Line] = {}
@@ -97,7 +97,7 @@ class World:
             self.machines[link.other].lines[link.one] = line
         self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
         self._map: dict[str, Link] = {}
-        """The links that operators know of, by name."""
+        """The links that operators know, by name."""
         self._steps: dict[tuple[str, str], list[str]] = {}
         self._draw_map({link.name: link for link in scenario.links})
         self._employ()
@@ -119,7 +119,7 @@ class World:
         return Machine(self, name, tuple(queues), has_sequences=has_sequences)
 
     def _employ(self) -> None:
-        """Consumers where the scenario has them, and one more where nobody else would receive."""
+        """Add the scenario's consumers, and one for each queue that nobody else would receive from."""
         consumers = list(self.scenario.consumers)
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
         for machine in self.machines.values():
@@ -132,7 +132,7 @@ class World:
                 machine.employ(Application(number, consumer, machine))
 
     def routes_of(self, name: str) -> Routes:
-        """The shortest ways from a node to all others, or the cheapest; that of its choice first."""
+        """Return the shortest or cheapest routes from a node to all others, its choice first."""
         if self.scenario.unmet:
             return Routes()
         choice = self.route_choices.get(name, 0)
@@ -155,7 +155,7 @@ class World:
         return Routes(managers, hosts, peers=self._peers_of(name))
 
     def _peers_of(self, name: str) -> dict[Guid, Peer]:
-        """All other nodes, each at its address, with those whose messages it may bring over any link there is."""
+        """Return all other nodes, each at its address, and whose messages it may bring over any link."""
         links = self._linked()
         return {
             guid_of(other): Peer((other,), brings=frozenset(map(guid_of, brought_by(other, name, links))))
@@ -171,16 +171,16 @@ class World:
         return links
 
     def cannot_bring(self, name: str, at: str) -> list[str]:
-        """The neighbours of a node by which nothing of another can come to it."""
+        """Return the neighbours of node `at` through which nothing from `name` can reach it."""
         links = self._linked()
         return [way for way in links[at] if name not in {way, *brought_by(way, at, links)}]
 
     def take_off_the_map(self, link: str) -> None:
-        """Nodes that start from now on have ways around a link."""
+        """Give nodes that start from now on routes around a link."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
     def _draw_map(self, links: dict[str, Link]) -> None:
-        """Who comes next to whom, and what a directory knows if links have costs: each node is the gate of a site."""
+        """Compute the next steps, and the directory if links have costs: then each node is the gate of a site."""
         nodes, costs = self.scenario.nodes, self.scenario.costs
         self._map = links
         self._steps = steps_between(nodes, links.values(), costs)
@@ -193,18 +193,18 @@ class World:
             )
 
     def way(self, name: str, goal: str) -> list[str]:
-        """The nodes that a message from one to the other passes, both of them included."""
+        """Return the nodes that a message from `name` to `goal` passes, both included."""
         way = [name]
         while way[-1] != goal and (steps := self._steps.get((way[-1], goal))):
             way.append(steps[self.route_choices.get(way[-1], 0) % len(steps)])
         return way
 
     def restart_later(self, machine: Machine) -> None:
-        """A node that stopped by itself comes back after a while."""
+        """Restart a node that stopped by itself after a while."""
         self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.life)
 
     def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that is down since that life ended."""
+        """Start a node that has been down since that life ended."""
         if machine.core is None and machine.life == life:
             self.maximum("outage of a node", self.events.now_ms - machine.down_since_ms)
             machine.start()
@@ -212,14 +212,14 @@ class World:
     # Keys
 
     def guard_of(self, name: str, settings: Settings) -> Guard:
-        """What encrypts and signs at a node that starts."""
+        """Return what encrypts and signs at a starting node."""
         if self.keyring is None:
             return NO_KEYS
         self.ledger.keys_known[name] = self.keyring.known_by(name)
         return self.keyring.guard_of(name, settings)
 
     def tell_of_keys(self, *names: str) -> None:
-        """These nodes are told what there is now; those that are down read it when they start."""
+        """Tell these nodes the current keys; nodes that are down read them when they start."""
         for machine in map(self.machines.__getitem__, names):
             machine.hear(machine.life, self._renew, machine)
 
@@ -231,21 +231,21 @@ class World:
     # What is counted
 
     def look(self, machine: Machine) -> None:
-        """Take down what a core says of itself, for a killed one cannot be asked."""
+        """Record a core's own counts, because a killed one cannot be asked."""
         if machine.core is None:
             return
         for name, count in machine.core.counts().items():
             self.ledger.tally[f"core {name}"] += count
 
     def maximum(self, name: str, value: int) -> None:
-        """A figure of which the largest counts."""
+        """Record a figure of which the largest value counts."""
         self.maxima[name] = max(self.maxima.get(name, 0), value)
 
     def take_apart(self) -> None:
-        """Nobody needs it any more.
+        """Free the world's parts.
 
-        Its parts know each other, so that without this only the collector would free them: late, and at the price of
-        a tenth of the run.
+        They refer to each other, so without this only the garbage collector would free them: late, and for a tenth of
+        the run's time.
         """
         self.events.forget_all()
         for machine in self.machines.values():
@@ -259,7 +259,7 @@ class World:
 
 
 def _keyring_of(scenario: Scenario, ledger: Ledger) -> Keyring:
-    """All keys of a world.
+    """Return all keys of a world.
 
     Raises:
         UsageError: the libraries are missing.
@@ -272,7 +272,7 @@ def _keyring_of(scenario: Scenario, ledger: Ledger) -> Keyring:
 
 
 def _common_endings(scenario: Scenario) -> frozenset[int]:
-    """The classes with which any message of a world may end unreceived."""
+    """Return the classes with which any message of a world may end unreceived."""
     endings = set()
     if scenario.quota_bytes:
         endings.add(MessageClass.NACK_Q_EXCEED_QUOTA)

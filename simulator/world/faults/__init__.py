@@ -1,1 +1,1 @@
-"""What goes wrong in a world: with nodes and links, by operators, by peers that misbehave and by strangers."""
+"""Faults of a world: in nodes and links, by operators, by misbehaving peers and by strangers."""

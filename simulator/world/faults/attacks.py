@@ -1,7 +1,7 @@
-"""Attacks drawn from dice: who is called, by whom, and when it could hurt most.
+"""Draws attacks: who is called, by whom, and when it could hurt most.
 
-In one world of four strangers come who present the GUIDs of nodes or speak in their names. In half of these the queues
-of applications are open to strangers, so that what they may send meets what they may not.
+In one world of four, strangers present the GUIDs of nodes or speak in their names. In half of these worlds the
+applications' queues are open to strangers, so allowed messages meet forbidden ones.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
-"""What those say who want what is for another: they call the one that would send it."""
+"""The plots of callers that want another node's messages: they call the node that would send them."""
 CONFIRMING: Final = frozenset(
     {forgeries.confirms_orders, forgeries.confirms_receipt, forgeries.says_that_it_went_too_far}
 )
-"""What those say who call the source of messages in the name of their destination."""
+"""The plots of callers that call a source in the name of its messages' destination."""
 DOWN_MS: Final = (100, 1_000, 5_000)
-"""For how long the node is down in whose name somebody comes."""
+"""For how long the impersonated node is down."""
 EARLY_MS: Final = 200
-"""By how much it goes down before that."""
+"""How long before the attack it goes down."""
 
 
 def draw_attacks(
@@ -34,7 +34,7 @@ def draw_attacks(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> Iterable[Fault]:
-    """In one world of four a few attacks, each at about the time of a burst, and some while a node is down."""
+    """In one world of four, draw a few attacks, each at about the time of a burst, some while a node is down."""
     routed = [burst for burst in bursts if burst.source != burst.target]
     if dice.randrange(4) or not routed:
         return
@@ -55,7 +55,7 @@ def draw_attacks(
 def draw_visits(
     dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
-    """A stranger who begins sequences of his own where others do: one of them gives up its place."""
+    """Draw strangers that begin sequences of their own where others do, so that one gives up its place."""
     value = next(number for number, plot in enumerate(PLOTS) if plot.says is forgeries.visits)
     for burst in bursts:
         if burst.source != burst.target and dice.randrange(2):
@@ -67,7 +67,7 @@ def draw_visits(
 def _parties(
     dice: random.Random, plot: Plot, burst: Burst, steps: dict[tuple[str, str], list[str]]
 ) -> tuple[str, str]:
-    """Who is called, and who it is about."""
+    """Return the node to call, and the node that the attack is about."""
     if plot.says in FOR_MAIL:
         return burst.source, dice.choice(steps[burst.source, burst.target])
     if plot.says in CONFIRMING:

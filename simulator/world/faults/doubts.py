@@ -1,4 +1,4 @@
-"""Worlds in which messages expire that were sent already: their dead letters are in doubt until a late word comes."""
+"""Draws worlds in which sent messages expire: their dead letters are in doubt until late word comes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
 from mqproto.simulator.world.scenarios.traffic import KINDS
 
 LATE_MS = (2_500, 4_000, 6_000)
-"""How long what acknowledges is late: TimeToReachQueue is 2 s in these worlds."""
+"""How late the acknowledgments are: TimeToReachQueue is 2 s in these worlds."""
 SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to receive")
-"""What is sent then: some of it will be over, and some not."""
+"""What is sent then: some of it will expire, and some not."""
 
 
 def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """In one world of five all nodes, or one in two, let go of what was sent when its time is over."""
+    """In one world of five, all nodes, or half of them, give up sent messages when these expire."""
     if dice.randrange(5):
         return ()
     return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))
@@ -28,10 +28,10 @@ def draw_late_words(
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
-    """What a doubter sends, and what keeps the acknowledgments from it until it is over.
+    """Draw what a doubter sends, and what keeps the acknowledgments away until the messages have expired.
 
-    Its neighbours can send it nothing for a while, or the connections of one link break when some of it has crossed;
-    and now and then it dies in between.
+    Its neighbours can send it nothing for a while, or its links break when some of the messages have crossed; and now
+    and then it dies in between.
     """
     ends = [
         (burst.source, burst.target)

@@ -1,7 +1,7 @@
-"""Strangers who present the GUID of a node, or speak in its name, and those who only want to send.
+"""Strangers that present the GUID of a node or speak in its name, and strangers that only want to send.
 
-What they say is in fuzz/tactics/forgeries.py. strangers.py has them call and hang up, attacks.py says whom they visit
-in a drawn world.
+fuzz/tactics/forgeries.py has what they say, strangers.py makes them call and hang up, and attacks.py says whom they
+visit in a drawn world.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from mqproto.simulator.world.world import World
 from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
 
 CROWD: Final = 10
-"""How many sessions those open who come in a crowd: more than one known queue manager may have."""
+"""How many sessions a crowd opens: more than one known queue manager may have."""
 AGAIN_MS: Final = 700
-"""How often those say the same who go on."""
+"""How often plots that go on repeat themselves."""
 
 
 class Standing(Enum):
-    """As whom a stranger asks for a session."""
+    """The identity under which a stranger asks for a session."""
 
     CLAIM = auto()
-    """From elsewhere, with the GUID of the node in whose name he speaks."""
+    """From elsewhere, with the GUID of the node in whose name it speaks."""
     NAMELESS = auto()
-    """From elsewhere, with a GUID that nobody knows."""
+    """From elsewhere, with an unknown GUID."""
     NEIGHBOUR = auto()
-    """From the address of a node and with its GUID: he is believed to be it. He speaks in the name of another, which
-    that one does not bring."""
+    """From the address and with the GUID of a node, which it is believed to be. It speaks in the name of another node,
+    whose messages that node does not bring."""
 
 
 class Impostor:
     """The far end of a connection to a node.
 
     Args:
-        name: the address that he comes from.
-        mail_for: the node for which no messages may be sent to him; None if he is believed to be one.
+        name: the address that it comes from.
+        mail_for: the node whose messages it must not get; None if it is believed to be a node.
     """
 
     has_power = True
@@ -71,21 +71,21 @@ class Impostor:
         self._mail_for = mail_for
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Whatever happens, it does not care."""
+        """Ignore the event."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """What comes is not for it, and it acknowledges nothing."""
+        """Check that what comes is not another's; acknowledge nothing."""
         reason = invariants.strangers_get_no_mail(end, self._mail_for, glimpses)
         self._world.oracle.check("strangers_get_no_mail", reason)
 
     def end_lost(self, end: End, reason: str) -> None:
-        """The node has hung up."""
+        """Forget the connection: the node has hung up."""
         end.line.forget(end)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowing(Speaker):
-    """What an impostor knows: all that the ledger has, and the numbers of the node whose name he bears."""
+    """What an impostor knows: everything in the ledger, and the numbers of the node whose name it uses."""
 
     world: World
     node: str
@@ -101,7 +101,7 @@ class Knowing(Speaker):
 
 
 def speaker_of(world: World, machine: Machine, name: str) -> Speaker:
-    """What is known of the node that is called, and of the one that it is about."""
+    """Return what is known about the called node, and the node that the attack is about."""
     return Knowing(
         caller=guid_of(STRANGER),
         name=guid_of(name),
@@ -118,7 +118,7 @@ def speaker_of(world: World, machine: Machine, name: str) -> Speaker:
 
 
 def sent_as(message: Message) -> LastSent:
-    """A message of a sequence, as one who forges its acknowledgment has to name it."""
+    """Return a message of a sequence, as a forger of its acknowledgment has to name it."""
     assert message.place is not None
     (time_stamp, ordinal), number = message.place
     message_id = int.from_bytes(message.identity[16:], "little")
@@ -126,11 +126,11 @@ def sent_as(message: Message) -> LastSent:
 
 
 class Plot(NamedTuple):
-    """What somebody is up to.
+    """What an impostor does.
 
-    says: gives the packets.
-    goes_on: whether they are said again and again, AGAIN_MS apart, until the impostor hangs up.
-    sessions: how many are opened.
+    says: returns the packets.
+    goes_on: whether to send them again and again, AGAIN_MS apart, until the impostor hangs up.
+    sessions: how many to open.
     """
 
     standing: Standing
@@ -161,11 +161,11 @@ PLOTS: Final = (
 
 
 def value_of(plot: int, name: str, nodes: tuple[str, ...]) -> int:
-    """How the `value` of a fault tells a plot, by its place in PLOTS, and the node that it is about."""
+    """Return the `value` of a fault for a plot, by its place in PLOTS, and the node that it is about."""
     return nodes.index(name) * len(PLOTS) + plot
 
 
 def plot_of(value: int, nodes: tuple[str, ...]) -> tuple[Plot, str]:
-    """The plot that a value tells, and the node."""
+    """Return the plot and the node from the `value` of a fault."""
     place, number = divmod(value, len(PLOTS))
     return PLOTS[number], nodes[place % len(nodes)]

@@ -1,8 +1,8 @@
-"""Queue managers that read the specification otherwise, as the text lets them.
+"""Queue managers that read the specification differently, as the text allows.
 
-An OrderAck names what it acknowledges by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17 the
-first is the sequence in which the acknowledging queue manager sends itself, and by 3.1.1.6.2 it is the number. Such a
-node does so in all its lives, and now and then says again late what it has said.
+An OrderAck names what it acknowledges by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17, the
+first is the sequence in which the acknowledging queue manager itself sends; by 3.1.1.6.2 it is the number. Such a node
+does so in all its lives, and now and then repeats an OrderAck late.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from mqproto.turn.endings import ReplyTo
 from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
-"""After what time an OrderAck is said again; 0 is never."""
+"""After what time to repeat an OrderAck; 0 is never."""
 INSTALLED_S: Final = 1_400_000_000
-"""The TimeStamp of a node that makes it of the time of its installation.  Note <35>"""
+"""The TimeStamp of a node that takes it from the time of its installation.  Note <35>"""
 
 
 def own_sequence(body: OrderAckBody) -> OrderAckBody:
-    """By the table of 3.1.7.17."""
+    """Return the body by the table of 3.1.7.17."""
     own = TxSequenceId(time_stamp=INSTALLED_S, ordinal=1)
     return OrderAckBody(own, body.tx_sequence_number, body.tx_previous_sequence_number)
 
 
 def number_alone(body: OrderAckBody) -> OrderAckBody:
-    """By the example of 3.1.1.6.2, and nothing in TxSequenceNumber."""
+    """Return the body by the example of 3.1.1.6.2, with nothing in TxSequenceNumber."""
     return OrderAckBody(TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number), 0, 0)
 
 
 def number_twice(body: OrderAckBody) -> OrderAckBody:
-    """By the example of 3.1.1.6.2, and by 2.2.4.1 in TxSequenceNumber."""
+    """Return the body by the example of 3.1.1.6.2, and by 2.2.4.1 in TxSequenceNumber."""
     identifier = TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number)
     return OrderAckBody(identifier, body.tx_sequence_number, body.tx_previous_sequence_number)
 
@@ -47,7 +47,7 @@ READINGS: Final = (own_sequence, number_alone, number_twice)
 
 
 def order_acks_otherwise(world: World, fault: Fault) -> bool:
-    """From now on, in all its lives, the node's OrderAcks are as one of READINGS has them; `value` says which."""
+    """From now on, in all its lives, the node's OrderAcks follow one of READINGS; `value` says which."""
     machine = world.machines[fault.where]
     dice = chance(world.scenario.seed, "order acks said again", machine.name)
     machine.misread = partial(_misread, machine, READINGS[fault.value % len(READINGS)], dice)
@@ -95,7 +95,7 @@ def _misread(
 
 
 def draw_readings(dice: random.Random, nodes: tuple[str, ...]) -> Iterable[Fault]:
-    """In one world of eight some nodes read the specification otherwise."""
+    """In one world of eight, let some nodes read the specification differently."""
     if dice.randrange(8):
         return
     for name in nodes:

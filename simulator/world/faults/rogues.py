@@ -1,4 +1,4 @@
-"""Queue managers that misbehave within the protocol; nothing that they do may harm what others have promised."""
+"""Queue managers that misbehave within the protocol; they must not break other nodes' promises."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
-    """The node sends again all that waits for an OrderAck, long before its time."""
+    """The node resends everything that waits for an OrderAck, long before it is due."""
     machine = world.machines[fault.where]
     machine.hear(machine.life, _resend, machine)
     return machine.core is not None
@@ -70,7 +70,7 @@ def deaf(world: World, fault: Fault) -> bool:
 
 
 def picky(world: World, fault: Fault) -> bool:
-    """The node closes each session on which the first message of burst number `value` comes: for ever, or `for_ms`."""
+    """The node closes each session on which the first message of burst `value` comes, for ever or for `for_ms`."""
     body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
     machine = world.machines[fault.where]
     machine.refuses.add(body)
@@ -81,9 +81,9 @@ def picky(world: World, fault: Fault) -> bool:
 
 
 def lossy(world: World, fault: Fault) -> bool:
-    """For a while, or until it starts again, the node says that it has saved what it should pass on, and has not.
+    """For a while, or until it restarts, the node falsely claims to have saved what it should pass on.
 
-    Only what is transactional is lost like this: its source has it still, and sends it again.
+    Only transactional messages are lost like this: their source still has them, and sends them again.
     """
     machine = world.machines[fault.where]
     if machine.core is None:
@@ -104,7 +104,7 @@ def lossy(world: World, fault: Fault) -> bool:
 
 
 def forged_ack(world: World, fault: Fault) -> bool:
-    """The node acknowledges what was sent to somebody else: by an OrderAck, or by a FinalAck if `value` is odd."""
+    """The node acknowledges a message to another node: by an OrderAck, or by a FinalAck if `value` is odd."""
     machine = world.machines[fault.where]
     last = (sequence.messages[-1] for sequence in world.ledger.sequences.values())
     claims = [sent for sent in last if machine.name not in (sent.burst.source, sent.burst.target)]
@@ -126,10 +126,10 @@ def _forge(machine: Machine, message: Message, is_final: bool) -> None:
 
 
 def sparse(world: World, fault: Fault) -> bool:
-    """For a while the node acknowledges as another implementation may: late, and with holes, and OrderAcks twice.
+    """For a while the node acknowledges as another implementation may: late, with holes, and OrderAcks twice.
 
-    Of the recoverable messages that come it does not save some, and says so: their flags are not set. What it has not
-    saved by the end its neighbours send again, for then its connections break.
+    It does not save some recoverable messages, and says so: their flags are not set. Its neighbours resend what it has
+    not saved by the end, because then its connections break.
     """
     machine = world.machines[fault.where]
     if machine.core is None:
@@ -148,7 +148,7 @@ class Sparing:
         self.life = machine.life
         self._world, self._machine, self._end_ms = world, machine, 0
         self._missing: dict[int, list[int]] = {}
-        """By the session that acknowledges so, the numbers of the messages that were not saved."""
+        """The numbers of the messages that were not saved, by session."""
         self._dice = chance(world.scenario.seed, "sparse", machine.name, str(fault.at_ms))
         self._neighbours, self._outbound = machine.core.inspect().neighbours, machine.core.inspect().outbound
         self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)
@@ -157,7 +157,7 @@ class Sparing:
         self._neighbours.acknowledge = partial(self._acknowledge, self._neighbours.acknowledge)
 
     def spare_until(self, end_ms: int) -> None:
-        """Begin, or go on longer."""
+        """Begin, or continue for longer."""
         self._end_ms = max(self._end_ms, end_ms)
         for session in self._neighbours.sessions:
             self._missing.setdefault(session, [])
@@ -181,7 +181,7 @@ class Sparing:
     def _receive(
         self, sound: Receive, session: Session, chunk: bytes | bytearray | memoryview, now: Moment
     ) -> list[Run]:
-        """Leave out some of the recoverable messages that came, and keep their numbers."""
+        """Drop some of the recoverable messages that came, and keep their numbers."""
         number = session.data.recoverable_message_received_count
         came = sound(session, chunk, now)
         if (missing := self._missing.get(session.key)) is None:
@@ -221,7 +221,7 @@ class Sparing:
             self._neighbours.touched(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
-        """Acknowledge 32 recoverable messages at most, from the first that is missing or was never named on."""
+        """Acknowledge 32 recoverable messages at most, from the first missing or never named one on."""
         data = session.data
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
         count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)
@@ -247,7 +247,7 @@ class Sparing:
     def _acknowledge_twice(
         self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
     ) -> None:
-        """An OrderAck goes out, and once more when others may have followed it."""
+        """Send an OrderAck, and repeat it when others may have followed it."""
         sound(message, reply_to)
         if not (message.user.recoverable or self._is_over):
             self._machine.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)

@@ -1,4 +1,4 @@
-"""Strangers who call a node and are no queue managers; nothing that they say may harm anybody."""
+"""Strangers that call a node and are not queue managers; nothing that they say may do harm."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mqproto.wire import Guid, encode_packet
 
 HANGS_UP_MS: Final = 5_000
 HANDSHAKE_MS: Final = 10
-"""What passes between two steps of a stranger who knows the handshake."""
+"""The time between two steps of a stranger that knows the handshake."""
 FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
-    lambda node: SAYINGS["nothing"],  # until somebody has had enough
+    lambda node: SAYINGS["nothing"],  # until one side gives up
     lambda node: SAYINGS["HTTP"],
     lambda node: connection_request(guid_of(STRANGER), guid_of("nobody"), time_stamp_ms=0),
     lambda node: connection_request(guid_of(node), guid_of(node), time_stamp_ms=0),
@@ -28,7 +28,7 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
 
 
 def stranger(world: World, fault: Fault) -> bool:
-    """Somebody who is no queue manager calls the node, says the thing that is number `value`, and hangs up."""
+    """A stranger calls the node, says number `value` of FIRST_WORDS, and hangs up."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
@@ -41,9 +41,9 @@ def stranger(world: World, fault: Fault) -> bool:
 
 
 def impostor(world: World, fault: Fault) -> bool:
-    """Somebody calls the node, follows the plot that `value` tells, and hangs up after a while, before the calm.
+    """An impostor calls the node, follows the plot in `value`, and hangs up after a while, before the calm.
 
-    No sniffer sees him: what reads captures knows queue managers by their GUIDs.
+    No sniffer sees it, because readers of captures know queue managers by their GUIDs.
     """
     machine = world.machines[fault.where]
     plot, name = plot_of(fault.value, world.scenario.nodes)
@@ -62,7 +62,7 @@ def impostor(world: World, fault: Fault) -> bool:
 
 
 def _caller(world: World, plot: Plot, name: str, called: str) -> Impostor | None:
-    """Who comes for a plot; None if there is no node by whose address he could."""
+    """Return the caller for a plot; None if there is no node whose address it could use."""
     if plot.standing is not Standing.NEIGHBOUR:
         return Impostor(world, STRANGER, name if plot.standing is Standing.CLAIM else STRANGER)
     neighbour = next(iter(world.cannot_bring(name, called)), None)
@@ -79,13 +79,13 @@ def _follows(world: World, near: End, machine: Machine, plot: Plot, name: str, u
 
 
 def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
-    """A stranger asks for a session, and proposes its parameters when he has it."""
+    """Ask for a session as a stranger, and then propose its parameters."""
     _say(world, near, connection_request(client, server, time_stamp_ms=0))
     world.events.at(world.events.now_ms + HANDSHAKE_MS, _say, world, near, proposal())
 
 
 def _call(world: World, machine: Machine, caller: Impostor, *, is_watched: bool = True) -> End:
-    """A stranger is connected to a node at once; the end that is his."""
+    """Connect a stranger to a node at once; return the stranger's end."""
     line = Line(Link(one=caller.name, other=machine.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
     if world.sniffer is not None and is_watched:
@@ -98,14 +98,14 @@ def _call(world: World, machine: Machine, caller: Impostor, *, is_watched: bool 
 
 
 def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
-    """The stranger sends bytes, which take a millisecond."""
+    """Send bytes as a stranger; they take a millisecond."""
     if near.talk is not None:
         near.talk.leaves(near.side, data, comment)
     world.events.at(world.events.now_ms + 1, near.line.deliver, near.peer, data, [])
 
 
 def hostile(world: World, fault: Fault) -> bool:
-    """A stranger opens a session with the node and sends the hostile packet that is number `value`."""
+    """A stranger opens a session with the node and sends hostile packet number `value`."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
@@ -119,7 +119,7 @@ def hostile(world: World, fault: Fault) -> bool:
 
 
 def hostile_ping(world: World, fault: Fault) -> bool:
-    """A stranger sends the node the hostile datagram that is number `value`; nothing comes back."""
+    """A stranger sends the node hostile datagram number `value`; nothing comes back."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False

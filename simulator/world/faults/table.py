@@ -1,4 +1,4 @@
-"""What can go wrong, one function for each kind. Each returns whether there was anything to go wrong."""
+"""The faults, one function for each kind. Each returns whether there was anything to go wrong."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mqproto.simulator.world.world import World
 from mqproto.turn.effects import QueueKind
 
 DETOUR_MS: Final = 300
-"""How long after a way is blocked somebody chooses another."""
+"""How long after a route is blocked another is chosen."""
 HURT: Final = frozenset({QueueKind.SEQUENCE, QueueKind.OUTGOING, QueueKind.HELD, QueueKind.LOCAL})
-"""In which queues a message of an application may be hurt: what waits for a FinalAck has arrived."""
+"""The queues whose messages may be damaged: messages that wait for a FinalAck have already arrived."""
 ASKED: Final = 4
-"""How often an operator asks who wants to know."""
+"""How many times a curious operator asks."""
 LATE_MS: Final = 100
-"""By how much some nodes start later than others when the map has changed."""
+"""By how much some nodes start later than others after the map has changed."""
 
 # Nodes
 
@@ -38,7 +38,7 @@ def kill(world: World, fault: Fault) -> bool:
 
 
 def power_loss(world: World, fault: Fault) -> bool:
-    """The machine is off: nobody tells the peers."""
+    """The machine loses power: nobody tells the peers."""
     return _stop(world, fault, told=False)
 
 
@@ -59,7 +59,7 @@ def stop(world: World, fault: Fault) -> bool:
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
-    """The node dies in one of the next steps that it does on its disk; `value` says in which and how, see Death."""
+    """The node dies in one of its next steps on its disk; `value` says in which and how, see Death."""
     machine = world.machines[fault.where]
     machine.files.dies_by(Death.of(fault.value))
     return machine.core is not None
@@ -74,10 +74,10 @@ def die_at_start(world: World, fault: Fault) -> bool:
 
 
 def put_back(world: World, fault: Fault) -> bool:
-    """The node's store is copied while it is down for a moment, and some time later the copy takes its place.
+    """The node's store is copied while it is down for a moment, and later the copy replaces it.
 
-    If `value` is odd the store is moved away then, and the node begins with an empty one. Nothing is promised any more
-    for what was accepted by then, and everything for what is accepted later.
+    If `value` is odd, the store is moved away instead, and the node begins with an empty one. The promises for messages
+    accepted before that are void; those for later messages hold.
     """
     machine = world.machines[fault.where]
     if machine.core is None:
@@ -100,7 +100,7 @@ def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
 
 
 def hurt_message(world: World, fault: Fault) -> bool:
-    """The process is killed, and of one message its tables have not what was written when it starts again."""
+    """The process is killed, and one message in its tables is damaged before it starts again."""
     machine = world.machines[fault.where]
     if not _stop(world, replace(fault, value=1), told=True):
         return False
@@ -119,7 +119,7 @@ def hurt_message(world: World, fault: Fault) -> bool:
 
 
 def slow_disk(world: World, fault: Fault) -> bool:
-    """For a while each flush takes `value` milliseconds."""
+    """For a while, each flush takes `value` milliseconds."""
     machine = world.machines[fault.where]
     machine.flush_ms = fault.value
     world.events.at(fault.at_ms + fault.for_ms, _fast_disk, machine)
@@ -131,7 +131,7 @@ def _fast_disk(machine: Machine) -> None:
 
 
 def full_disk(world: World, fault: Fault) -> bool:
-    """For a while there is room for `value` more bytes in the log."""
+    """For a while, the log has room for only `value` more bytes."""
     machine = world.machines[fault.where]
     machine.files.room_bytes = machine.files.size_bytes + fault.value
     world.events.at(fault.at_ms + fault.for_ms, _make_room, machine)
@@ -149,14 +149,14 @@ def jump_clock(world: World, fault: Fault) -> bool:
 
 
 def reroute(world: World, fault: Fault) -> bool:
-    """The node starts again and takes another of the shortest ways, if there are several."""
+    """The node restarts and takes another of the shortest routes, if there are several."""
     machine = world.machines[fault.where]
     world.route_choices[machine.name] = world.route_choices.get(machine.name, 0) + 1
     return _stop(world, fault, told=True)
 
 
 def detour(world: World, fault: Fault) -> bool:
-    """What the node has sent gets stuck one step on; then it starts again, and sends what follows another way."""
+    """What the node has sent gets stuck one step on; then it restarts, and sends later messages by another route."""
     goals = [burst.target for burst in world.scenario.bursts if burst.source == fault.where]
     for goal in goals:
         way = world.way(fault.where, goal)
@@ -168,7 +168,7 @@ def detour(world: World, fault: Fault) -> bool:
 
 
 def new_keys(world: World, fault: Fault) -> bool:
-    """The node has a new key pair, and keeps the old ones; the others are told of it later."""
+    """The node gets a new key pair, and keeps the old ones; the others are told later."""
     if world.keyring is None:
         return False
     world.keyring.replace(fault.where)
@@ -184,7 +184,7 @@ def _hand_out(world: World, name: str) -> None:
 
 
 def withdraw_keys(world: World, fault: Fault) -> bool:
-    """For a while the node knows nobody's public keys."""
+    """For a while, the node knows nobody's public keys."""
     if world.keyring is None:
         return False
     world.ledger.keys_withdrawn.add(fault.where)
@@ -208,7 +208,7 @@ def reset(world: World, fault: Fault) -> bool:
 
 
 def stall(world: World, fault: Fault) -> bool:
-    """For a while nothing arrives: from both sides, or only what one of them sends if `value` is 1 or 2."""
+    """For a while, nothing arrives from either side, or only from one of them if `value` is 1 or 2."""
     line = world.lines[fault.where]
     until_ms = fault.at_ms + fault.for_ms
     for number, name in enumerate(line.stalled_until_ms, 1):
@@ -219,7 +219,7 @@ def stall(world: World, fault: Fault) -> bool:
 
 
 def refuse(world: World, fault: Fault) -> bool:
-    """For a while no connection is made, and those that there are break."""
+    """For a while, no connection is made, and existing ones break."""
     line = world.lines[fault.where]
     line.refused_until_ms = max(line.refused_until_ms, fault.at_ms + fault.for_ms)
     line.reset_all()
@@ -228,16 +228,16 @@ def refuse(world: World, fault: Fault) -> bool:
 
 
 def silence(world: World, fault: Fault) -> bool:
-    """For a while nothing gets through and nobody says so; connections made before it wait, new ones time out."""
+    """For a while, nothing gets through and nobody says so; existing connections wait, new ones time out."""
     line = world.lines[fault.where]
     line.silent_until_ms = max(line.silent_until_ms, fault.at_ms + fault.for_ms)
     return stall(world, fault)
 
 
 def cut(world: World, fault: Fault) -> bool:
-    """A link is gone for good; later an operator takes it off the map, and all nodes start anew with ways around it.
+    """A link is lost for good; later an operator takes it off the map, and all nodes restart with routes around it.
 
-    They stop together, so no two that run ever have different maps.
+    They stop together, so no two running nodes ever have different maps.
     """
     line = world.lines[fault.where]
     line.is_cut = True
@@ -253,7 +253,7 @@ def _change_map(world: World, fault: Fault) -> None:
 
 
 def half_open(world: World, fault: Fault) -> bool:
-    """One end of each connection is gone, the other does not know it."""
+    """One end of each connection is gone, and the other does not know it."""
     line = world.lines[fault.where]
     victims = list(line.connections)
     for near in victims:
@@ -267,7 +267,7 @@ def half_open(world: World, fault: Fault) -> bool:
 
 
 def purge(world: World, fault: Fault) -> bool:
-    """All that is in the node's queue of orders is deleted."""
+    """An operator purges the node's queue of orders."""
     machine = world.machines[fault.where]
     if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
         return False
@@ -282,7 +282,7 @@ def _purge(machine: Machine) -> None:
 
 
 def delete(world: World, fault: Fault) -> bool:
-    """The node's queue of orders is deleted, and later made again: at once where it can be, or in the calm."""
+    """The node's queue of orders is deleted and later made again: as soon as possible, or in the calm."""
     machine = world.machines[fault.where]
     if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
         return False
@@ -292,9 +292,9 @@ def delete(world: World, fault: Fault) -> bool:
 
 
 def purge_outgoing(world: World, fault: Fault) -> bool:
-    """All that the node has to send to queues is deleted, sent or not; of others' only if `value` is odd.
+    """The node's outgoing messages are deleted, sent or not; those of other nodes only if `value` is odd.
 
-    Acknowledgments stay, as nobody would send them again.
+    Acknowledgments stay, because nobody would send them again.
     """
     machine = world.machines[fault.where]
     acknowledged = any(KINDS[burst.kind].acknowledged for burst in world.scenario.bursts)
@@ -303,7 +303,7 @@ def purge_outgoing(world: World, fault: Fault) -> bool:
 
 
 def hold(world: World, fault: Fault) -> bool:
-    """For a while all that the node has to send is paused."""
+    """For a while, everything that the node has to send is paused."""
     machine = world.machines[fault.where]
     machine.hear(machine.life, machine.hold, True)
     world.events.at(fault.at_ms + fault.for_ms, _resume, machine)
@@ -315,7 +315,7 @@ def _resume(machine: Machine) -> None:
 
 
 def ask(world: World, fault: Fault) -> bool:
-    """An operator asks a few times what waits where, and where each message is."""
+    """An operator asks several times what waits where, and where each message is."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
@@ -325,7 +325,7 @@ def ask(world: World, fault: Fault) -> bool:
 
 
 def give_back(world: World, fault: Fault) -> bool:
-    """The node's transactional dead letters are sent once more."""
+    """An operator sends the node's transactional dead letters again."""
     machine = world.machines[fault.where]
     machine.hear(machine.life, machine.give_back, SystemQueue.DEADXACT.value)
     return machine.core is not None
@@ -367,7 +367,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "new keys": new_keys,
     "withdraw keys": withdraw_keys,
 }
-"""What `draw` draws from."""
+"""The faults that `draw` chooses from."""
 
 EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     **FAULTS,
@@ -375,4 +375,4 @@ EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "hostile": hostile,
     "hostile ping": hostile_ping,
 }
-"""All that a scenario may have; those that are not drawn are for scenarios that somebody writes."""
+"""All faults that a scenario may have; those that are never drawn are for handwritten scenarios."""

@@ -1,1 +1,1 @@
-"""Between the nodes: the clock and its events, links and connections, what a sniffer sees and a trace keeps."""
+"""What is between the nodes: the clock and its events, links and connections, a sniffer and a trace."""

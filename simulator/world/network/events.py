@@ -1,4 +1,4 @@
-"""What happens when: an event heap and a clock that jumps from one event to the next."""
+"""An event heap, and a clock that jumps from one event to the next."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ LATER: Final = 1 << 48
 
 
 class EventQueue:
-    """Events in order of time; those of one millisecond in the order in which they were entered."""
+    """Events in order of time; within a millisecond, in the order in which they were entered."""
 
     def __init__(self, begins_utc_s: int = START_UTC_S) -> None:
         self.begins_utc_s = begins_utc_s
-        """What every clock shows when it begins."""
+        """What every clock shows at the beginning."""
         self.now_ms = 0
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._entered = 0
 
     def at(self, when_ms: int, act: Callable[..., object], *arguments: Any) -> None:
-        """Enter an event; one that is past happens now."""
+        """Enter an event; if its time is past, it happens now."""
         self._entered += 1
         heapq.heappush(self._heap, (max(when_ms, self.now_ms), self._entered, act, arguments))
 
     def after_all(self, act: Callable[..., object], *arguments: Any) -> None:
-        """Enter an event of this millisecond that comes after all others of it, also those not entered yet."""
+        """Enter an event that comes last in this millisecond, also after events not entered yet."""
         self._entered += 1
         heapq.heappush(self._heap, (self.now_ms, self._entered + LATER, act, arguments))
 
     def forget_all(self) -> None:
-        """Nothing that was entered happens."""
+        """Drop all events."""
         self._heap.clear()
 
     def run_until(self, end_ms: int) -> None:
-        """Let everything happen that is due until then; the clock stands at `end_ms` after it."""
+        """Run all events due until `end_ms`, where the clock then stands."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end_ms:
             self.now_ms, _, act, arguments = pop(heap)

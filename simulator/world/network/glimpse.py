@@ -1,4 +1,4 @@
-"""What an onlooker sees of a packet that goes by, without decoding it; the offsets come from the layouts."""
+"""What an onlooker sees in a passing packet without decoding it; the offsets come from the layouts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MANAGER: Final = _BASE + user_header.offset_of("queue_manager_address")
 _MESSAGE_ID: Final = _BASE + user_header.offset_of("message_id")
 _FLAGS: Final = _BASE + user_header.offset_of("flags")
 _AFTER_FLAGS: Final = _FLAGS + _word.size
-# What the head of each UserMessage says, at once: source, manager, MessageID as bytes, and the first byte of the flags.
+# Reads the head of a UserMessage at once: source, manager, MessageID as bytes, and the first byte of the flags.
 _user = struct.Struct(f"<{_SOURCE}x16s16s{_MESSAGE_ID - _MANAGER - 16}x4sB")
 assert (_MANAGER, _FLAGS) == (_SOURCE + 16, _MESSAGE_ID + 4)
 _RECOVERABLE: Final = UserHeader.recoverable.mask
@@ -64,8 +64,8 @@ class SessionGlimpse(NamedTuple):
 class Glimpse:
     """One packet on its way between two neighbours.
 
-    identity: what names an application's message from end to end: its source's GUID and its MessageID.
-    manager: the GUID of the queue manager that it is for.
+    identity: names an application's message from end to end: its source's GUID and its MessageID.
+    manager: the GUID of its destination's queue manager.
     window: the WindowSize that it announces, or 0.
     """
 
@@ -99,23 +99,23 @@ class Glimpse:
 
     @property
     def body(self) -> bytes:
-        """All that an intermediate has to leave as it is: what stands after the flags, without the SessionHeader."""
+        """What an intermediate must not change: everything after the flags, without the SessionHeader."""
         _, size = _head.unpack_from(self.packet)
         return self.packet[_AFTER_FLAGS:size]
 
 
 def identity_of(packet: bytes) -> bytes:
-    """The source's GUID and the MessageID of a UserMessage."""
+    """Return the source's GUID and the MessageID of a UserMessage."""
     return packet[_SOURCE : _SOURCE + 16] + packet[_MESSAGE_ID : _MESSAGE_ID + 4]
 
 
 def identity(source: bytes, message_id: int) -> bytes:
-    """The same from its parts."""
+    """Return an identity from its parts."""
     return source + _word.pack(message_id)
 
 
 def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
-    """The TxSequenceID, as time stamp and ordinal, and the number of a transactional message; None for others."""
+    """Return a transactional message's TxSequenceID, as time stamp and ordinal, and its number; None for others."""
     place = place_of(packet)
     if place is None:
         return None
@@ -124,6 +124,6 @@ def place_in_sequence(packet: bytes) -> tuple[tuple[int, int], int] | None:
 
 
 def previous_number_of(packet: bytes) -> int:
-    """PreviousTxSequenceNumber of a transactional message."""
+    """Return PreviousTxSequenceNumber of a transactional message."""
     number: int = _word.unpack_from(packet, transaction_offset(packet) + _PREVIOUS)[0]
     return number

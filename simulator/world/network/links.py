@@ -1,7 +1,7 @@
-"""What nodes connect over: links that may be stalled, shut or silent, and the connections on them.
+"""Links, which may be stalled, shut or silent, and the connections on them.
 
-A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks. What is on its way
-when it breaks is lost. An end may be dead without the other's knowing: then what the other sends goes nowhere.
+A connection carries bytes in order, like TCP: all of them, or all up to the moment when it breaks; what is on its way
+then is lost. An end may be dead without the other knowing it: then what the other sends goes nowhere.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from mqproto.simulator.world.scenarios.scenario import Link
 from mqproto.turn.effects import SendPing
 
 CONNECT_TIMEOUT_MS: Final = 20_000
-"""After this time an operating system gives up a connection that nobody answers."""
+"""When an operating system gives up a connection that nobody answers."""
 STRANGER: Final = "stranger"
-"""What all are called who call nodes and are none."""
+"""The name of every caller that is not a node."""
 LOST_DATAGRAMS: Final = 10
-"""One in this number is lost on its way there or back."""
+"""One in this many is lost on its way there or back."""
 
 
 class Host(Protocol):
-    """What has an end of a connection: a node, or a stranger."""
+    """A node or a stranger at one end of a connection."""
 
     @property
     def name(self) -> str:
-        """As links name it."""
+        """Its name in links."""
 
     @property
     def has_power(self) -> bool:
-        """Whether its system answers, be its queue manager up or down."""
+        """Whether its system answers, whether its queue manager is up or down."""
 
     @property
     def is_node(self) -> bool:
-        """Whether it is a node of the world, under whatever name it comes."""
+        """Whether it is really a node of the world, whatever its name."""
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
+        """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
 
     def end_lost(self, end: End, reason: str) -> None:
-        """A connection breaks or was closed by the peer."""
+        """Handle a connection that broke or was closed by the peer."""
 
 
 class Caller(Host, Protocol):
@@ -57,30 +57,30 @@ class Caller(Host, Protocol):
 
     @property
     def life(self) -> int:
-        """Which of its lives it has."""
+        """The number of its current life."""
 
     @property
     def core(self) -> QueueManager | None:
-        """None while it is down."""
+        """Its queue manager; None while it is down."""
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens in one of its lives."""
+        """Do something if it is still in this life."""
 
     def accepted(self, end: End) -> None:
-        """Somebody has connected to it."""
+        """Take a connection from somebody else."""
 
     def opened(self, end: End) -> None:
-        """A connection that it asked for is there."""
+        """Take a connection that it asked for."""
 
     def lost_session(self, session: int, reason: str) -> None:
-        """A transport broke, or could not be opened."""
+        """Handle a transport that broke, or could not be opened."""
 
     def pinged(self, session: int, response: bytes) -> None:
-        """A datagram came from where it has sent a Ping."""
+        """Take a datagram that answers its Ping."""
 
 
 class End:
-    """One end of a connection: whose it is, and what has gone through it."""
+    """One end of a connection: its host, and what has gone through it."""
 
     __slots__ = (
         "acked",
@@ -106,27 +106,27 @@ class End:
         self.line = line
         self.side = side
         self.talk = talk
-        """What a sniffer sees of the connection; None if there is no sniffer."""
+        """The connection as a sniffer sees it; None without a sniffer."""
         self.session = 0
         self.open = True
         self.peer: End = self
         self.arrives_ms = 0
-        """When what was sent to this end last arrives; nothing overtakes it."""
-        # What an onlooker counts; the invariants compare it with what the packets say.
+        """When the last data sent to this end arrives; nothing overtakes it."""
+        # An onlooker's counts; the invariants compare them with what the packets say.
         self.sent = 0
         """UserMessages that left here."""
         self.acked = 0
-        """How many of them the headers that arrived here acknowledge."""
+        """How many of them were acknowledged by headers that arrived here."""
         self.window = 1 << 16
-        """What the peer last said its window is."""
+        """The window that the peer last announced."""
         self.expected: deque[tuple[int, bytes]] = deque()
-        """Recoverable messages that arrived here and are not acknowledged as saved: number and identity."""
+        """Recoverable messages that arrived here and are not yet acknowledged as saved: number and identity."""
         self.used_ms = -1
         """When a UserMessage last left or arrived here."""
         self.recoverable_arrived = 0
         self.saved_through = 0
         self.in_vain: set[bytes] = set()
-        """The messages that its host sent when the connection was broken, and its host had not heard of it."""
+        """The messages that its host sent after the connection broke, before it knew that."""
 
 
 class Line:
@@ -135,26 +135,26 @@ class Line:
     def __init__(self, link: Link, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
         self.link = link
         self.connections: dict[End, None] = {}
-        """One end of each connection that is not broken yet."""
+        """One end of each unbroken connection."""
         self.first_number = 0
-        """What the counters of a session begin with."""
+        """The first value of a session's counters."""
         self.is_cut = False
-        """Whether it is gone for good."""
+        """Whether it is lost for good."""
         self.refused_until_ms = 0
         self.silent_until_ms = 0
         self.stalled_until_ms: dict[str, int] = {link.one: 0, link.other: 0}
-        """By the name of the node whose packets wait."""
+        """Until when packets wait, by the name of the sending node."""
         self._events = events
         self._dice: random.Random = chance(seed, "link", link.name)
         self._sniffer = sniffer
 
     def delay_ms(self) -> int:
-        """How long something takes this time."""
+        """Draw how long one transfer takes."""
         jitter_ms = self.link.jitter_ms
         return self.link.latency_ms + (self._dice.randrange(jitter_ms + 1) if jitter_ms else 0)
 
     def connect(self, machine: Caller, session: int, peer: Caller) -> None:
-        """A node opens a connection; both ends hear of it in time, or the one that wanted it that it failed."""
+        """Open a connection from a node; later both ends are told, or only the caller that it failed."""
         now_ms, life = self._events.now_ms, machine.life
         talk = self._sniffer.calls(machine.name, peer.name) if self._sniffer is not None else None
         if now_ms < self.silent_until_ms:
@@ -190,7 +190,7 @@ class Line:
         self._events.at(back_ms, machine.hear, life, machine.opened, near)
 
     def joined(self, client: Host, server: Host, talk: Talk | None) -> tuple[End, End]:
-        """The two ends of a connection, that of the client first."""
+        """Make a connection; return its two ends, the client's first."""
         near, far = End(client, self, Side.CLIENT, talk), End(server, self, Side.SERVER, talk)
         near.peer, far.peer = far, near
         for end in (near, far):
@@ -202,7 +202,7 @@ class Line:
             talk.established()
 
     def ping(self, machine: Caller, request: SendPing, peer: Caller) -> None:
-        """A datagram goes there and another comes back, unless one of them is lost."""
+        """Send a datagram there and the answer back, unless one of them is lost."""
         now_ms = self._events.now_ms
         lost = (
             self._dice.randrange(LOST_DATAGRAMS) == 0
@@ -223,7 +223,7 @@ class Line:
                 )
 
     def send(self, end: End, glimpses: list[Glimpse]) -> None:
-        """Bytes leave one end; they arrive at the other in one piece or two, unless the connection breaks before."""
+        """Send bytes from one end; they arrive in one or two pieces, unless the connection breaks first."""
         events, peer = self._events, end.peer
         arrives_ms = max(
             events.now_ms + self.delay_ms(), peer.arrives_ms, self.stalled_until_ms[end.host.name]
@@ -249,13 +249,13 @@ class Line:
         events.at(arrives_ms, self.deliver, peer, data, glimpses)
 
     def deliver(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Bytes arrive at one end; `glimpses` are the packets that end with them."""
+        """Deliver bytes to one end; `glimpses` are the packets that end in them."""
         if end.talk is not None and end.host.has_power:
             end.talk.arrives(end.side, len(data), wanted=end.open)
         end.host.packets_arrive(end, data, glimpses)
 
     def close(self, end: End) -> None:
-        """One end closes in order: the other hears of it when all that was sent before has arrived."""
+        """Close one end in order: the other is told when everything sent before has arrived."""
         self.forget(end)
         if end.talk is not None:
             end.talk.finished(end.side)
@@ -269,10 +269,10 @@ class Line:
             self._events.at(arrives_ms, self._closed, peer)
 
     def _closed(self, end: End) -> None:
-        """The end of the stream arrives at one end, which closes as well if it has not."""
+        """Deliver the end of the stream to one end, which then closes as well."""
         if end.talk is not None and end.host.has_power:
             end.talk.finish_arrives(end.side, wanted=end.open)
-            # The answer takes as long as the link is said to take: the dice are for what decides something.
+            # The answer takes the nominal latency: dice are only for what decides something.
             answered_ms = self._events.now_ms + self.link.latency_ms
             self._events.at(answered_ms, self._answered, end.peer, end.talk)
         end.host.end_lost(end, "closed by peer")
@@ -282,7 +282,7 @@ class Line:
             talk.finish_arrives(end.side, wanted=False)
 
     def kill(self, end: End) -> None:
-        """One end is gone, and its system says so: the other hears of it, perhaps before the last bytes sent."""
+        """Kill one end, whose system says so: the other may be told before the last bytes arrive."""
         self.forget(end)
         if end.talk is not None:
             end.talk.reset(end.side)
@@ -292,14 +292,14 @@ class Line:
             self._events.at(arrives_ms, peer.host.end_lost, peer, "connection reset")
 
     def forget(self, end: End) -> None:
-        """One end is gone without a word. Once both are, so is the connection."""
+        """Drop one end without a word. Once both are gone, so is the connection."""
         end.open = False
         if not end.peer.open:
             self.connections.pop(end, None)
             self.connections.pop(end.peer, None)
 
     def reset_all(self) -> int:
-        """Every connection breaks, and both ends know it at once; how many there were."""
+        """Break every connection, and tell both ends at once; return how many there were."""
         broken = list(self.connections)
         for end in broken:
             if end.talk is not None:
@@ -311,6 +311,6 @@ class Line:
         return len(broken)
 
     def mend(self) -> None:
-        """The link works from now on."""
+        """Make the link work from now on."""
         self.refused_until_ms = self.silent_until_ms = 0
         self.stalled_until_ms = dict.fromkeys(self.stalled_until_ms, 0)

@@ -1,12 +1,12 @@
-"""What a sniffer sees of a world: all frames of all links, each at the moment when it leaves its sender.
+"""A sniffer of a world: it sees all frames of all links, each at the moment when it leaves its sender.
 
-It sits where every node's packets pass as they leave, as a sniffer on the loopback of one machine does; a link's
-delay comes after it. So what left its sender is seen even where the connection broke before it arrived, and an
-acknowledgment is seen when what it acknowledges has arrived. The network loses no segment, so none is seen twice: what
-arrives late was stalled, and what never arrives is never acknowledged.
+It sits where every node's packets pass as they leave, like a sniffer on the loopback of one machine; a link's delay
+comes later. So it sees what left its sender even if the connection broke before it arrived, and sees an acknowledgment
+when the acknowledged data has arrived. The network loses no segment, so it sees none twice: late data was stalled, and
+data that never arrives is never acknowledged.
 
-The clock of the sniffer is that of the world, in whole milliseconds. Nothing here draws from a dice or decides
-anything: a world goes the same way whether it is watched or not.
+Its clock is the world's, in whole milliseconds. Nothing here rolls dice or decides anything: a world goes the same way
+whether it is watched or not.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from mqproto.simulator.topology.nodes import DEFAULT_PORT
 from mqproto.simulator.world.network.events import EventQueue
 
 FIRST_PORT: Final = 49_152
-"""The port that a node's first connection leaves from; each that follows takes the next."""
+"""The port of a node's first outgoing connection; each later one takes the next."""
 PORTS: Final = 65_536 - FIRST_PORT
 
 
 class Sniffer:
     """Writes what crosses the links of one world to a pcapng file.
 
-    The nodes are shown at 127.0.0.1, 127.0.0.2 and so on, in the order in which the scenario names them, and strangers
-    after them.
+    The nodes are at 127.0.0.1, 127.0.0.2 and so on, in the order of the scenario, and strangers come after them.
 
     Args:
         file: stays open. `close` says whether it took everything.
@@ -61,7 +60,7 @@ class Sniffer:
         return self._recorder.frame_count
 
     def calls(self, client: str, server: str) -> Talk:
-        """A node opens a connection to another: SYN leaves it."""
+        """Record that a node opens a connection to another: SYN leaves it."""
         self._connection_count += 1
         sequence = self._connection_count * SEQUENCE_STEP
         segments = Segments(
@@ -74,17 +73,17 @@ class Sniffer:
         return Talk(self, segments)
 
     def pings(self, client: str, server: str, request: bytes, comment: str = "") -> Endpoint:
-        """A datagram leaves a node for the ping port of another; returns where it left from."""
+        """Record a datagram from a node to another's ping port; return the endpoint that it left from."""
         source = self._fresh_port(client)
         self.sees(encode_datagram(source, Endpoint(self._host(server), PING_PORT), request), comment=comment)
         return source
 
     def answers_ping(self, server: str, client: Endpoint, response: bytes) -> None:
-        """The answer leaves the ping port."""
+        """Record the answer, which leaves the ping port."""
         self.sees(encode_datagram(Endpoint(self._host(server), PING_PORT), client, response))
 
     def sees(self, *frames: bytes, comment: str = "") -> None:
-        """Frames cross now."""
+        """Record frames that cross now."""
         self._recorder.write(list(frames), comment)
 
     def close(self) -> None:
@@ -110,7 +109,7 @@ class Sniffer:
 class Talk:
     """One connection as the sniffer sees it. Each method says what left a side, or what arrived at one.
 
-    The operating systems of both sides answer by themselves, here as in life: they acknowledge what arrives, and refuse
+    As in reality, the operating systems of both sides answer by themselves: they acknowledge what arrives, and refuse
     what comes for a program that is gone.
     """
 
@@ -138,13 +137,14 @@ class Talk:
             self._leave(Side.CLIENT, ACK)
 
     def leaves(self, sender: Side, data: bytes, comment: str = "") -> None:
-        """A program sends."""
+        """A program sends data."""
         self._sniffer.sees(*self._segments.leave_data(sender, data), comment=comment)
 
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
-        """Bytes arrive; `wanted` says whether there is still a program that reads them.
+        """Bytes arrive; `wanted` says whether a program still reads them.
 
-        A reset by who sent them comes behind them. What its receiver sends before that acknowledges them.
+        If their sender reset the connection, the reset comes behind them. What the receiver sends before that
+        acknowledges them.
         """
         if self._reset or not size_bytes:
             if wanted and receiver not in self._reset:
@@ -157,13 +157,13 @@ class Talk:
         self._leave(receiver, ACK)
 
     def finished(self, sender: Side) -> None:
-        """A program has closed its end. One whose peer did so before closes in answer."""
+        """A program has closed its end, first or in answer to its peer."""
         if not self._reset and sender not in self._finished:
             self._finished.add(sender)
             self._leave(sender, FIN | ACK)
 
     def finish_arrives(self, receiver: Side, *, wanted: bool) -> None:
-        """FIN arrives, behind all that the other side has sent: acknowledged, and with a FIN if there was none yet."""
+        """FIN arrives behind everything sent by the other side; acknowledge it, with a FIN if there was none yet."""
         if self._reset:
             return
         self._segments.arrive(receiver)
@@ -175,7 +175,7 @@ class Talk:
             self.reset(receiver)
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """The connection is broken off by a side, or by both when something between them did it."""
+        """A side resets the connection, or both do because something between them broke."""
         for sender in senders:
             if sender not in self._reset:
                 self._reset.add(sender)

@@ -1,4 +1,4 @@
-"""What happened in a world, line by line; two runs of one scenario have the same trace, on any machine."""
+"""A log of what happened in a world; two runs of one scenario have the same trace on any machine."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from mqproto.simulator.world.network.links import End
 
 
 class Trace:
-    """Keeps what it is told, if anybody wants it; lines are made when they are asked for."""
+    """Keeps what happens, if wanted; lines are made on demand."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._wanted = wanted
         self._entries: list[tuple[object, ...]] = []
 
     def add(self, *facts: object) -> None:
-        """Something happened: the time in milliseconds, the node, a word, and what else there is to say."""
+        """Keep an event: the time in milliseconds, the node, a word, and further facts."""
         if self._wanted:
             self._entries.append(facts)
 
     def sent(self, now_ms: int, end: End, glimpses: list[Glimpse]) -> None:
-        """Packets left a node; a checksum stands for each."""
+        """Keep that packets left a node, with a checksum for each."""
         if self._wanted:
             sums = [f"{zlib.crc32(glimpse.packet):08x}" for glimpse in glimpses]
             self._entries.append((now_ms, end.host.name, "send", end.peer.host.name, *sums))
 
     def lines(self) -> Iterator[str]:
-        """The trace as text."""
+        """Return the trace as text."""
         return (" ".join(map(str, entry)) for entry in self._entries)
 
     def digest(self) -> str:
-        """What two traces have in common only if they are the same."""
+        """Return a hash, which two traces share only if they are equal."""
         summed = hashlib.sha256()
         for line in self.lines():
             summed.update(line.encode() + b"\n")

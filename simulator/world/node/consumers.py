@@ -1,4 +1,4 @@
-"""Applications that receive: they ask, work, and commit, roll back, reject or go away."""
+"""Receiving applications: they ask, work, and commit, roll back, reject or go away."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class Employer(Protocol):
     ledger: Ledger
     oracle: Oracle
     receipts: list[Message]
-    """What they have received for good since its last batch."""
+    """What applications have received for good since its last batch."""
 
     @property
     def core(self) -> QueueManager | None:
-        """None while it is down."""
+        """Its queue manager; None while it is down."""
 
     @property
     def life(self) -> int:
-        """Which of its lives it has."""
+        """The number of its current life."""
 
     @property
     def now_ms(self) -> int:
         """The world's clock."""
 
     def moment(self) -> Moment:
-        """This instant on its own clocks."""
+        """Return this instant on its own clocks."""
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens in one of its lives."""
+        """Do something if it is still in this life."""
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens after a while, if it still lives then."""
+        """Do something after a while, if it still lives then."""
 
 
 class Application:
@@ -52,16 +52,16 @@ class Application:
         self.number = number
         self.consumer = consumer
         self.is_calm = False
-        """In the calm it neither rests nor gives anything back."""
+        """Whether it neither rests nor gives anything back, as in the calm."""
         self._machine = machine
         self._turn = 0
         self._asking = False
         self._holding: list[Message] = []
         self._has_left = False
-        """Whether it has gone away until its queue is there again."""
+        """Whether it has gone away until its queue exists again."""
 
     def leave(self) -> None:
-        """Its queue is to be deleted: give back what it holds, and ask no more."""
+        """Give back what it holds, and ask no more, because its queue will be deleted."""
         core, self._has_left = self._machine.core, True
         assert core is not None
         core.abandon(self.number, self.consumer.queue, self._machine.moment())
@@ -69,7 +69,7 @@ class Application:
         self._machine.ledger.given_back(holding)
 
     def ask(self) -> None:
-        """Ask for messages; they come when there are some."""
+        """Ask for messages; they come when there are any."""
         machine, consumer = self._machine, self.consumer
         core, early_ms = machine.core, consumer.begins_ms - machine.now_ms
         if self._has_left:
@@ -82,7 +82,7 @@ class Application:
             self._ask_in_vain()
 
     def _ask_in_vain(self) -> None:
-        """Ask once more, if this one does: it is to be refused, and nothing changes."""
+        """Ask a second time, if this consumer does: that must be refused and change nothing."""
         machine, consumer = self._machine, self.consumer
         core, is_refused = machine.core, False
         if core is None or not consumer.asks_twice:
@@ -96,7 +96,7 @@ class Application:
         machine.oracle.check("one_request_at_a_time", reason)
 
     def restarted(self, *, is_there: bool = True) -> None:
-        """The node is up again, or has the queue again; it knows nothing of what it gave us.
+        """Start again: the node is up, or has the queue, again, and does not know what it gave us.
 
         is_there: whether it has the queue.
         """
@@ -105,7 +105,7 @@ class Application:
         self.ask()
 
     def given(self, messages: list[Message]) -> None:
-        """Messages came: work on them, and settle after that."""
+        """Work on messages that came, and then settle."""
         machine, consumer = self._machine, self.consumer
         self._turn += 1
         if consumer.transactional:
@@ -128,7 +128,7 @@ class Application:
         return bool(every) and not self.is_calm and message.order % every == every - 1
 
     def _gives_up(self, messages: list[Message]) -> bool:
-        """Whether some of them is poison that was handed out too often, to any consumer."""
+        """Whether any message is poison that was handed out too often, to any consumer."""
         limit = self.consumer.gives_up_after
         return bool(limit) and any(
             self._is_poison(message) and not 0 < message.delivery_count < limit for message in messages
@@ -139,7 +139,7 @@ class Application:
         core, now, tally = machine.core, machine.moment(), machine.ledger.tally
         assert core is not None
         if messages is not self._holding:
-            return  # Given back before its queue was deleted.
+            return  # They were given back before the queue was deleted.
         self._holding = []
         if self._is_turn(consumer.leaves_every):
             core.abandon(self.number, consumer.queue, now)

@@ -1,4 +1,4 @@
-"""Counters that begin near their ends: what a node that has run for years comes to, in a short run."""
+"""Starts counters near their ends, so a short run meets what a node meets after years."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqproto.transfer.sequence import OutgoingSequence
 
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
-    """A node's sessions and sequences begin as if they had carried that number of messages; both ends must do so."""
+    """Start a node's sessions and sequences as if they had carried this many messages; both ends must do so."""
     neighbours, outbound = core.inspect().neighbours, core.inspect().outbound
     if counters.session:
         neighbours.new_session = partial(_new_session, neighbours.new_session, counters.session)
@@ -32,7 +32,7 @@ def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> 
 
 
 def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments: Any) -> OutgoingSequence:
-    """A new sequence begins behind a gap that it bridges: all its messages up to a number have been withdrawn."""
+    """Begin a new sequence behind a gap that it bridges: all its messages up to a number have been withdrawn."""
     sequence = sound(*arguments)
     if sequence.next_number == 1 and not sequence.last_position:
         sequence._last = sequence.loaded_through = number

@@ -1,12 +1,12 @@
-"""The files of one simulated node: what was flushed lasts, and of the rest a crash leaves what the dice say.
+"""The files of one simulated node: flushed data lasts, and dice decide what a crash leaves of the rest.
 
-When a process is killed its system lives on, so all that was written is there, but for the write that it died in. When
-the power goes, each sector of 512 bytes that was not flushed may hold what it held before or what was written, a name
-that came or went may have done so or not until its folder is flushed, and of SQLite's transactions that were not
-flushed the first few may be there. The tables are SQLite's own, in memory; what it asks for is what it gets.
+When a process is killed, its system lives on, so everything written is there except the write in which it died. When
+the power goes, each unflushed sector of 512 bytes may be old or new; a file name may have come or gone, or not, until
+its folder is flushed; and the first few of SQLite's unflushed transactions may be there. The tables are SQLite's own,
+in memory; it gets what it asks for.
 
-Each change of a file or of the folder, each flush and each transaction of SQLite's is a step, and a process can end
-within any of them: before it has begun, in the middle, or when it is done.
+Each change of a file or of the folder, each flush and each SQLite transaction is a step, and a process can end within
+any of them: before it begins, in the middle, or when it is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqproto.simulator.storage.files import NO_FILE, FileIdentity, Lock
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
-"""What stands where a file has grown and nothing was written: nothing, or what the disk held there before."""
+"""The contents of a grown but unwritten part of a file: zeros, or what the disk held there before."""
 FULL: Final = "full disk"
 KILLED: Final = "killed"
 POWER_LOST: Final = "power lost"
@@ -35,8 +35,8 @@ DEATHS: Final = (KILLED, POWER_LOST, DISK_FAILS)
 class Death(NamedTuple):
     """How a process dies by its disk.
 
-    steps: how many steps it does before the one in which it dies.
-    how: one of DEATHS. A disk that fails says so, and the process is the one to end.
+    steps: how many steps it completes before the one in which it dies.
+    how: one of DEATHS. A failing disk reports an error, and the process has to end itself.
     """
 
     steps: int
@@ -44,13 +44,13 @@ class Death(NamedTuple):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """The death that a fault's value stands for."""
+        """Return the death for a fault's value."""
         steps, how = divmod(value, len(DEATHS))
         return cls(steps, DEATHS[how])
 
 
 class DiedError(BaseException):
-    """The process has ended within a step. Nothing that it would do after that reaches its disk."""
+    """The process has ended within a step. Nothing that it does after that reaches its disk."""
 
     def __init__(self, *, power_lost: bool) -> None:
         super().__init__(POWER_LOST if power_lost else KILLED)
@@ -68,9 +68,9 @@ class SimulatedFile:
         self.data = bytearray()
         self._files = files
         self._unflushed: list[tuple[int, bytes | bytearray, bytes]] = []
-        """Since the last flush: where was written, what stood there before, and what was written."""
+        """Writes since the last flush: the offset, the old data, and the new data."""
         self._flushed_bytes = 0
-        """How long it was when it was last flushed."""
+        """Its length at the last flush."""
 
     def write(self, offset: int, parts: list[bytes]) -> None:
         data, files = b"".join(parts), self._files
@@ -102,10 +102,10 @@ class SimulatedFile:
         self._files.stepped()
 
     def close(self) -> None:
-        """Nothing is kept for it."""
+        """Do nothing: there is nothing to release."""
 
     def change(self, offset: int, data: bytes) -> None:
-        """Something is written, and not flushed yet."""
+        """Write data without flushing it."""
         end = offset + len(data)
         self._unflushed.append((offset, self.data[offset:end], data))
         self.data[offset:end] = data
@@ -113,12 +113,12 @@ class SimulatedFile:
     # What becomes of it
 
     def is_flushed(self) -> None:
-        """All of it is on disk."""
+        """Note that all of it is on disk."""
         self._unflushed.clear()
         self._flushed_bytes = len(self.data)
 
     def forget_last_write(self, dice: random.Random) -> None:
-        """The process died in its last write, or before it: the system has only a part of that."""
+        """Undo part or all of the last write, in or before which the process died."""
         offset, before, data = self._unflushed.pop()
         written = (
             _up_to_a_sector(offset, dice.randrange(len(data) or 1), len(data)) if dice.randrange(2) else 0
@@ -126,14 +126,14 @@ class SimulatedFile:
         self.data[offset + written : offset + len(data)] = before[written:]
 
     def lose_power(self, dice: random.Random, *, kept: bool | None) -> None:
-        """What was not flushed is there, or it is not, or each of its sectors by itself.
+        """Keep unflushed data or lose it, or decide for each sector by itself.
 
         Args:
             kept: whether all sectors of the last write are new, or at least one is old; None is either.
         """
         changes, self._unflushed = self._unflushed, []
         if len(self.data) > self._flushed_bytes:
-            # It was about to be made.
+            # The file was being made.
             self.data = bytearray(dice.choice(FILLERS) * dice.choice((0, len(self.data))))
             return
         for offset, before, _ in reversed(changes):
@@ -151,13 +151,13 @@ class SimulatedFile:
 
 
 def _up_to_a_sector(offset: int, written: int, size: int) -> int:
-    """Of a write that breaks off the system has whole sectors."""
+    """Return how much of an interrupted write the system has: whole sectors."""
     end = (offset + written) // SECTOR_BYTES * SECTOR_BYTES
     return size if written == size else max(0, end - offset)
 
 
 class SimulatedConnection(sqlite3.Connection):
-    """SQLite's file of the tables. It tells the files of each transaction, and whether it was to be flushed."""
+    """SQLite's file of the tables. It reports each transaction, and whether it had to be flushed, to the files."""
 
     files: SimulatedFiles
     flushes = True
@@ -170,7 +170,7 @@ class SimulatedConnection(sqlite3.Connection):
         return super().execute(statement, *values)
 
     def executescript(self, script: str) -> sqlite3.Cursor:
-        """Make the tables of a new store. All stores of a name begin with the same file, so it is made once."""
+        """Make the tables of a new store. All stores begin with the same file, so it is made once."""
         return self._commit(self._begin_with, script)
 
     def _begin_with(self, script: str) -> sqlite3.Cursor:
@@ -179,7 +179,7 @@ class SimulatedConnection(sqlite3.Connection):
         return self.cursor()
 
     def _commit(self, run: Callable[[str], sqlite3.Cursor], statement: str) -> sqlite3.Cursor:
-        """A transaction is there wholly or not, also if the process ends meanwhile."""
+        """Commit a transaction completely or not at all, even if the process ends meanwhile."""
         files = self.files
         if files.room_bytes is not None and not files.room_for():
             files.trouble = FULL
@@ -195,13 +195,13 @@ class SimulatedConnection(sqlite3.Connection):
         return found
 
     def close(self) -> None:
-        """SQLite brings its log to the file, and flushes that."""
+        """Close in order: SQLite moves its log into the file, and flushes that."""
         if self.files.death is None:
             self.files.disconnected(self)
             super().close()
 
     def is_gone(self) -> bytes:
-        """The process is no more; returns what its last whole transaction has left."""
+        """End with the process; return what its last whole transaction left."""
         if self.in_transaction:
             self.rollback()
         image = self.image()
@@ -209,14 +209,14 @@ class SimulatedConnection(sqlite3.Connection):
         return image
 
     def image(self) -> bytes:
-        """The file as it is; SQLite has none to show before anything was written."""
+        """Return the file as it is; empty before anything was written."""
         [(page_count,)] = super().execute("PRAGMA page_count")
         return self.serialize() if page_count else b""
 
 
 @cache
 def _made_by(script: str, page_bytes: int) -> bytes:
-    """The file that a script leaves where nothing was."""
+    """Return the file that a script makes from nothing."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.execute(f"PRAGMA page_size = {page_bytes}")
     db.executescript(script)
@@ -232,7 +232,7 @@ def _sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
 
 
 class StoreCopy(NamedTuple):
-    """A store as it was at some moment: the file of its tables, and by name those beside it."""
+    """A copy of a store: the file of its tables, and the files beside it by name."""
 
     tables: bytes
     others: dict[str, bytes]
@@ -242,13 +242,13 @@ class SimulatedFiles:
     """One folder, with one store.
 
     Args:
-        loses_power: whether that can happen; if not, what it would leave need not be kept.
+        loses_power: whether the power can fail; if not, what it would leave need not be kept.
 
     Attributes:
-        room_bytes: what the files of the log may take; None for a disk that never fills up.
-        holds_flush: whether a flush lasts: it is done at `release`, or with the next step.
-        death: how the process has ended; then `crash` has to come.
-        trouble: what the disk has refused last: FULL or DISK_FAILS; empty if nothing since it was cleared.
+        room_bytes: how much the files of the log may take; None for a disk that never fills up.
+        holds_flush: whether a flush takes time: it is done at `release`, or with the next step.
+        death: how the process has ended; then `crash` has to be called.
+        trouble: why the disk last refused something: FULL or DISK_FAILS; empty if it has not since this was cleared.
     """
 
     def __init__(self, dice: random.Random, *, loses_power: bool) -> None:
@@ -258,46 +258,46 @@ class SimulatedFiles:
         self.trouble = ""
         self._planned: Death | None = None
         self._steps = 0
-        """How many were done since it was said how the process is to die."""
+        """How many steps were done since the death was planned."""
         self._is_last = False
-        """Whether the step under way is the one in which it dies."""
+        """Whether the process dies in the current step."""
         self._dice = dice
         self._loses_power = loses_power
         self._files: dict[str, SimulatedFile] = {}
         self._names: list[tuple[str, str, SimulatedFile | None]] = []
-        """Since the folder was flushed: the name that a file had, if it had one, the one that it has, and the file."""
+        """Changes since the folder was flushed: the old name of a file, if any, the new one, and the file."""
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._flushing: SimulatedFile | None = None
         self._after_flush: list[tuple[SimulatedFile, int, bytes]] = []
-        """What is written to other files when the flush that lasts is done."""
+        """Writes to other files that wait for the current flush."""
         self._db: SimulatedConnection | None = None
         self._tables = b""
-        """The file of the tables when nobody has it open, as the system sees it."""
+        """The file of the tables while nobody has it open, as the system sees it."""
         self._tables_name = ""
         self._inode = 0
-        """Of the file of the tables. One that is made, or put in its place, is another."""
+        """The inode of the file of the tables; a new or replaced file has another."""
         self._flushed_tables = b""
         self._unflushed_tables: list[bytes] = []
-        """What it was after each transaction since it was last flushed."""
+        """The file after each transaction since it was last flushed."""
         self._is_locked = False
 
     @property
     def size_bytes(self) -> int:
-        """What the files of the log take."""
+        """The size of the files of the log."""
         return sum(len(file.data) for file in self._files.values())
 
     def room_for(self) -> int | None:
-        """How many bytes more can be written; None for any number."""
+        """Return how many more bytes can be written; None for any number."""
         return None if self.room_bytes is None else max(0, self.room_bytes - self.size_bytes)
 
     # Steps
 
     def dies_by(self, death: Death | None) -> None:
-        """How the process is to die, counted from now; None for not at all."""
+        """Plan how the process dies, counted from now; None for not at all."""
         self._planned, self._steps = death, 0
 
     def step(self, size: int = 1) -> int:
-        """Something is done to the disk; `stepped` follows. Returns how much of it: all, but for the last step."""
+        """Begin a step on the disk; call `stepped` after it. Return how much to do: all, except in the last step."""
         if self.death is not None:
             raise self.death
         if self._flushing is not None:
@@ -311,7 +311,7 @@ class SimulatedFiles:
         return self._dice.choice((0, self._dice.randrange(size + 1), size))
 
     def stepped(self) -> None:
-        """A step was done, as far as `step` has said.
+        """End a step, which was done as far as `step` said.
 
         Raises:
             DiedError: the process has ended within it.
@@ -393,10 +393,10 @@ class SimulatedFiles:
         db.close()
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
-        return True  # A transaction of SQLite's in memory is undone wholly as well.
+        return True  # SQLite undoes a transaction in memory completely as well.
 
     def keep_room(self, path: Path) -> None:
-        """SQLite's log is in memory."""
+        """Do nothing: SQLite's log is in memory."""
 
     def lock(self, path: Path) -> Lock:
         assert not self._is_locked, "a node runs twice"
@@ -407,27 +407,27 @@ class SimulatedFiles:
         return self._is_locked
 
     def unlock(self) -> None:
-        """The lock is given free."""
+        """Release the lock."""
         self._is_locked = False
 
     # Flushes
 
     def flush(self, file: SimulatedFile) -> None:
-        """A file is flushed, now or when the flush has lasted long enough."""
+        """Flush a file, now or when the flush has taken its time."""
         if self.holds_flush:
             self._flushing = file
         else:
             file.is_flushed()
 
     def waits(self, file: SimulatedFile, offset: int, data: bytes) -> bool:
-        """Whether a write comes only after the flush of another file, which lasts; asked while `holds_flush`."""
+        """Whether a write has to wait for the flush of another file; asked while `holds_flush`."""
         if self._flushing in (None, file):
             return False
         self._after_flush.append((file, offset, data))
         return True
 
     def release(self) -> None:
-        """The flush that lasts is done, and what waited for it."""
+        """Finish the current flush, and do what waited for it."""
         if self._flushing is not None:
             self._flushing.is_flushed()
             self._flushing = None
@@ -436,7 +436,7 @@ class SimulatedFiles:
             self._after_flush.clear()
 
     def committed(self, db: SimulatedConnection) -> None:
-        """A transaction of SQLite's has ended."""
+        """Note that an SQLite transaction has ended."""
         if self._loses_power:
             image = db.image()
             if db.flushes:
@@ -445,7 +445,7 @@ class SimulatedFiles:
                 self._unflushed_tables.append(image)
 
     def disconnected(self, db: SimulatedConnection) -> None:
-        """The store has closed the tables."""
+        """Note that the store has closed the tables."""
         if db is self._db:
             self._tables = db.image()
             self._are_flushed(self._tables)
@@ -458,10 +458,10 @@ class SimulatedFiles:
     # The end of a process
 
     def crash(self, *, kept: bool | None, power_lost: bool) -> None:
-        """The process ends, and with it perhaps the power.
+        """End the process, and perhaps the power.
 
         Args:
-            kept: whether the write whose flush lasts is on disk wholly; if not, it is not; None is either.
+            kept: whether the write that was being flushed is completely on disk; None is either.
         """
         db, self._db = self._db, None
         if db is not None:
@@ -485,13 +485,13 @@ class SimulatedFiles:
     # What operators do to a store that nobody has open
 
     def copied(self) -> StoreCopy:
-        """A copy of the store. It has the tables and what belongs to them, and not the file of its life."""
+        """Return a copy of the store: the tables and their files, without the file of its life."""
         assert self._db is None, "a node has it open"
         mine = {name: bytes(file.data) for name, file in self._files.items() if self._is_of_store(name)}
         return StoreCopy(self._tables, mine)
 
     def hurt(self, key: int) -> bytes:
-        """A bit of a message in the tables is another one; returns its packet, or nothing if it is not there."""
+        """Flip a bit of a message in the tables; return its packet, or nothing if it is not there."""
         assert self._db is None, "a node has it open"
         db = sqlite3.connect(":memory:")
         db.deserialize(self._tables)
@@ -511,7 +511,7 @@ class SimulatedFiles:
         return bytes(packet)
 
     def put_back(self, copy: StoreCopy | None) -> None:
-        """A copy takes the place of the store, or the store is moved away. The file of its life stays as it is."""
+        """Replace the store by a copy, or move it away if None. The file of its life stays as it is."""
         assert self._db is None, "a node has it open"
         for name in filter(self._is_of_store, list(self._files)):
             del self._files[name]
@@ -520,7 +520,7 @@ class SimulatedFiles:
         for name, data in copy.others.items() if copy is not None else ():
             file = self._files[name] = SimulatedFile(self)
             file.data = bytearray(data)
-        # Whoever does this sees that it is on disk.
+        # The operator makes sure that it is on disk.
         self._are_flushed(self._tables)
         for file in self._files.values():
             file.is_flushed()
@@ -531,7 +531,7 @@ class SimulatedFiles:
         return name.startswith(f"{self._tables_name}-")
 
     def leave(self) -> None:
-        """The world is over: nobody asks what is left, and SQLite's memory is given free."""
+        """Free SQLite's memory: the world is over, and nobody asks what is left."""
         db, self._db = self._db, None
         if db is not None:
             sqlite3.Connection.close(db)

@@ -1,11 +1,11 @@
-"""The keys of a world's nodes: what each has, and whose it knows.
+"""The keys of a world's nodes: which ones each has, and whose it knows.
 
-The guard is the one that nodes have, with all its caches. What it takes from the system elsewhere comes from dice:
-keys, session keys, and what pads them, for which pyca has no other source than the system. So one scenario has one
-capture.
+The guard is the one of real nodes, with all its caches. What it takes from the system elsewhere comes from dice here:
+keys, session keys, and their padding, for which pyca has no other source than the system. So one scenario always makes
+the same capture.
 
-Keys of 512 bits are quick, and anybody breaks them. Each pair that takes the place of another is a little longer: of
-two that are equally long the wrong one fits a body now and then.
+Keys of 512 bits are quick, and anybody can break them. Each pair that replaces another is a little longer, because of
+two pairs of equal length the wrong one fits a body now and then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 BITS: Final = 512
 LONGER_BITS: Final = 16
-"""By how much each key pair for key exchange is longer than the one before it."""
+"""By how much each key pair for key exchange is longer than the previous one."""
 EXPONENT: Final = 65_537
 SMALL_PRIMES: Final = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47))
 PROVIDER: Final = "aes"
@@ -40,31 +40,31 @@ class Keyring:
     """All keys of one world, and a guard for each node.
 
     Args:
-        made: called with a session key as it is encrypted, whose it is, and with which of that node's key pairs.
+        made: called with each encrypted session key, the node that it is for, and the number of that node's key pair.
     """
 
     def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
         self._made = made
         self._generations = dict.fromkeys(scenario.nodes, 0)
-        """Which of its key pairs a node has in use."""
+        """The number of the key pair that each node uses."""
         self._handed_out = dict.fromkeys(scenario.nodes, 0)
-        """Which of a node's public keys the others are told."""
+        """The number of each node's public key that the others know."""
         self._withdrawn: set[str] = set()
-        """The nodes that are told nobody's."""
+        """The nodes that know nobody's keys."""
         self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}
         self._dice = {name: chance(scenario.seed, "session keys", name) for name in scenario.nodes}
 
     def guard_of(self, name: str, settings: Settings) -> KeyGuard:
-        """That of a node which starts."""
+        """Return the guard of a starting node."""
         return KeyGuard(self.keys_of(name), settings, self._dice[name].randbytes)
 
     def renew(self, guard: Guard, name: str) -> None:
-        """A node that runs is told what it has and knows now."""
+        """Tell a running node its current keys."""
         assert isinstance(guard, KeyGuard), "each node of this world has one"
         guard.renew(self.keys_of(name))
 
     def keys_of(self, name: str) -> Keys:
-        """What a node has and knows."""
+        """Return the keys that a node has and knows."""
         own = [
             _key(name, "exchange", BITS + LONGER_BITS * number)
             for number in range(self._generations[name] + 1)
@@ -78,7 +78,7 @@ class Keyring:
         )
 
     def known_by(self, name: str) -> dict[str, int]:
-        """Whose public keys a node is told, and which of them."""
+        """Return whose public keys a node knows, and their numbers."""
         if name in self._withdrawn:
             return {}
         return {other: number for other, number in self._handed_out.items() if other != name}
@@ -93,28 +93,28 @@ class Keyring:
         return _DicedKey(pair.public, self._dice[user], made)
 
     def replace(self, name: str) -> None:
-        """A node has a new key pair, and keeps the others, as messages may be on their way that need them."""
+        """Give a node a new key pair; it keeps the others, because messages on their way may need them."""
         self._generations[name] += 1
 
     def hand_out(self, name: str) -> None:
-        """The others are told of the newest."""
+        """Tell the other nodes the newest key."""
         self._handed_out[name] = self._generations[name]
 
     def withdraw(self, name: str, *, withdrawn: bool) -> None:
-        """A node is told nobody's keys from now on, or is told all of them again."""
+        """Withdraw all public keys from a node, or give them back."""
         (self._withdrawn.add if withdrawn else self._withdrawn.discard)(name)
 
     def mend(self) -> None:
-        """Everybody is told all there is."""
+        """Tell everybody all keys."""
         self._withdrawn.clear()
         self._handed_out.update(self._generations)
 
 
 def key_files(scenario: Scenario) -> dict[str, bytes]:
-    """What opens and proves the messages of a scenario in which no keys are replaced, by the names of files: the key
-    pairs of those who are sent to, and the certificates of those who sign.
+    """Return the key files, by name, that open and verify a scenario's messages if no keys are replaced: the key pairs
+    of the destinations, and the certificates of the signers.
 
-    They follow from the names of the nodes, so everybody has them: there is no secret in them.
+    They follow from the names of the nodes, so they are not secret.
     """
     files = {}
     for burst in scenario.bursts:
@@ -126,7 +126,7 @@ def key_files(scenario: Scenario) -> dict[str, bytes]:
 
 
 class _DicedKey(PublicKey):
-    """A public key that pads by dice."""
+    """A public key that pads with dice."""
 
     def __init__(self, key: PublicKey, dice: random.Random, made: Callable[[bytes], None]) -> None:
         super().__init__(key.rsa)
@@ -149,13 +149,13 @@ def _certificate(name: str) -> Certificate:
 
 @cache
 def _key(name: str, use: str, bits: int) -> KeyPair:
-    """A key pair of a node, the same in all worlds."""
+    """Return a node's key pair, the same in all worlds."""
     dice = chance(0, "key", name, use, str(bits))
     return KeyPair.from_primes(_prime(dice, bits // 2), _prime(dice, bits // 2))
 
 
 def _prime(dice: random.Random, bits: int) -> int:
-    """One of that length, its two highest bits set. By Fermat's test alone: pyca looks at the key once more."""
+    """Return a prime of this length, its two highest bits set. Fermat's test is enough: pyca checks the key again."""
     while True:
         number = dice.getrandbits(bits) | 3 << bits - 2 | 1
         if gcd(number, SMALL_PRIMES) == 1 and number % EXPONENT != 1 and pow(2, number - 1, number) == 1:

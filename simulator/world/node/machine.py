@@ -1,9 +1,9 @@
-"""A simulated node: a core, the store that nodes have over simulated files, and their one loop.
+"""A simulated node: a core, the real store over simulated files, and the one loop of nodes.
 
-What arrives while a commit is being flushed waits until it is done, as it does in a process that has one thread; and
-what the node does after the commit is done when the flush is. A crash may fall anywhere; the files outlive it, and so
-do the applications. Beside the store is a disk in memory that does what a store should: whenever the store is asked,
-the two are compared.
+What arrives while a commit is being flushed waits until that is done, as in a process with one thread; and what the
+node does after the commit is done after the flush. A crash may happen at any time; the files and the applications
+outlive it. Beside the store is a disk in memory that does what a store should: whenever the store is read, the two are
+compared.
 """
 
 from __future__ import annotations
@@ -63,28 +63,28 @@ from mqproto.turn.guard import NO_KEYS, Guard
 RECOUNTS_EVERY: Final = 50
 """How many turns pass between two recounts."""
 LOOKS_EVERY: Final = 16
-"""How many turns pass between two looks at what a core has in memory."""
+"""How many turns pass between two checks of a core's memory."""
 BACK_AFTER_MS: Final = 1_000
-"""How long a node is down that is started with other settings."""
+"""How long a node is down when it restarts with other settings."""
 LETTERS: Final = 1_000
-"""How many dead letters an operator sends once more at a time."""
+"""How many dead letters an operator resends at a time."""
 LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 MADE_AGAIN_MS: Final = 100
-"""How often a queue is tried to be made again that was deleted, and is not empty yet."""
+"""How often to try to make a deleted queue again that is not empty yet."""
 ROOM_TRIED_MS: Final = 1_000
-"""How often a batch is tried again for which the disk has no room."""
+"""How often to retry a batch that the disk has no room for."""
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
 
 
 @dataclass(slots=True)
 class _Flushing:
-    """A batch whose writes are being flushed, and what applications have to do with it.
+    """A batch whose writes are being flushed, and what applications and operators did in it.
 
-    submissions: what they sent in it.
-    receipts: what they receive for good when it is on disk.
-    orders: what operators have made of its queues.
-    after: what the node does then.
+    submissions: what applications sent in it.
+    receipts: what applications receive for good when it is on disk.
+    orders: which queues operators made or deleted.
+    after: what the node does after the flush.
     """
 
     batch: Batch
@@ -95,7 +95,7 @@ class _Flushing:
 
 
 class Surroundings(Protocol):
-    """What a node needs of its world."""
+    """What a node needs from its world."""
 
     scenario: Scenario
     events: EventQueue
@@ -105,19 +105,19 @@ class Surroundings(Protocol):
     settings: dict[str, Settings]
 
     def routes_of(self, name: str) -> Routes:
-        """The ways from a node to all others, as they are now."""
+        """Return the current routes from a node to all others."""
 
     def guard_of(self, name: str, settings: Settings) -> Guard:
-        """What encrypts and signs at a node that starts."""
+        """Return what encrypts and signs at a starting node."""
 
     def look(self, machine: Machine) -> None:
-        """Take down what a core says of itself before it is gone."""
+        """Record a core's own counts before it is gone."""
 
     def restart_later(self, machine: Machine) -> None:
-        """A node that stopped by itself comes back after a while."""
+        """Restart a node that stopped by itself after a while."""
 
     def restart(self, machine: Machine, life: int) -> None:
-        """Start a node that is down since that life ended."""
+        """Start a node that has been down since that life ended."""
 
 
 class Machine(WatchedNode):
@@ -157,7 +157,7 @@ class Machine(WatchedNode):
             least_window=min(settings.window_size for settings in world.settings.values()),
         )
         self.spare_until: Callable[[int], None] | None = None
-        """Lets it acknowledge in its own way for longer, if it does so in this life."""
+        """Prolongs its sparse acknowledging, if it does that in this life."""
         self.oracle = world.oracle
         self.ledger = world.oracle.ledger
         self.trace = world.trace
@@ -173,58 +173,58 @@ class Machine(WatchedNode):
         self._life_dice = chance(world.scenario.seed, "life", name)
         self.store: Store | None = None
         self.has_power = True
-        """Whether its system answers for a core that is gone."""
+        """Whether its system still answers when the core is gone."""
         self.applications: dict[int, Application] = {}
         self.receipts: list[Message] = []
-        """What applications have committed to since the last batch."""
+        """What applications have committed since the last batch."""
         self._copy: tuple[StoreCopy, Disk, dict[str, bool]] | None = None
-        """Its store as it was once, what was in it, and which queues it had been left."""
+        """A copy of its store, what was in it, and which queues operators had left."""
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted, and that are not there, as far as it knows."""
+        """The queues that an operator has deleted, and that do not exist as far as it knows."""
         self.is_calm = False
-        """Whether its operators bring all in order."""
+        """Whether its operators put everything in order."""
         self.guard: Guard = NO_KEYS
         self.misread: Callable[[QueueManager], None] | None = None
-        """What makes each of its queue managers read the specification otherwise."""
+        """Makes each of its queue managers read the specification differently."""
         self.refuses: set[bytes] = set()
-        """The bodies of messages on which it closes each session."""
+        """The bodies of messages that make it close their session."""
         self.flush_ms = 0
         self.death_at_start: Death | None = None
-        """How its process dies when it is started again; the one after that lives on."""
+        """How its next process dies at its start; the one after that lives on."""
         self.down_since_ms = 0
         self._world = world
         self._submissions: list[Message] = []
         self._orders: dict[str, bool] = {}
-        """What operators have made of its queues since the last batch."""
+        """The queues that operators made (True) or deleted since the last batch."""
         self._waiting: list[tuple[Burst, int]] = []
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._flushing: _Flushing | None = None
         self._undecided: _Flushing | None = None
-        """What was being committed when its process ended: the disk has all of it or nothing, and nobody heard."""
+        """What was being committed when its process ended: the disk has all of it or nothing, and nobody was told."""
         self._answered: list[Message] = []
-        """What applications have sent and are told is accepted when that batch is carried out."""
+        """What applications have sent, and are told is accepted when its batch is carried out."""
         self._handed: list[list[Message]] = []
-        """By delivery of that batch, what applications are given."""
+        """The messages of each delivery of that batch."""
         self._turn_entered = False
         self._stuck: Batch | None = None
-        """A batch for which the disk has no room, not even a reserve. It waits for room, and all else behind it."""
+        """A batch that the disk has no room for, not even a reserve. It waits for room, and all else behind it."""
         self._behind: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
         self._turns = 0
         self._is_asked = False
         """Whether an operator waits for its answers."""
         self._restarts_at_ms: int | None = None
-        """After an orderly stop: when it is to start again."""
+        """When it has to start again after an orderly stop."""
 
     # What happens to it
 
     def jump_clock(self, seconds: int) -> None:
-        """The date changes, the uptime does not."""
+        """Change the date but not the uptime."""
         super().jump_clock(seconds)
         self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
 
     def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens in one of its lives: at once, or when the flush that it is waiting for is done."""
+        """Do something if it is still in this life: at once, or after the flush that it waits for."""
         if life != self.life or self.core is None:
             return
         if self._stuck is not None:
@@ -236,11 +236,11 @@ class Machine(WatchedNode):
             self._enter_turn()
 
     def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Something happens after a while, if the node still lives then."""
+        """Do something after a while, if the node still lives then."""
         self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
-        """Bytes arrive at one of its connections; `glimpses` are the packets that end with them."""
+        """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
         if end.open:
             self.hear(self.life, self._receive, end, data, glimpses)
 
@@ -258,7 +258,7 @@ class Machine(WatchedNode):
             self.core.receive(end.session, data, self.moment())
 
     def accepted(self, end: End) -> None:
-        """Somebody has connected to it."""
+        """Take a connection from somebody else."""
         assert self.core is not None
         end.session = self.core.accepted(end.peer.host.name, self.moment())
         if not end.peer.host.is_node:
@@ -266,18 +266,18 @@ class Machine(WatchedNode):
         self.ends[end.session] = end
 
     def opened(self, end: End) -> None:
-        """A connection that it asked for is there."""
+        """Take a connection that it asked for."""
         if end.open and self.core is not None:
             self.core.opened(end.session, self.moment())
 
     def end_lost(self, end: End, reason: str) -> None:
-        """A connection breaks or was closed by the peer."""
+        """Handle a connection that broke or was closed by the peer."""
         if end.open:
             end.line.forget(end)
             self.hear(self.life, self.lost_session, end.session, reason)
 
     def lost_session(self, session: int, reason: str) -> None:
-        """The core hears that a transport broke, or could not be opened."""
+        """Tell the core that a transport broke, or could not be opened."""
         assert self.core is not None
         self.trace.add(self.now_ms, self.name, "lost", session, reason)
         self.ends.pop(session, None)
@@ -285,12 +285,12 @@ class Machine(WatchedNode):
         self.core.lost(session, reason, self.moment())
 
     def pinged(self, session: int, response: bytes) -> None:
-        """A datagram came from where it has sent a Ping."""
+        """Take a datagram that answers its Ping."""
         assert self.core is not None
         self.core.ping_answered(session, response)
 
     def submit(self, burst: Burst, number: int) -> None:
-        """An application sends messages; one that finds the node down waits until it is up."""
+        """Send messages as an application; if the node is down, wait until it is up."""
         if self.core is None:
             self._waiting.append((burst, number))
         else:
@@ -314,11 +314,11 @@ class Machine(WatchedNode):
                     raise
                 message_ids = self.core.enqueue(messages, self.moment(), together=burst.together)
         except (DiedError, StoreError) as error:
-            self._ends_by(error)  # Nobody has heard that anything was accepted.
+            self._ends_by(error)  # Nobody was told that anything was accepted.
             return
         except UsageError as error:
-            # For want of room, or as the queue that was meant is one of its own that it does not have, or that of a
-            # queue manager which it has not met, or whose key it does not know.
+            # There is no room, or the queue is one of its own that does not exist, or belongs to a queue manager that
+            # it has not met or whose key it does not know.
             is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
             is_nowhere |= self._world.scenario.unmet and not kind.direct and not self.has_met
             is_nowhere |= burst.encrypted and not self.ledger.keys_known[self.name]
@@ -331,17 +331,17 @@ class Machine(WatchedNode):
             self, self._open_store.room_bytes, needs_disk=needs_disk
         )
         self.oracle.check("full_disks_take_nothing_new", reason)
-        # A copy is a message of its own, as if its target were the only one.
+        # Each copy is a message of its own, as if its target were the only one.
         alone = [replace(burst, target=target) for target in targets] if burst.also else [burst]
         for place, message_id in enumerate(message_ids):
             index, copy = divmod(place, len(goals))
             self._submissions.append(self.ledger.submitted(self, alone[copy], bodies[index], message_id))
 
     def give_back(self, queue: str) -> None:
-        """An operator sends the dead letters of a queue once more, as new messages."""
+        """Send a queue's dead letters again as new messages, as an operator."""
         assert self.core is not None
         letters = [self.ledger.messages[identity_of(kept.packet)] for kept in self.core.peek(queue, LETTERS)]
-        # Each takes the next MessageID; nobody says which those are, so one is spent to know.
+        # Each takes the next MessageID. Nothing tells which that is, so spend one to know.
         spent = self.core.inspect().outbound.next_message_id()
         sent = self.core.send_back(queue, None, self.moment())
         assert sent == len(letters), "what applications have sent has a destination"
@@ -351,7 +351,7 @@ class Machine(WatchedNode):
     # Its life
 
     def start(self) -> None:
-        """Begin from what the disk has."""
+        """Start from what the disk has."""
         assert self.core is None
         self.trace.add(self.now_ms, self.name, "start")
         if not self.has_power:
@@ -375,7 +375,7 @@ class Machine(WatchedNode):
         state.dice = chance(self._world.scenario.seed, "start", self.name, str(self.life)).getrandbits(32)
         counters = self._world.scenario.counters
         if state.life is not None and state.life.number == 1:
-            # Only where one was before it matters where MessageIDs begin; small ones are easier to read.
+            # The first MessageID matters only after an earlier life; small ones are easier to read.
             first = counters.message_id if counters is not None else 0
             state.life = state.life._replace(first_message_id=first or 1)
         self.guard = self._world.guard_of(self.name, self.settings)
@@ -414,7 +414,7 @@ class Machine(WatchedNode):
         self._enter_turn()
 
     def _cannot_start(self, error: DiedError | StoreError) -> None:
-        """It has ended while it opened its store, and is started again."""
+        """Handle a process that ended while it opened its store: restart it later."""
         power_lost = self._is_end(error)
         self.trace.add(self.now_ms, self.name, "cannot start", power_lost)
         self.ledger.tally["crash at its start"] += 1
@@ -424,7 +424,7 @@ class Machine(WatchedNode):
         self._world.restart_later(self)
 
     def _is_end(self, error: DiedError | StoreError) -> bool:
-        """Its process has ended by its disk, as it was to; returns whether the power was lost."""
+        """Handle the planned end of its process by its disk; return whether the power was lost."""
         if isinstance(error, DiedError):
             return error.power_lost
         if not self.files.trouble:
@@ -435,7 +435,7 @@ class Machine(WatchedNode):
         return False
 
     def _see_what_was_kept(self, store: Store) -> None:
-        """It is up again: does its disk have what was being committed when it ended?"""
+        """See whether its disk has what was being committed when it ended."""
         undecided, self._undecided = self._undecided, None
         if undecided is None:
             return
@@ -453,8 +453,8 @@ class Machine(WatchedNode):
         """Stop between two instructions, or within one.
 
         Args:
-            kept: whether a commit that was being flushed is on disk; None if it may be.
-            told: whether its system lives on and tells the peers, as it does when only the process is killed.
+            kept: whether a commit that was being flushed is on disk; None for either.
+            told: whether its system lives on and tells the peers, as when only the process is killed.
         """
         if self.core is None:
             return
@@ -492,12 +492,12 @@ class Machine(WatchedNode):
         self.receipts.clear()
 
     def copy_store(self) -> None:
-        """An operator makes a copy of its store, which nobody has open."""
+        """Copy its store, which nobody has open, as an operator."""
         if self._undecided is None:
             self._copy = self.files.copied(), deepcopy(self.disk), dict(self.queues_left)
 
     def put_back_store(self, *, is_lost: bool) -> bool:
-        """The copy takes the place of its store, which nobody has open, or nothing does; whether there was a copy."""
+        """Replace its store, which nobody has open, by the copy or by nothing; return whether there was a copy."""
         if not is_lost and self._copy is None:
             return False
         undecided, self._undecided = self._undecided, None
@@ -511,7 +511,7 @@ class Machine(WatchedNode):
         return True
 
     def leave(self) -> None:
-        """The world is over: nothing is asked of it any more."""
+        """Free its files: the world is over."""
         self.files.leave()
 
     def hold(self, on_hold: bool) -> None:
@@ -519,7 +519,7 @@ class Machine(WatchedNode):
         assert self.core is not None
         if not on_hold and not self.was_held:
             return
-        self.was_held = True  # For good: a queue that was paused is so after a restart.
+        self.was_held = True  # For good: a paused queue stays paused over a restart.
         self.paused.clear()
         self.may_say_one |= on_hold
         for name in dict.fromkeys(outgoing.name for outgoing in self.core.status().outgoing):
@@ -528,11 +528,11 @@ class Machine(WatchedNode):
                 self.paused.add(name)
 
     def ask(self) -> None:
-        """An operator asks what waits where; the answer comes after the turn."""
+        """Ask what waits where, as an operator; the answer comes after the turn."""
         self._is_asked = True
 
     def answer_at_rest(self) -> None:
-        """An operator asks when nothing happens any more."""
+        """Answer an operator who asks when nothing happens any more."""
         if self.core is not None and self._flushing is None:
             self._answer()
 
@@ -545,7 +545,7 @@ class Machine(WatchedNode):
         self.oracle.check("whereabouts_tell_the_truth", reason)
 
     def delete(self, queue: str) -> None:
-        """An operator deletes a queue; nobody receives from it until it is made again."""
+        """Delete a queue as an operator; nobody receives from it until it is made again."""
         assert self.core is not None
         if queue not in self.deleted:
             self.deleted.add(queue)
@@ -557,7 +557,7 @@ class Machine(WatchedNode):
             self._orders[queue] = False
 
     def make_again(self) -> None:
-        """An operator makes the queues again that were deleted, as soon as nothing is left in them."""
+        """Make the deleted queues again as an operator, as soon as nothing is left in them."""
         assert self.core is not None
         for declaration in self.queues:
             if declaration.name not in self.deleted:
@@ -575,7 +575,7 @@ class Machine(WatchedNode):
                     application.restarted()
 
     def purge_outgoing(self, also_others: bool) -> None:
-        """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
+        """Delete what waits in outgoing queues, except the acknowledgments that destinations send."""
         assert self.core is not None
         self.has_purged = True
         for name, kind in {outgoing.name: outgoing.kind for outgoing in self.core.inspect().outbound}.items():
@@ -583,22 +583,22 @@ class Machine(WatchedNode):
                 self.core.purge(name)
 
     def stop(self, restarts_at_ms: int) -> None:
-        """End in order: carry out one more batch, and start again at that time."""
+        """Stop in order: carry out one more batch, and restart at that time."""
         assert self.core is not None
         self.core.stop()
         self._restarts_at_ms = restarts_at_ms
 
     def employ(self, application: Application) -> None:
-        """One more of its queues has a consumer."""
+        """Add a consumer of one of its queues."""
         self.applications[application.number] = application
         self.consumer_limit += application.consumer.limit
 
     def mend(self) -> None:
-        """The calm begins: the disk is fast and has room, the consumers do not dawdle, and the node is up.
+        """Begin the calm: the disk is fast and has room, the consumers do not dawdle, and the node is up.
 
-        A node that its QueueManagerQuota stops is given more room, as by an operator: full nodes refuse one another's
-        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So is one that knows as many senders as it
-        may: none of them is ever forgotten. A queue that was deleted is made again.
+        A node stopped by its QueueManagerQuota gets more room, as from an operator: full nodes refuse one another's
+        messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So does a node that knows as many senders
+        as it may, because none is ever forgotten. A deleted queue is made again.
         """
         quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
         if self.settings.quota_bytes < quota_bytes or self.settings.maximum_sequences < sequences:
@@ -667,13 +667,13 @@ class Machine(WatchedNode):
             self._then(self._after_turn, batch)
 
     def _ends_by(self, error: DiedError | StoreError) -> None:
-        """Its process ends by its disk while it runs, and is started again."""
+        """End its running process because of its disk, and restart it later."""
         power_lost = self._is_end(error)
         self.crash(kept=None, told=not power_lost)
         self._world.restart_later(self)
 
     def _try_again(self, life: int) -> None:
-        """There may be room now for the batch that waits for it."""
+        """Retry the batch that waits for room."""
         if life != self.life or self.core is None or self._stuck is None:
             return
         batch, self._stuck = self._stuck, None
@@ -689,7 +689,7 @@ class Machine(WatchedNode):
                 self.hear(life, act, *arguments)
 
     def _take_applications(self) -> tuple[list[Message], list[Message]]:
-        """What applications have sent and received for good since the last batch."""
+        """Take what applications have sent and received for good since the last batch."""
         taken = self._submissions, self.receipts
         self._submissions, self.receipts = [], []
         return taken
@@ -697,7 +697,7 @@ class Machine(WatchedNode):
     def _after_turn(self, batch: Batch) -> None:
         if batch.reads:
             self._enter_turn()
-        # What was received or rejected meanwhile, and what came of what was read, is the next batch's.
+        # What was received or rejected meanwhile, and the results of reads, belong to the next batch.
         if self._is_asked and not (self.receipts or batch.reads or answers.has_decided(self)):
             self._answer()
         self.may_say_one = bool(self.paused)
@@ -727,7 +727,7 @@ class Machine(WatchedNode):
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Put it into the store; what follows waits for the flush, if that lasts."""
+        """Commit to the store; what follows waits for the flush, if that takes time."""
         store, files = self._open_store, self.files
         submissions, receipts = self._take_applications()
         orders, self._orders = self._orders, {}
@@ -754,7 +754,7 @@ class Machine(WatchedNode):
         return store.size_bytes
 
     def _flushed(self, life: int) -> None:
-        """The commit is on disk; now others may hear of it."""
+        """Go on after a flush: the commit is on disk, so others may be told."""
         if life != self.life or self._flushing is None:
             return
         flushing, self._flushing = self._flushing, None
@@ -771,7 +771,7 @@ class Machine(WatchedNode):
         inbox, self._inbox = self._inbox, []
         for inboxed, arguments in inbox:
             if life != self.life:
-                return  # Its process has ended by its disk, and what came behind that has reached nobody.
+                return  # Its disk has ended its process, and what came after that has reached nobody.
             inboxed(*arguments)
         if inbox:
             self._enter_turn()
@@ -784,31 +784,31 @@ class Machine(WatchedNode):
             act(*arguments)
 
     def note(self, notes: Sequence[Note]) -> None:
-        """The ledger reads the log."""
+        """Give the log to the ledger."""
         if notes:
             self._then(self.oracle.noted, self, notes)
 
     def read(self, page: ReadPage | ReadExpired) -> list[Row]:
-        """Ask the store, and see that it answers what it should."""
+        """Read messages from the store, and check its answer."""
         rows = self._open_store.read(page)
         if self._flushing is None and rows != self.disk.read(page):
             self.oracle.check("disks_have_what_was_committed", f"{self.name} reads {page} otherwise")
         return rows
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """Ask the store, and see that it answers what it should."""
+        """Read incoming sequences from the store, and check its answer."""
         rows = self._open_store.sequences(read)
         if self._flushing is None and sorted(rows) != sorted(self.disk.sequences(read)):
             self.oracle.check("disks_have_what_was_committed", f"{self.name} reads {read} otherwise")
         return rows
 
     def ping(self, ping: SendPing) -> None:
-        """Ask a neighbour, if there is a line."""
+        """Ping a neighbour, if there is a link."""
         if (line := self.lines.get(ping.host)) is not None:
             self._then(line.ping, self, ping, self._world.machines[ping.host])
 
     def connect(self, connect: OpenTransport) -> None:
-        """Call a neighbour."""
+        """Connect to a neighbour."""
         self._then(self._connect, connect.session, connect.host)
 
     def send(self, send: SendBytes) -> None:
@@ -840,7 +840,7 @@ class Machine(WatchedNode):
             end.line.close(end)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Applications are given messages."""
+        """Give applications their messages."""
         handed, answered = self._handed, self._answered
         if handed or answered:
             self._handed, self._answered = [], []

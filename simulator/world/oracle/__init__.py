@@ -1,1 +1,1 @@
-"""What has happened in a world, and what must hold in every one."""
+"""Records what has happened in a world, and checks what must hold in every world."""

@@ -1,6 +1,6 @@
-"""What an operator is told who asks a node in the middle of it all: what waits where, and where each message is.
+"""Checks a node's answers to operators in the middle of a run: what waits where, and where each message is.
 
-Asked between two turns, when all that was decided is on disk; what a node only means to remove may be there still.
+They ask between two turns, when all decisions are on disk; what a node still has to remove may be there.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire.glance import is_recoverable
 
 SENT: Final = frozenset({Spot.IN_FLIGHT, Spot.AWAITING_ORDER_ACK})
-"""Where a message is that has left its queue manager."""
+"""The spots of messages that have left their queue manager."""
 OUT: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE, QueueKind.FINAL})
 NAMED: Final = OUT | {QueueKind.LOCAL}
-"""The kinds of queues that an operator knows by their names."""
+"""The kinds of queues that an operator knows by name."""
 
 
 def has_decided(node: WatchedNode) -> bool:
-    """Whether something that goes to disk was decided since the last batch, such as to reject a message."""
+    """Whether anything that goes to disk was decided since the last batch, such as the rejection of a message."""
     return _core_of(node).inspect().desk.writes._is_urgent
 
 
 def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
-    """A status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
+    """Check that a status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
     core = _core_of(node)
     status, unstored = core.status(), Unstored(core.whereabouts())
     held = dict.fromkeys((local.name for local in status.local), 0)
@@ -55,7 +55,7 @@ def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 class Unstored:
-    """What is in memory alone: by queue, how many messages, and how many bytes."""
+    """How many messages and bytes of each queue are only in memory."""
 
     def __init__(self, where: Whereabouts) -> None:
         self.counts: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def _core_of(node: WatchedNode) -> QueueManager:
 
 
 def _leaving(node: WatchedNode) -> dict[int, int]:
-    """By number of a queue, how many messages it counts no more, which the next commit removes: it is purged, say."""
+    """Return, by queue number, how many uncounted messages the next commit removes, for example after a purge."""
     return _core_of(node).inspect().desk.writes.leaving()
 
 
@@ -105,7 +105,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
 
 
 def _held_for(node: WatchedNode, numbers: list[int]) -> Iterator[int]:
-    """The numbers of the queues of what is held for a local one."""
+    """Yield the numbers of the queues that hold messages for these local ones."""
     for queue in node.disk.queues.values():
         if queue.kind is QueueKind.HELD and key_of_held(queue.name)[1] in numbers:
             yield queue.queue
@@ -131,7 +131,7 @@ def _miscounted_on_its_way(
 
 
 def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
-    """What is wrong with the numbers of the messages that were sent and have no OrderAck."""
+    """Return what is wrong with the numbers of sent messages without an OrderAck."""
     first, last, unacked = outgoing.first_unacked, outgoing.last_unacked, outgoing.unacked
     told = f"{outgoing.name} has no OrderAck for {unacked} messages, {first} to {last}"
     if not unacked:
@@ -150,7 +150,7 @@ def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
 
 
 def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
-    """Each message on a node's disk is where the node says, and none is left out but those that have ended."""
+    """Check that each message on a node's disk is where the node says, and that only ended ones are left out."""
     where = _core_of(node).whereabouts()
     for queue in node.disk.queues.values():
         if queue.kind in NAMED and queue.queue not in where.numbers_of(queue.name):
@@ -184,16 +184,16 @@ def _misplaced(
     *,
     has_left: bool,
 ) -> str | None:
-    """Why the place that is told of a message in a queue of the store is wrong, if it is."""
+    """Return why the reported place of a message in the store is wrong, if it is."""
     if is_list_of_doubts(queue):
         return None if found is None else "it is no message"
     if queue.kind in OUT:
-        if found is None and queue.queue in _leaving(node):  # It is purged, say.
+        if found is None and queue.queue in _leaving(node):  # For example, it is purged.
             return None
         return _misplaced_on_its_way(ledger, node, queue.kind, found, message, has_left=has_left)
     if found is None:
-        # What the store has for want of memory, and not to last, leaves it with another commit; what is in the order
-        # queue leaves it as soon as the message is read that it decides.
+        # Messages stored only to save memory leave the store with a later commit; a message in the order queue leaves
+        # it as soon as the message that it decides is read.
         is_leaving = queue.name in _core_of(node).leaving() and not (message and message.kind.transactional)
         is_leaving |= queue.kind is QueueKind.ORDER and queue.queue in _leaving(node)
         return None if is_leaving else f"it is in {queue.kind} queue {queue.name}"

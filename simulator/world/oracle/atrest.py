@@ -1,7 +1,7 @@
 """What must hold in every world when all is at rest, one function each. Each returns what is wrong, or None.
 
-`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` what may follow on it. Then those in
-`AT_REST` are asked.
+`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` ends what may follow it. Then the functions
+in `AT_REST` are called.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mqproto.wire import MessageClass, guid_text
 
 
 def all_is_accounted_for(ledger: Ledger) -> str | None:
-    """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
+    """Every accepted message was received, is a dead letter, or ended for a reason that somebody was told."""
     for message in ledger.accepted:
         kind = message.kind
         if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure or message.was_hurt:
             continue
         if kind.dead_lettered:
-            # What comes without a transaction to where no queue is, is disregarded. Of a stranger's nothing is kept.
+            # A message without a transaction for a missing queue is disregarded. Of a stranger's, nothing is kept.
             is_disregarded = not kind.transactional and (
                 BAD_DST_Q in message.refusals or (ledger.unmet and bool(message.refusals or message.gone))
             )
@@ -49,9 +49,9 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
 
 
 def journals_are_complete(ledger: Ledger) -> str | None:
-    """What was sent with JP set is in its source's journal, once, if it was received."""
+    """A message sent with JP set is in its source's journal, once, if it was received."""
     for message in ledger.accepted:
-        # Its source was rid of it before it heard what became of it.
+        # Its source dropped it before it was told what became of it.
         rid = {BAD_DST_Q, DELETED} if message.deleted else {BAD_DST_Q}
         is_gone = message.is_unsure or message.was_hurt
         if is_gone or any(message_class in rid for _, message_class in message.letters):
@@ -62,9 +62,9 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """Sources that asked to hear of arrival and receipt have heard of them, or an operator finds the word set aside.
+    """Sources that asked about arrival and receipt were told, or an operator finds the acknowledgment set aside.
 
-    A node that had no room for an acknowledgment, and then has for others, is as one that refuses it.
+    A node that had no room for an acknowledgment, and later has room for others, counts as one that refuses it.
     """
     for message in ledger.accepted:
         if not message.kind.acknowledged or message.kind.promise is Promise.NOTHING or message.is_unsure:
@@ -83,12 +83,12 @@ def replies_are_complete(ledger: Ledger) -> str | None:
 
 
 def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | None:
-    """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
+    """After the calm, no disk has a message left except in the system's queues, and nothing waits for anything."""
     return next((reason for node in nodes if (reason := retained_by(ledger, node))), None)
 
 
 def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
-    """What is held behind a gap and is over at its source, so that nobody brings what is missing."""
+    """Return messages held behind a gap that are over at their source, so nobody brings what is missing."""
     return [
         ledger.messages[identity_of(row.packet)]
         for node in nodes
@@ -100,7 +100,7 @@ def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
 
 
 def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
-    """Where one more message has followed on what was held in vain, nothing of that is left, nor anything else.
+    """Once another message has followed what was held in vain, nothing held is left, nor anything else.
 
     A message that passes over what is missing passes over what is held as well.  [MS-MQQB] 3.1.7.1.3
     """
@@ -110,7 +110,7 @@ def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]
 
 
 def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
-    """What a node still has to do, or to forget."""
+    """Return what a node still has to do, or to forget."""
     core = node.core
     if core is None:
         return f"{node.name} is down"
@@ -147,16 +147,16 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
 
 
 def is_for_a_stranger(name: str) -> bool:
-    """Whether an outgoing queue has what a stranger gets when he calls again: answers, and few of them."""
+    """Whether an outgoing queue has what a stranger gets when it calls again: a few answers."""
     return name.startswith(guid_text(guid_of(STRANGER)))
 
 
 def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
-    """Whether an outgoing queue has acknowledgments for a stranger whom its node has never called, and who has hung up.
+    """Whether an outgoing queue has acknowledgments for a stranger that has hung up and was never called by this node.
 
-    By the letter a session is opened for them; by our reading of [MS-MQQB] 3.1.7.17 a stranger has nobody call whom he
-    likes, and they leave over the next session that he opens. One who waits for an acknowledgment has the message that
-    it is of: he is asked what he retains, sends again what had no OrderAck (3.1.6.5), and calls for that.
+    Taken literally, a session is opened for them. By our reading of [MS-MQQB] 3.1.7.17, a stranger cannot make a node
+    call others, and they leave over the next session that it opens. A stranger that waits for an acknowledgment still
+    has the message: it sends again what had no OrderAck (3.1.6.5), and calls for that.
     """
     source = name.removesuffix(ORDER_SUFFIX)
     if not ledger.unmet or source == name:
@@ -166,7 +166,7 @@ def waits_for_a_call(ledger: Ledger, node: WatchedNode, name: str) -> bool:
 
 
 def letters_are_true(ledger: Ledger) -> str | None:
-    """What was in doubt is in doubt no more where its destination has said what became of it."""
+    """No message is still in doubt once its destination has said what became of it."""
     return next((reason for message in ledger.accepted if (reason := letter_is_true(message))), None)
 
 

@@ -1,9 +1,9 @@
-"""What must hold of dead letters in doubt: of messages that were sent, may have arrived, and were given up.
+"""What must hold for dead letters in doubt: their messages were sent, may have arrived, and were given up.
 
-A message is given up when its time is over, when it cannot be encrypted any more to be sent again, when its next hop
-refuses it, and when some queue manager says that it ended on its way: only a copy has ended there.
+A message is given up when its time is over, when it can no longer be encrypted to be sent again, when its next hop
+refuses it, and when a queue manager says that it ended on its way: only a copy ended there.
 
-For a time one may be a dead letter and have arrived, or been received, as well. In the end one of both is true.
+For a time, a message may be a dead letter and also have arrived or been received. In the end, only one is true.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
     if message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT:
         return node.settings.follows_figures or message_class in message.lost_copies
     if message_class == MessageClass.NACK_DELETED:
-        return not node.has_purged  # By an operator, who wants it to be gone.
+        return not node.has_purged  # An operator who purged wants it to be gone.
     return message_class in (MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_BAD_ENCRYPTION)
 
 
@@ -38,7 +38,7 @@ def is_list_of_doubts(queue: QueueRow) -> bool:
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
-    """Whether a message leaves its sequence at its source as its time is over, and no letter is asked for."""
+    """Whether a message leaves its sequence at its source because its time is over, without asking for a letter."""
     deadline_s = ledger.reach_deadline_s(message)
     return (
         message.burst.source == node.name
@@ -50,7 +50,7 @@ def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
 
 
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Whether a message that is held behind a gap is over at its source: the next of its sequence brings it on.
+    """Whether a message held behind a gap is over at its source; the next of its sequence will move it on.
 
     Its source let go of it, or was told that there was no such queue, and a late copy came when there was one again.
     """
@@ -64,7 +64,7 @@ def was_let_go(ledger: Ledger, packet: bytes) -> bool:
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
-    """A dead letter leaves unasked only if its message has arrived, or its destination has said that it refused it."""
+    """A dead letter leaves unasked only if its message has arrived, or its destination said that it refused it."""
     if message.is_unsure or message.arrivals or message.refusals:
         return None
     return (
@@ -73,10 +73,10 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 
 
 def letter_is_true(message: Message) -> str | None:
-    """When all is at rest, what was received is no dead letter, and the letter of what was refused tells why.
+    """When all is at rest, no received message is a dead letter, and the letter of a refused one says why.
 
-    Of one that asked for no FinalAck its destination may not have said what became of it. Of one whose queue was not
-    there when a copy came, and was there for the next, it has said both, and its first word holds: either may be true.
+    Without a FinalAck, the destination may not have said what became of a message. If its queue was missing for one
+    copy and there for the next, it has said both, and its first word holds: either may be true.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (

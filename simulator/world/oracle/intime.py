@@ -1,6 +1,7 @@
-"""What must be done by and by, with nobody to ask for it: a time is over, a resend is due, a better way is there again.
+"""What must happen in time, though nobody asks for it: a message expires, a resend is due, a better route is back.
 
-A timer that is never started breaks no promise, as something else comes in the end. So these say how long it may take.
+A timer that is never started breaks no promise, because something else happens in the end. So these checks limit how
+long it may take.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receiv
 LONGEST_S: Final = 5
 """How long a message may lie in a queue after its time."""
 CLEANUP: Final = "3.1.6.2"
-"""The section by which a session that nobody uses is closed."""
+"""The section that closes an unused session."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
-"""Where nobody has an express message but its queue, and the kind of that queue."""
+"""The spots at which only its queue has an express message, and the kind of that queue."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
-"""For what one waits on the way: a flush, a window, a try to connect."""
+"""Allows for waits on the way: a flush, a window, a try to connect."""
 
 
 CLOSING_MS: Final = 1_000
-"""How long a turn may take in which a session is closed."""
+"""How long it may take to close a session."""
 
 
 def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None:
-    """No message lies long after its time was over where it has to end: in its queue, or on its way unsent.
+    """No message lies long after its time where it has to end: in its queue, or on its way unsent.
 
-    In its queue it stays while a consumer has it, on its way when it was sent once: the next hop may have it. A
-    transactional message may be withdrawn by its source alone, which after a restart does not know what it had sent.
+    It may stay in its queue while a consumer has it, and on its way once it was sent, because the next hop may have it.
+    Only its source may withdraw a transactional message, and after a restart it does not know what it had sent.
     [MS-MQQB] 3.1.7.1.2
     """
     if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
@@ -74,24 +75,24 @@ def _is_watched(queue: QueueRow, node: WatchedNode) -> bool:
 
 
 def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: bytes) -> int | None:
-    """The last second at which a message may be in a queue of this kind; None if nobody says."""
+    """Return the last second at which a message may be in a queue of this kind; None if there is none."""
     name = identity_of(packet)
     message = ledger.message_in(packet)
     if message is None or message.is_unsure or message.was_hurt:
-        return None  # Of what is hurt nobody knows how long it may stay; it leaves when it is read.
+        return None  # Nobody knows how long a damaged message may stay; it leaves when it is read.
     if kind is QueueKind.LOCAL:
         return None if message.is_out else receive_deadline_s(packet)
     if name in node.left or (kind is QueueKind.OUTGOING and head_of(packet).flags & TRANSACTIONAL):
         return None
     if node.core is not None and node.core.inspect().neighbours.has_suspects:
-        return None  # One that is passed over is looked at when its turn to be tried has come.
+        return None  # A message that is passed over is looked at when its turn to be tried comes.
     return reach_deadline_s(packet)
 
 
 def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
-    """A session is only cleaned up when no message has passed it for the whole interval.  [MS-MQQB] 3.1.6.2
+    """A session is cleaned up only if no message has passed it for the whole interval.  [MS-MQQB] 3.1.6.2
 
-    A node that has paused something takes the session for unused.  3.1.7.13
+    A node that has paused something considers the session unused.  3.1.7.13
     """
     end = node.ends.get(int(note.facts["session"]))
     if note.facts["section"] != CLEANUP or end is None or end.used_ms < 0 or node.was_held:
@@ -103,12 +104,12 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
 
 
 def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
-    """What a neighbour has refused three times, alone, goes again when it has taken another, if there is one.
+    """A message that a neighbour refused three times, alone, goes again only after the neighbour took another, if any.
 
-    Asked only of the first suspect of a life, where all leaves by one link and no session has ended since for another
-    reason: when another is out then, or is refused as well, all begins anew, and each goes alone more often.
+    This checks only the first suspect of a life, with one link, if no session has ended since for another reason: if
+    another message is out then, or is refused as well, all begins anew, and each goes alone more often.
 
-    What a node says in the same batch of what became of messages does not count: it says so when all else is under way.
+    Acknowledgments in the same batch do not count: a node sends them when everything else is under way.
     """
     suspicion = node.suspected.get(glimpse.identity)
     if suspicion is None or suspicion.overtaken or suspicion.refused < REFUSALS:
@@ -129,7 +130,7 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
 
 
 def _told_in_this_batch(node: WatchedNode) -> set[int]:
-    """The keys of what a node puts on disk to tell what became of messages: of all classes but that of messages."""
+    """Return the keys of a node's own acknowledgments in this batch: every class except NORMAL."""
     rows = node.batch.writes.messages if node.batch.writes is not None else ()
     return {
         row.key
@@ -143,9 +144,10 @@ def _told_in_this_batch(node: WatchedNode) -> set[int]:
 
 
 def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """While a sequence has messages without an OrderAck, the first of them is sent again and again.  [MS-MQQB] 3.1.6.5
+    """While a sequence has messages without an OrderAck, the first is sent again and again.  [MS-MQQB] 3.1.6.5
 
-    Not while a neighbour ends each session for another message: the longer it was full, the longer that one goes alone.
+    This does not hold while a neighbour ends each session because of another message: the longer it was full, the
+    longer that message goes alone.
 
     calm_ms: since when nothing is in the way.
     """
@@ -168,7 +170,7 @@ def what_was_lost_is_sent_again(nodes: Iterable[WatchedNode], calm_ms: int) -> s
 
 
 def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> str | None:
-    """A session over which nothing goes is cleaned up at the second look: the first finds it used.  [MS-MQQB] 3.1.6.2
+    """An idle session is cleaned up at the second look, because the first finds it used.  [MS-MQQB] 3.1.6.2
 
     calm_ms: since when nothing is in the way.
     """
@@ -182,15 +184,15 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 
 
 def resend_limit_ms(settings: Settings) -> int:
-    """After what time a message without an OrderAck has been sent again.
+    """Return the time by which a message without an OrderAck has been sent again.
 
-    The longest of the resend timeouts, behind a handshake that nobody answers any more.
+    It is the longest resend timeout, after a handshake that nobody answers.
     """
     return max(settings.resend_timer_table_ms) + settings.session_initialization_timeout_ms + SLACK_MS
 
 
 def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
-    """A node whose first next hop can be reached again does not keep to a later one."""
+    """A node whose first next hop is reachable again does not stay with a later one."""
     for node in nodes:
         if node.core is not None:
             for outgoing in node.core.status().outgoing:
@@ -200,6 +202,6 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """After what time the first way is taken again: a try that was begun in the storm fails, and the next succeeds."""
+    """Return the time by which the first route is taken again: a try from the storm fails, and the next succeeds."""
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS

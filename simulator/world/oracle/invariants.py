@@ -1,7 +1,7 @@
 """What must hold in every world, one function each. Each returns what is wrong, or None.
 
-They are asked at the moment when they could break. What must hold when all is at rest is in atrest.py, what has to be
-done by and by in intime.py, what operators are told in answers.py.
+Each is checked at the moment when it could break. atrest.py has what must hold when all is at rest, intime.py what must
+happen in time, and answers.py what operators are told.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 HELD_BACK: Final = ROUNDS + 1
-"""How many messages wait outside their queues at most while a neighbour refuses one of them."""
+"""The most messages that wait outside their queues while a neighbour refuses one of them."""
 BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
-"""Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
+"""Sections that close a session because the peer broke a rule. Peers that obey the rules never see them."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
 SESSION_KEY_BYTES: Final = 128
-"""More than a session key takes, which an encrypted message has with it in its queue."""
+"""More than the session key takes that an encrypted message keeps in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
-"""Of a message that an operator deleted on its way, whether or not it had arrived."""
+"""The class of a message that an operator deleted on its way, whether or not it had arrived."""
 NO_ROOM: Final = "3.1.5.8.8"
-"""The exception: a peer can do nothing for a store that is full."""
+"""The exception: a full store is not the peer's fault."""
 
 
 def disks_have_what_was_committed(node: WatchedNode, store: Store, state: StoredState) -> str | None:
-    """A store that is opened has what was committed to it: each transaction once, and no other."""
+    """An opened store has what was committed to it: each transaction once, and no other."""
     disk = node.disk
     if store.record_count != disk.commit_count:
         return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
@@ -91,7 +91,7 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
         if each.name == "queues":
             # Which positions are free again depends on what the log has and the tables lack.
             found = [queue._replace(last_used=min(queue.last, queue.last_used)) for queue in found]
-            # A start that died may have set aside what is hurt, which asks for no FinalAck from then on.
+            # A start that died may have set damaged messages aside, which then no longer ask for a FinalAck.
             hurt = (row for key in disk.hurt if (row := disk.row(key)) is not None and row.final_ack)
             asked = Counter(row.key >> POSITION_BITS for row in hurt)
             counts = {(queue.queue, queue.final_ack_count - asked[queue.queue]): queue for queue in wanted}
@@ -114,7 +114,7 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
 
 
 def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """A message is put into its destination's queue once, and a transactional one after all before it."""
+    """A message is put into its destination's queue once, and a transactional one after all earlier ones."""
     for message in messages:
         kind = message.kind
         if node.name != message.burst.target or kind.undeliverable:
@@ -131,7 +131,7 @@ def delivered_once_and_in_order(node: WatchedNode, messages: Iterable[Message]) 
 
 
 def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str | None:
-    """What an application was told is accepted has been on disk, unless it is express."""
+    """A message that an application was told is accepted has been on disk, unless it is express."""
     for message in messages:
         if message.identity not in node.stored and message.kind.promise is not Promise.NOTHING:
             return f"{message} was accepted by {node.name} and is not on its disk"
@@ -139,7 +139,7 @@ def accepted_is_on_disk(node: WatchedNode, messages: Iterable[Message]) -> str |
 
 
 def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Iterable[Message]) -> str | None:
-    """What a consumer is given has been on disk; from one without a transaction nobody could take it back."""
+    """What a consumer is given has been on disk; without a transaction, it has also left its queue there."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
@@ -157,11 +157,11 @@ def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]
             continue
         if message.receipts > (message.arrivals if message.was_forgotten else 1):
             return f"{message} was received {message.receipts} times at {node.name}"
-        # A copy of one that was refused while its queue was deleted may come when that is there again.
+        # A copy of a message refused while its queue was deleted may come when the queue is there again.
         classes = {message_class for _, message_class in message.letters} - {DELETED, BAD_DST_Q}
         if message.in_doubt:
             classes -= {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_BAD_ENCRYPTION}
-        # Of one that was set aside a copy was on its way, and found its neighbour mended.
+        # A copy of a message that was set aside was on its way, and found its neighbour mended.
         if message.body in ledger.refused:
             classes -= SET_ASIDE
         if (classes or message.gone) and message.kind.transactional:
@@ -174,7 +174,7 @@ def endings_have_reasons(
 ) -> str | None:
     """A message ends unreceived for a reason that it or its world has, once, and not before its time.
 
-    message_class: with which it was put into a dead-letter queue; None when it left its destination's queue.
+    message_class: its class in a dead-letter queue; None if it left its destination's queue.
     """
     if message.is_unsure or message.was_hurt:
         return None
@@ -191,7 +191,7 @@ def endings_have_reasons(
     if message.kind.transactional and [name for name, _ in message.letters].count(message.burst.source) > 1:
         return f"{message} is a dead letter twice where it was sent"
     if message.kind.transactional and message.body not in ledger.refused:
-        # That there was no queue is told while a copy of it may come to one that is made meanwhile.
+        # While the source is told that there was no queue, a copy may come to one made meanwhile.
         could_arrive = message_class in (DELETED, BAD_DST_Q) or is_in_doubt(node, message, message_class)
         if (message.receipts and not could_arrive) or len(message.letters) > 1:
             return f"{message} is a dead letter at {node.name}, and was received or is one already"
@@ -201,10 +201,10 @@ def endings_have_reasons(
 
 
 def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
-    """A dead letter lies in the queue that its source has chosen for it, if it is there, and in the system's otherwise.
+    """A dead letter lies in the queue that its source chose, if the message ended there, otherwise in the system's.
 
-    Without a transaction a message may have left, gone in circles, and end here as one that the node has passed on:
-    its choice has not crossed the session. A message that its disk lost has a letter in the system's.
+    A message without a transaction may have left, gone in circles, and end here as one that the node passed on: its
+    choice has not crossed the session. The letter of a message that its disk lost is in the system's queue.
     """
     kind, burst = message.kind, message.burst
     systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
@@ -222,7 +222,7 @@ def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queu
 
 
 def what_is_sent_names_no_queue(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """The name of the queue for its dead letter stays with the message where it was sent."""
+    """The name of the queue for its dead letter stays at the source and does not go with the message."""
     name = path_name_in(decode_message(packet).trailing)
     return f"{node.name} sends {message} with {name} behind it" if name else None
 
@@ -249,8 +249,8 @@ def final_acks_tell_the_truth(
 ) -> str | None:
     """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2
 
-    That of a node on the way says that a copy has ended there. The node cannot know of others, which may have arrived:
-    what the source makes of it is asked when it is a dead letter, and when all is at rest.
+    From a node on the way, it says that a copy ended there. The node cannot know about other copies, which may have
+    arrived: what the source makes of it is checked when it is a dead letter, and when all is at rest.
     """
     if message.is_unsure or message.was_hurt:
         return None
@@ -272,7 +272,7 @@ def final_acks_tell_the_truth(
 
 
 def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
-    """A node that starts has the queues that operators have left it, as far as they were told so, and no others."""
+    """A starting node has exactly the queues that operators left it, as far as they were told."""
     for queue in node.queues:
         if (queue.name in there) != node.queues_left.get(queue.name, True):
             return (
@@ -282,7 +282,7 @@ def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> 
 
 
 def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:
-    """A message is refused for a queue's quota only if the queue was as full as that at some time in this batch.
+    """A message is refused for a queue's quota only if the queue was full enough at some time in this batch.
 
     fresh: how many bytes the batch puts into each queue; what it removes is still on the disk.
     """
@@ -299,7 +299,7 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
 
 
 def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_class: int) -> str | None:
-    """An administration acknowledgment says what has become of a message, and says it once.  [MS-MQQB] 3.1.7.15"""
+    """An administration acknowledgment tells truly, and once, what became of a message.  [MS-MQQB] 3.1.7.15"""
     if message is None:
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
@@ -318,9 +318,9 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
 
 
 def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequence[str]) -> str | None:
-    """The next hops of a site gate are those of all cheapest ways.  [MS-MQBR] 3.1.5.3
+    """The next hops of a site gate are those of all cheapest routes.  [MS-MQBR] 3.1.5.3
 
-    steps: the neighbours by which these lead.
+    steps: the neighbours on these routes.
     """
     if set(hops) != set(steps):
         return f"from {name} to {goal} a router goes by {' or '.join(hops)}, and it is cheapest by {' or '.join(steps)}"
@@ -331,7 +331,7 @@ def ways_are_the_cheapest(name: str, goal: str, hops: Sequence[str], steps: Sequ
 
 
 def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None:
-    """A node sends on a connection that it has not closed itself, so that a peer hears why it does."""
+    """A node sends only on connections that it has not closed, so a peer is told why it closes one."""
     if send.session not in node.ends:
         return (
             f"{node.name} sends {len(send.chunks)} packets on connection {send.session}, which it has closed"
@@ -342,10 +342,10 @@ def closed_after_what_was_sent(node: WatchedNode, send: SendBytes) -> str | None
 def acknowledged_is_on_disk(
     ledger: Ledger, node: WatchedNode, end: End, header: SessionGlimpse
 ) -> str | None:
-    """A session acknowledgment calls saved only what has been on disk, or has ended.  [MS-MQQB] 3.1.5.8.7
+    """A session acknowledgment calls messages saved only if they were on disk or have ended.  [MS-MQQB] 3.1.5.8.7
 
-    A transactional message that came too early for what may be held is acknowledged and dropped: its sender keeps it
-    until the OrderAck, which is another invariant's.
+    A transactional message that came too early to be held is acknowledged and dropped: its sender keeps it until the
+    OrderAck, which another invariant checks.
     """
     flags = header.saved_flags
     if not flags:
@@ -373,11 +373,11 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """Nothing that is for a node leaves over a session of a stranger; what acknowledges his own messages does.
+    """Nothing for a node leaves over a stranger's session; acknowledgments of the stranger's own messages may.
 
     Args:
-        end: the stranger's.
-        mail_for: whose GUID he presents; None if he comes from the address of that node, too.
+        end: the stranger's end.
+        mail_for: the node whose GUID it presents; None if it also comes from that node's address.
     """
     if mail_for is None:
         return None
@@ -391,7 +391,7 @@ def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Gli
 def order_acks_leave_no_gap(
     ledger: Ledger, node: WatchedNode, source: bytes, body: OrderAckBody
 ) -> str | None:
-    """An OrderAck covers only messages that are in their queue on disk, or have ended.  [MS-MQQB] 3.1.1.6.2"""
+    """An OrderAck covers only messages that are in their queue on disk or have ended.  [MS-MQQB] 3.1.1.6.2"""
     identifier, number = body.tx_sequence_id, body.tx_sequence_number
     found = list(ledger.sequences_named(source, identifier.time_stamp, identifier.ordinal))
     if not found:
@@ -410,7 +410,7 @@ def order_acks_leave_no_gap(
 
 
 def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """While an operator has paused a queue, no message leaves from it, for the first time or again.  3.1.7.13"""
+    """While an operator has paused a queue, no message leaves it, for the first time or again.  3.1.7.13"""
     for glimpse in glimpses:
         if not glimpse.is_user or acknowledges(glimpse.packet):
             continue
@@ -425,7 +425,7 @@ def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iter
 
 
 def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
-    """Of a body that is to be encrypted nothing is on a wire in clear, in whatever packet.  3.1.7.1.5"""
+    """No part of a body that has to be encrypted is on a wire in clear, in any packet.  3.1.7.1.5"""
     for glimpse in glimpses:
         if SECRET in glimpse.packet:
             return f"{node.name} sends in clear what is to be encrypted: message {glimpse.identity.hex()}"
@@ -435,7 +435,7 @@ def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str |
 def encrypted_with_the_latest_key(
     ledger: Ledger, node: WatchedNode, message: Message, packet: bytes
 ) -> str | None:
-    """A message leaves its source with a session key for the public key of its destination that is known by then."""
+    """A message leaves its source with a session key for its destination's latest public key known there."""
     security = decode_message(packet).security
     assert security is not None, "it is to be encrypted"
     target, known = message.burst.target, ledger.keys_known[node.name]
@@ -447,7 +447,7 @@ def encrypted_with_the_latest_key(
 
 
 def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | None) -> str | None:
-    """A message is not encrypted any more only if it was to be, and the key for it was withdrawn.  3.1.7.1.5.1"""
+    """Encryption is given up only for a message that needs it and whose key was withdrawn.  3.1.7.1.5.1"""
     if message is None or ledger.may_not_be_encrypted(node, message):
         return None
     return f"{node.name} cannot encrypt {message}, and has the key for it"
@@ -456,10 +456,10 @@ def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | 
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
-    """A message names the last before it that its destination gets, and passes over none that it may get.  3.1.7.1.3
+    """A message names the previous one that its destination gets, and passes over none that it may get.  3.1.7.1.3
 
-    passed: those of its sequence between the one that it names as previous and itself.
-    named: that one, None for the first of a sequence.
+    passed: the messages of its sequence between the named previous one and itself.
+    named: the previous message, None for the first of a sequence.
     """
     message = ledger.messages[glimpse.identity]
     for other in passed:
@@ -485,7 +485,7 @@ def windows_are_respected(node: WatchedNode, end: End) -> str | None:
 
 
 def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGlimpse) -> str | None:
-    """A node says how many messages it takes at once: fewer only while it has paused something.  [MS-MQQB] 3.1.7.13"""
+    """A node announces its window truly; it is 1 only while the node has paused something.  [MS-MQQB] 3.1.7.13"""
     window = header.window_size
     if window != node.settings.window_size and not (window == 1 and node.may_say_one):
         return f"{node.name} tells {end.peer.host.name} of a window of {window}, and it is {node.settings.window_size}"
@@ -493,9 +493,9 @@ def windows_are_told_as_they_are(node: WatchedNode, end: End, header: SessionGli
 
 
 def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | None:
-    """A message without a transaction leaves when none with a higher priority waits there for the same queue.
+    """A message without a transaction leaves only if none with a higher priority waits there for the same queue.
 
-    While one is looked for that a neighbour refuses, each goes when its turn to be tried has come.
+    While a node looks for a message that a neighbour refuses, each goes when its turn to be tried comes.
     """
     assert node.core is not None, "it sends"
     for other in message.stream.unsent:
@@ -524,9 +524,9 @@ def forwarded_as_it_came(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str 
 
 
 def passed_on_once(node: WatchedNode, name: bytes, hop_count: int) -> str | None:
-    """In one of its lives a node takes a message for others once, and again only if that went a longer way since.
+    """In one life a node passes a message on once, and again only if it has gone a longer way since.
 
-    One that comes again as before is a duplicate, also if it is not for this node.  [MS-MQQB] 3.1.5.8.1
+    A message that comes again as before is a duplicate, even if it is not for this node.  [MS-MQQB] 3.1.5.8.1
     """
     life, highest = node.passed.get(name, (-1, 0))
     if life == node.committed_in and hop_count <= highest and not node.may_have_forgotten(name):
@@ -545,7 +545,7 @@ def handed_out_as_it_was_sent(
 ) -> str | None:
     """A consumer is given only what was sent, byte for byte, and in time.
 
-    handed: the packets, and the messages that applications have sent as these.
+    handed: the packets, each with the message that an application sent as it.
     """
     now_s = node.moment().utc_s
     for message, packet in handed:
@@ -562,7 +562,7 @@ def handed_out_as_it_was_sent(
 
 
 def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str | None:
-    """A message in its queue is in clear, and says that it was verified if it was signed, and no other.  3.1.5.8.3"""
+    """A message in its queue is in clear, and says that it was verified only if it was signed.  3.1.5.8.3"""
     security = decode_message(packet).security
     burst = message.burst
     kind = (SIGNED_30 if burst.also else SIGNED_20) if burst.signed else 0
@@ -577,9 +577,9 @@ def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str |
 
 
 def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
-    """A message says how often it has been handed out; after a crash nobody knows, and it says that.
+    """A message says how often it was handed out; after a crash nobody knows, and it says that.
 
-    One without a life is put into its queue in this batch, or is in memory only.
+    A message without a life is put into its queue in this batch, or is only in memory.
     """
     if message.kind.promise is Promise.NOTHING or message.is_unsure:
         return None
@@ -593,10 +593,10 @@ def delivery_counts_are_true(node: WatchedNode, message: Message) -> str | None:
 
 
 def handed_out_in_order(node: WatchedNode, messages: Sequence[Message]) -> str | None:
-    """Of one priority, a message is handed out when none that joined the queue before it waits there.
+    """Within a priority, a message is handed out only if no earlier one waits in the queue.
 
-    What consumers give back is again where it was, whichever consumer gives back first. Of a message that came again
-    when it was forgotten there are two, each in its own place.  [MS-MQDMPR] 3.1.1.2
+    What consumers give back returns to its place, whichever consumer gives back first. A message that came again after
+    it was forgotten is there twice, each copy in its own place.  [MS-MQDMPR] 3.1.1.2
     """
     last: dict[int, Message] = {}
     for message in messages:
@@ -617,7 +617,7 @@ def _lane_of(message: Message) -> int:
 
 
 def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> str | None:
-    """A message that is not transactional is handed out when none with a higher priority waits in its queue.
+    """A message that is not transactional is handed out only if none with a higher priority waits in its queue.
 
     [MS-MQMQ] 2.2.19.1
     """
@@ -628,14 +628,14 @@ def higher_priorities_go_first(message: Message, waiting: Iterable[Message]) -> 
 
 
 def one_request_at_a_time(number: int, consumer: Consumer, *, is_refused: bool) -> str | None:
-    """A consumer that asks before it was answered, or before it has settled, is refused."""
+    """A consumer that asks again before it is answered, or before it has settled, is refused."""
     return (
         None if is_refused else f"consumer {number} of {consumer.node} may ask {consumer.queue} twice at once"
     )
 
 
 def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
-    """A session closes for a reason that a peer by the rules can give, and says which; so does a refused message."""
+    """A session closes only for reasons that a rule-abiding peer can give, and says why; so does a refused message."""
     if note.name == "session-closed":
         section, reason = str(note.facts["section"]), note.facts["reason"]
         if not section or not reason:
@@ -655,9 +655,9 @@ def refusals_are_explained(node: WatchedNode, note: Note) -> str | None:
 
 
 def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, name: str) -> str | None:
-    """A message without a transaction is refused for a reason that it or its world has; its source hears of none.
+    """A message without a transaction is refused for a reason that it or its world has; its source is not told.
 
-    name: of the class that the note tells.
+    name: the name of the class in the note.
     """
     message_class = MessageClass[name].value
     message.refusals.append(message_class)
@@ -670,20 +670,20 @@ def refused_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message, na
 
 
 def memory_is_bounded(node: WatchedNode) -> str | None:
-    """A node has a window of each queue in memory, whatever waits, and holds no more than it may."""
+    """A node has only a window of each queue in memory, however much waits, and holds no more than it may."""
     core, settings = node.core, node.settings
     if core is None:
         return None
     inner = core.inspect()
     slack = settings.window_size + node.consumer_limit + HELD_BACK
-    # What a neighbour may refuse stays in memory while others are tried, and so do those that it refuses as well.
+    # Messages that a neighbour may refuse stay in memory while others are tried, and so do others that it refuses.
     longest = 2 + (HELD_BACK if node.suspected else 0)
     sent_bytes = settings.resident_bytes + settings.in_flight_bytes + longest * node.largest_bytes
     for outgoing in inner.outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
             return f"{node.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
     for name, count in residents(core):
-        # A neighbour that saves less than it acknowledges gives back more than a window: there bytes are the bound.
+        # A neighbour that saves less than it acknowledges gives back more than a window; then bytes are the limit.
         if node.has_sparse_neighbours and name in {outgoing.name for outgoing in inner.outbound}:
             continue
         if count > settings.resident_messages + slack:
@@ -702,17 +702,17 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
 
 
 def full_disks_end_no_node(node: WatchedNode, error: Exception) -> str:
-    """A node on a full disk starts and goes on, but where another life of its store must begin."""
+    """A node on a full disk starts and goes on, unless another life of its store must begin."""
     return f"{node.name} ends: {error}"
 
 
 def reserves_last(node: WatchedNode, error: Exception) -> str:
-    """What is set aside is enough for all that makes room, for as long as disks are full here."""
+    """The reserve is enough for everything that makes room, for as long as disks are full here."""
     return f"{node.name} waits for room: {error}"
 
 
 def full_disks_take_nothing_new(node: WatchedNode, room_bytes: int | None, *, needs_disk: bool) -> str | None:
-    """What an application sends that has to be on disk is refused while the reserve is in use."""
+    """A message that has to be on disk is refused to its application while the reserve is in use."""
     if room_bytes == 0 and needs_disk:
         return f"{node.name} takes messages though its store has no room for them"
     return None
@@ -729,7 +729,7 @@ def quotas_are_kept(node: WatchedNode) -> str | None:
 
 
 def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
-    """How many messages of each queue a core has in memory."""
+    """Yield how many messages of each queue a core has in memory."""
     inner = core.inspect()
     for outgoing in inner.outbound:
         yield outgoing.name, len(outgoing.window)

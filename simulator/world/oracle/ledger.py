@@ -1,7 +1,7 @@
-"""What was promised and what has happened, as somebody knows it who watches every disk and every wire.
+"""Records what was promised and what has happened, as an observer of every disk and every wire knows it.
 
-The ledger never asks a core. It learns of a message when an application sends it, of its acceptance, arrival and end
-when they are flushed, and of acknowledgments when they leave. The oracle tells it, and compares.
+The ledger never asks a core. It learns about a message when an application sends it, about its acceptance, arrival and
+end when they are flushed, and about acknowledgments when they leave. The oracle tells it, and compares.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mqproto.turn.effects import POSITION_BITS, Note, QueueKind, ReadBy, ReadPag
 from mqproto.wire import MessageClass
 
 SET_ASIDE: Final = frozenset({MessageClass.NACK_DELETED, MessageClass.NACK_HOP_COUNT_EXCEEDED})
-"""How a message ends that the next hop refuses, at its source and on its way."""
+"""How a message refused by the next hop ends, at its source and on its way."""
 NOT_THERE: Final = frozenset({MessageClass.NACK_Q_DELETED, MessageClass.NACK_BAD_DST_Q})
-"""How a message ends whose queue was deleted, before it came or after."""
+"""How a message ends if its queue was deleted, before or after it came."""
 
 SequenceName: TypeAlias = tuple[bytes, int, int]
 """The source's GUID, and time stamp and ordinal of the TxSequenceID."""
@@ -39,7 +39,7 @@ class Sequence:
     numbers: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     through: int = 0
-    """How many of them, from the first on, are known to have arrived or ended."""
+    """How many messages, from the first on, are known to have arrived or ended."""
 
 
 class Ledger:
@@ -62,66 +62,66 @@ class Ledger:
         self.accepted: list[Message] = []
         self._streams: dict[tuple[str, str, int, bool], Stream] = {}
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
-        """By target and queue, the messages that can be handed out."""
+        """The messages that can be handed out, by target and queue."""
         self._positions = count(1)
         self.forgeries: set[bytes] = set()
-        """Source and content of acknowledgments that are lies; their MessageIDs may change, or be those of others."""
+        """Source and content of forged acknowledgments; their MessageIDs may change, or belong to others."""
         self.waypoints: list[tuple[str, Note]] = []
-        """Where messages have been, by the nodes' own notes: node and note, in order. None unless the setting is on."""
+        """Where messages have been, from the nodes' own notes: node and note, in order. Empty if the setting is off."""
         self.latest_utc_offset_s = 0
-        """How far ahead the fastest clock of all has ever been."""
+        """How far ahead the fastest clock has ever been."""
         self._common_endings = common_endings
         self.has_gone_back = False
-        """Whether some store was ever put back as it was at an earlier moment, or moved away."""
+        """Whether any store was ever put back to an earlier moment, or moved away."""
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, by node and identifier."""
         self.keys_known: dict[str, dict[str, int]] = {}
-        """By node, whose public keys it knows, and which of theirs."""
+        """Whose public keys each node knows, and their numbers."""
         self.session_keys: dict[bytes, tuple[str, int]] = {}
-        """Session keys as they are encrypted: for whom, and with which of that node's key pairs."""
+        """The owner of each encrypted session key, and the number of the owner's key pair."""
         self.keys_withdrawn: set[str] = set()
         """The nodes that knew nobody's public keys for a time."""
         self.refused: set[bytes] = set()
-        """The bodies of messages that some node refuses, by closing each session on which they come."""
+        """The bodies of messages that a node refuses by closing each session on which they come."""
 
     def message_in(self, packet: bytes) -> Message | None:
-        """The message of an application that a packet is; a stranger's is none, whatever its identity."""
+        """Return the application's message in a packet; None for a stranger's, whatever its identity."""
         if self.strangers and VISITING in packet:
             return None
         return self.messages.get(identity_of(packet))
 
     def is_strangers(self, packet: bytes) -> bool:
-        """Whether a packet is what a stranger has sent who may."""
+        """Whether a packet was sent by a stranger that may send."""
         return self.strangers and VISITING in packet
 
     def endings_of(self, message: Message) -> frozenset[int]:
-        """The classes with which a message may end unreceived."""
+        """Return the classes with which a message may end unreceived."""
         endings = message.kind.endings | self._common_endings
         if (message.burst.target, message.kind.queue) in self._deleted:
             endings |= NOT_THERE
         return endings | SET_ASIDE if message.body in self.refused else endings
 
     def deleted(self, node: WatchedNode, queue: str) -> None:
-        """An operator deletes a queue of a node; for a message to another that is no reason to end."""
+        """Note that an operator deleted a node's queue, which lets only messages for that queue end."""
         self._deleted |= {(node.name, each.identifier) for each in node.queues if each.name == queue}
 
     def latest_utc_s(self, node: WatchedNode) -> int:
-        """The latest date that any clock can have shown by now."""
+        """Return the latest date that any clock can have shown by now."""
         return node.events.begins_utc_s + node.now_ms // 1_000 + self.latest_utc_offset_s
 
     def session_key_made(self, encrypted: bytes, owner: str, number: int) -> None:
-        """Somebody has encrypted a session key for a node, with the public half of this one of its key pairs."""
+        """Note that a session key was encrypted for a node, with its public key of this number."""
         self.tally["session key"] += 1
         self.session_keys[encrypted] = owner, number
 
     def may_not_be_encrypted(self, node: WatchedNode, message: Message) -> bool:
-        """Whether a message of a node ends there if its key is gone when it is to leave."""
+        """Whether a node's own message may end there because its key was withdrawn."""
         burst = message.burst
         is_sent = node.name == burst.source != burst.target
         return is_sent and burst.encrypted and node.name in self.keys_withdrawn
 
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
-        """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
+        """Whether a sequence may go on after a message: it has arrived, was refused, or its time is over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
         if message.was_hurt:
@@ -134,13 +134,13 @@ class Ledger:
         return deadline_s is not None and self.latest_utc_s(node) > deadline_s
 
     def reach_deadline_s(self, message: Message) -> int | None:
-        """The last second at which a message may be on its way, None for ever."""
+        """Return the last second at which a message may be on its way; None for no limit."""
         draft = message.kind.draft
         limits = [draft[name] for name in ("time_to_reach_queue_s", "time_to_be_received_s") if name in draft]
         return message.accepted_s + min(limits) if limits else None
 
     def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[Sequence]:
-        """The sequences that an OrderAck can mean: by a direct format name, the source's GUID is not in the packet."""
+        """Yield the sequences that an OrderAck can mean: with a direct format name, it lacks the source's GUID."""
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
             return
@@ -151,7 +151,7 @@ class Ledger:
     # An application sends
 
     def submitted(self, node: WatchedNode, burst: Burst, body: bytes, message_id: int) -> Message:
-        """A message was handed to a queue manager; it is accepted when the next batch is on disk."""
+        """Record a message handed to a queue manager; it is accepted when the next batch is on disk."""
         kind = KINDS[burst.kind]
         message = Message(burst, kind, self.stream_of(burst, kind), identity(node.guid, message_id), body)
         message.accepted_s = node.moment().utc_s
@@ -159,13 +159,13 @@ class Ledger:
         return message
 
     def sent_again(self, node: WatchedNode, letter: Message, message_id: int) -> Message:
-        """A dead letter was sent once more, as a message of its own."""
+        """Record that a dead letter was sent again, as a message of its own."""
         self.tally["sent again"] += 1
         letter.sent_again = True
         return self.submitted(node, letter.burst, letter.body, message_id)
 
     def stream_of(self, burst: Burst, kind: Kind) -> Stream:
-        """The stream that the messages of a burst belong to."""
+        """Return the stream of a burst's messages."""
         key = burst.source, burst.target, kind.queue, kind.direct
         stream = self._streams.get(key)
         if stream is None:
@@ -174,14 +174,14 @@ class Ledger:
         return stream
 
     def forgotten(self, submitted: list[Message]) -> None:
-        """A node crashed before it accepted these; it may use their MessageIDs for others."""
+        """Forget messages that a node had not accepted before it crashed; it may reuse their MessageIDs."""
         for message in submitted:
             self.messages.pop(message.identity, None)
 
     # A batch is on disk
 
     def accepts(self, node: WatchedNode, message: Message) -> None:
-        """A node has a message on disk, or in memory if it is express."""
+        """Record that a node has a message on disk, or in memory if it is express."""
         stream = message.stream
         message.order = stream.accepted
         stream.accepted += 1
@@ -193,7 +193,7 @@ class Ledger:
         self.tally[f"accepted {message.burst.kind}"] += 1
 
     def retains(self, name: bytes, packet: bytes) -> None:
-        """A source keeps a message of its own until the OrderAck, under this number."""
+        """Record the number under which a source keeps its own message until the OrderAck."""
         message = self.messages.get(name)
         place = place_in_sequence(packet)
         if message is None or place is None:
@@ -210,7 +210,7 @@ class Ledger:
         sequence.messages.insert(at, message)
 
     def arrived(self, node: WatchedNode, message: Message) -> None:
-        """A message was put into the queue that it is for."""
+        """Record that a message was put into its destination's queue."""
         node.has_met |= message.kind.promise is not Promise.NOTHING
         message.arrivals += 1
         if message.arrivals > 1 and message.was_forgotten:
@@ -222,7 +222,7 @@ class Ledger:
     # Applications receive
 
     def given_back(self, messages: list[Message]) -> None:
-        """A consumer has rolled back, or gone away."""
+        """Record that a consumer has rolled back, or gone away."""
         waiting = messages[0].stream.waiting if messages else {}
         if any(other.position < messages[-1].position for other in waiting):
             self.tally["given back behind others"] += 1
@@ -232,14 +232,14 @@ class Ledger:
             self.waits(message)
 
     def crashed(self, node: WatchedNode) -> None:
-        """A node knows no more what it has handed out."""
+        """Record that a node no longer knows what it has handed out."""
         for message in self.messages.values():
             if message.is_out and message.burst.target == node.name:
                 message.is_out = False
                 self.waits(message)
 
     def waits(self, message: Message) -> None:
-        """A message is in its queue and can be handed out, if it is still there; express ones may not be."""
+        """Record that a message can be handed out, if it is still in its queue; express ones may not be."""
         if (
             message.arrivals
             and not (message.is_unsure or message.was_hurt)
@@ -251,7 +251,7 @@ class Ledger:
     # A store is hurt, or goes back
 
     def hurt(self, node: WatchedNode, store: Store) -> None:
-        """A node is up again: what is hurt on its disk is lost, or its source repeats it, or its log has it."""
+        """Record a restart: each damaged message is lost, or its source repeats it, or the log has it."""
         for key, hurt in list(node.disk.hurt.items()):
             queue, row = key >> POSITION_BITS, node.disk.row(key)
             assert row is not None, "what is hurt is there"
@@ -272,7 +272,7 @@ class Ledger:
                 message.stream.unsent.pop(message, None)
 
     def goes_back(self) -> None:
-        """A store is one of an earlier moment from now on: nobody promises anything any more of what was accepted."""
+        """Record that a store was put back: nothing is promised any more for accepted messages."""
         self.has_gone_back = True
         for message in self.accepted:
             message.is_unsure = True
@@ -281,7 +281,7 @@ class Ledger:
     # Packets
 
     def arrives(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
-        """Packets arrive at one end of a connection."""
+        """Record packets that arrive at one end of a connection."""
         forgets_soon = node.forgets_soon
         for glimpse in glimpses:
             if glimpse.is_user:
@@ -307,12 +307,12 @@ class Ledger:
                 end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
 
     def those_with(self, bodies: Collection[bytes], glimpses: list[Glimpse]) -> list[Glimpse]:
-        """Those of applications that have one of these bodies."""
+        """Return the packets of applications' messages with one of these bodies."""
         found = [(one, self.messages.get(one.identity)) for one in glimpses]
         return [one for one, message in found if message is not None and message.body in bodies]
 
     def refuses(self, end: End, glimpses: list[Glimpse]) -> None:
-        """A node refuses these, which have come to its end of a connection."""
+        """Record that a node refuses these packets, which came to its end of a connection."""
         self.tally["refused by closing"] += 1
         sender = end.peer.host
         if not isinstance(sender, WatchedNode):
@@ -324,9 +324,9 @@ class Ledger:
             if suspicion is not None:
                 suspicion.refused += 1
                 suspicion.overtaken = False
-            elif sender.suspected:  # As a neighbour refuses that is full.
+            elif sender.suspected:  # A full neighbour refuses like this, too.
                 sender.tries_anew = True
 
     def is_forged(self, glimpse: Glimpse) -> bool:
-        """Whether a packet is a lie that a scenario has somebody tell."""
+        """Whether a packet is a forged acknowledgment from the scenario."""
         return glimpse.identity[:16] + glimpse.body in self.forgeries

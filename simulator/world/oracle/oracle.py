@@ -1,6 +1,6 @@
-"""An onlooker at every disk and every wire of a world: writes what happens into the ledger, and says what must not be.
+"""Watches every disk and every wire of a world: writes what happens into the ledger, and reports what must not happen.
 
-Each invariant is asked at the moment when it could break.
+Each invariant is checked at the moment when it could break.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})
 LETTERS: Final = IN_SEQUENCE | {SystemQueue.DEADLETTER.value, CHOSEN[False].name}
 WAYPOINTS: Final = frozenset(Waypoint)
 TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its-way"})
-"""The notes by which a source says that it was told how a message ended, and that it was not received."""
+"""A source's notes that it was told how a message ended unreceived."""
 
 
 class Oracle:
-    """Knows whether a world is as it must be.
+    """Checks that a world is as it must be.
 
     Args:
         ledger: what has happened.
@@ -59,12 +59,12 @@ class Oracle:
         self.ledger = ledger
         self._breach = breach
         self._turned_away: list[Message] = []
-        """The messages that a batch refuses as their queue is full."""
+        """The messages that a batch refuses because their queue is full."""
         self._bridged: set[bytes] = set()
-        """The identities of messages that went out over a gap."""
+        """The identities of messages sent over a gap."""
 
     def check(self, name: str, reason: str | None) -> None:
-        """Stop the world if there is a reason."""
+        """Report a breach, which stops the world, if there is a reason."""
         if reason is not None:
             self._breach(name, reason)
 
@@ -73,11 +73,11 @@ class Oracle:
     def flushing(
         self, node: WatchedNode, writes: Writes | None, accepted: list[Message], received: list[Message]
     ) -> None:
-        """A batch lasts from now on; the disk has not applied its writes yet.
+        """Take a batch that lasts from now on; the disk has not applied its writes yet.
 
         Args:
             accepted: what applications sent in it.
-            received: what they received for good in it.
+            received: what applications received for good in it.
         """
         for message in accepted:
             self.ledger.accepts(node, message)
@@ -99,7 +99,7 @@ class Oracle:
         self._turned_away.clear()
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
-        """By key, what is put into local queues, or held for them."""
+        """What is put into local queues or held for them, by key."""
         strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
@@ -141,7 +141,7 @@ class Oracle:
     def _put(
         self, node: WatchedNode, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]
     ) -> None:
-        """Messages were put into local queues, or are held for them; by key."""
+        """Take messages, by key, that were put into local queues or are held for them."""
         arrived, replies = [], []
         for key in sorted(fresh):
             queue, packet = queues[key >> POSITION_BITS], fresh[key].packet
@@ -171,7 +171,7 @@ class Oracle:
             self._reply(node, packet)
 
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
-        """Dead letters leave their queue, as no application receives there; the last word counts."""
+        """Take dead letters that leave their queue: no application receives there, so they were recalled."""
         for first, last in writes.removals:
             if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
@@ -196,7 +196,7 @@ class Oracle:
         )
 
     def _reply(self, node: WatchedNode, packet: bytes) -> None:
-        """An administration acknowledgment came to the source of a message."""
+        """Take an administration acknowledgment that came to a message's source."""
         reply = decode_message(packet)
         message = self.ledger.messages.get(reply.properties.correlation_id)
         message_class = reply.properties.message_class
@@ -212,19 +212,19 @@ class Oracle:
             message.replies.append(message_class)
 
     def _reply_is_set_aside(self, packet: bytes) -> None:
-        """A dead letter is no application's message. If it is an acknowledgment, its neighbour refuses it."""
+        """Take a dead letter that is not an application's: an acknowledgment that a neighbour refuses."""
         message = self.ledger.messages.get(decode_message(packet).properties.correlation_id)
         if message is not None:
             message.replies_set_aside += 1
             self.ledger.tally["acknowledgment set aside"] += 1
 
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
-        """A node has something of its own to send; if it is a FinalAck, it is as good as said."""
+        """Take something that a node has to send; a FinalAck counts as sent."""
         if not acknowledges(packet):
             return
         glimpse = Glimpse(packet)
         if glimpse.hop_count or self.ledger.is_forged(glimpse):
-            return  # What comes back to its source, and goes on, was said before.
+            return  # What comes back to its source and goes on was counted before.
         ack = decode_message(packet)
         body = acknowledgment_in(ack)
         message = (
@@ -245,7 +245,7 @@ class Oracle:
         )
 
     def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
-        """A message was put into an outgoing queue: if it is not transactional, it does not come again."""
+        """Take a message put into an outgoing queue: if not transactional, it must not be passed on again."""
         head = head_of(packet)
         hop_count = head.flags & HOP_COUNT
         if hop_count and not head.flags & TRANSACTIONAL:
@@ -263,7 +263,7 @@ class Oracle:
         fresh: Mapping[int, MessageRow],
         received: list[Message],
     ) -> None:
-        """Messages leave a local queue: received in this batch, or else ended."""
+        """Take messages that leave a local queue: received in this batch, or ended."""
         if queue.name in invariants.SYSTEM_QUEUES:
             return
         rows = node.disk.between(first, last)
@@ -279,7 +279,7 @@ class Oracle:
                 )
 
     def _let_go(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
-        """Messages leave a sequence of a node that lets go of what was sent: perhaps these, and without a letter."""
+        """Take messages that leave a sequence; the node may have let go of them without a letter."""
         for packet in _leaving(node, first, last, writes):
             message = self.ledger.message_in(packet)
             if message is not None and doubts.is_let_go(self.ledger, node, message):
@@ -287,7 +287,7 @@ class Oracle:
                 self.ledger.tally["let go without a letter"] += 1
 
     def _deleted(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
-        """Messages leave an outgoing queue where an operator has deleted some: perhaps these."""
+        """Take messages that leave an outgoing queue; an operator may have deleted them."""
         for packet in _leaving(node, first, last, writes):
             message = self.ledger.messages.get(identity_of(packet))
             if message is not None and not message.deleted:
@@ -297,7 +297,7 @@ class Oracle:
     # Applications receive
 
     def handed_out(self, node: WatchedNode, delivery: Delivery) -> list[Message]:
-        """A consumer will be given these; back come those that applications have sent."""
+        """Take what a consumer will be given; return the messages that applications sent."""
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
         reason = invariants.handed_out_as_it_was_sent(node, handed)
@@ -321,13 +321,13 @@ class Oracle:
         return messages
 
     def given(self, node: WatchedNode, messages: list[Message]) -> None:
-        """A consumer has these now; what left the queue in the same batch is on disk."""
+        """Check what a consumer has now; what left the queue in the same batch is on disk."""
         self.check("handed_out_in_order", invariants.handed_out_in_order(node, messages))
 
     # Packets
 
     def leaves(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:
-        """Packets leave one end of a connection."""
+        """Take packets that leave one end of a connection."""
         guid, sent, now_ms = node.guid, end.sent, node.now_ms
         if node.paused:
             reason = invariants.paused_queues_send_nothing(self.ledger, node, glimpses)
@@ -366,7 +366,7 @@ class Oracle:
                 node.called.add(end.peer.host.name)
 
     def _acknowledged(self, node: WatchedNode, packet: bytes) -> None:
-        """An OrderAck of a node's own leaves it."""
+        """Take an OrderAck that leaves the node that made it."""
         message = decode_message(packet)
         body = acknowledgment_in(message)
         if isinstance(body, OrderAckBody):
@@ -375,12 +375,12 @@ class Oracle:
                 return
             source = message.user.queue_manager_address
             if source == guid_of(STRANGER):
-                return  # Who the ledger knows nothing of.
+                return  # The ledger knows nothing about strangers.
             reason = invariants.order_acks_leave_no_gap(self.ledger, node, source, body)
             self.check("order_acks_leave_no_gap", reason)
 
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
-        """A message of an application leaves its source, for the first time or again."""
+        """Take an application's message that leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
         message = self.ledger.messages.get(glimpse.identity)
         if message is not None and message.burst.chooses:
@@ -413,7 +413,7 @@ class Oracle:
     # Notes
 
     def noted(self, node: WatchedNode, notes: list[Note]) -> None:
-        """A node has written its log."""
+        """Take notes that a node has written to its log."""
         for note in notes:
             if note.name in WAYPOINTS:
                 self.ledger.waypoints.append((node.name, note))
@@ -449,13 +449,13 @@ class Oracle:
 
 
 def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
-    """The packets that a removal takes, from what was on disk and from what the same batch puts there."""
+    """Return the packets that a removal takes, from the disk and from the same batch."""
     packets = [row.packet for row in node.disk.between(first, last)]
     return packets + [row.packet for row in writes.messages if first <= row.key <= last]
 
 
 def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:
-    """How many bytes rows bring to each local queue, by its name."""
+    """Return how many bytes the rows bring to each local queue, by name."""
     sizes_bytes: Counter[str] = Counter()
     for key, row in rows.items():
         queue = queues[key >> POSITION_BITS]

@@ -1,4 +1,4 @@
-"""What a queue manager keeps beside the things themselves, so as not to count them each time, counted anew."""
+"""Recounts the sums that a queue manager keeps so as not to count each time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqproto.turn.effects import POSITION_BITS
 
 
 def sums_are_true(node: WatchedNode) -> str | None:
-    """Each sum is that of what it is about."""
+    """Each kept sum equals a fresh count."""
     core = node.core
     for what, kept, counted in _sums(core.inspect(), node) if core is not None else ():
         if kept != counted:

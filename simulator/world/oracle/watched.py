@@ -1,4 +1,4 @@
-"""A node as the oracle sees it: its clocks, its disk, its connections, and what has come to it."""
+"""A node as the oracle sees it: its clocks, disk and connections, and what has come to it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ BEGUN_MS: Final = 1_000_000
 """The uptime of all machines when a world begins."""
 ROOMY: Final = Settings()
 REFUSED: Final = "a message that this node refuses"
-"""Why a node closes a session that a scenario has refuse something."""
+"""Why a node closes a session if a scenario makes it refuse a message."""
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
 
 
 @dataclass(slots=True)
 class Suspicion:
-    """A node has noted that its neighbour may refuse a message.
+    """A note by a node that its neighbour may refuse a message.
 
-    refused: how often it did.
-    overtaken: whether it has taken another since.
+    refused: how often the neighbour refused it.
+    overtaken: whether the neighbour has taken another since.
     """
 
     refused: int = 1
@@ -44,8 +44,8 @@ class WatchedNode:
     Args:
         queues: what it hosts.
         has_sequences: whether it is the source or the destination of transactional messages.
-        has_sparse_neighbours: whether some node acknowledges in its own way.
-        misreads_order_acks: whether its OrderAcks name sequences in a way that only their receiver can tell.
+        has_sparse_neighbours: whether any node acknowledges sparsely.
+        misreads_order_acks: whether its OrderAcks name sequences in a way that only their receiver understands.
         largest_bytes: more than any packet takes.
         least_window: the smallest window of any node in the world.
     """
@@ -81,14 +81,14 @@ class WatchedNode:
         """What must be in its store."""
         self.core: QueueManager | None = None
         self.batch = Batch()
-        """What it carries out, or has carried out last."""
+        """The batch that it carries out, or carried out last."""
         self.life = 0
-        """Which of its lives it has; what was meant for one does not reach the next."""
+        """The number of its current life; what was meant for one does not reach the next."""
         self.committed_in = 0
-        """The life whose commit was the last, whether it was cut or not."""
+        """The life that made the last commit, even if that was interrupted."""
         self.up_since_ms = 0
         self.lines: dict[str, Line] = {}
-        """By the name of the node at the other end."""
+        """Its links, by the name of the node at the other end."""
         self.ends: dict[int, End] = {}
         """Its end of each connection that it has not closed, by session."""
         self.strange: set[int] = set()
@@ -96,44 +96,44 @@ class WatchedNode:
         self.stored: set[bytes] = set()
         """The identity of every message that has ever been on the disk."""
         self.came: dict[tuple[bytes, bytes], set[int]] = {}
-        """What came to be passed on, as identity and body of its glimpse, and with which hop counts."""
+        """The hop counts of what came to be passed on, by identity and body of its glimpse."""
         self.came_at: dict[bytes, list[int]] = {}
-        """When each message that is not transactional came, counted in those of its sender and kind; only kept if its
+        """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
         history is short."""
         self.came_counts: dict[tuple[bytes, bool], int] = {}
-        """By sender and whether they are recoverable, how many of them came."""
+        """How many of these came, by sender and whether they are recoverable."""
         self.passed: dict[bytes, tuple[int, int]] = {}
-        """What it took to pass it on, if it is not transactional: in which life, and with which hop count."""
+        """The life and the hop count with which it last took a non-transactional message to pass on."""
         self.left: dict[bytes, int] = {}
-        """When a message left it last, its own or another's."""
+        """When each message last left it, its own or another's."""
         self.shortened_ms: dict[int, int] = {}
-        """By number of an outgoing sequence, when messages left it for good."""
+        """When messages last left an outgoing sequence for good, by its number."""
         self.suspected: dict[bytes, Suspicion] = {}
-        """The messages that a neighbour may refuse, as the node has noted in this life."""
+        """The messages that a neighbour may refuse, as noted by the node in this life."""
         self.tries_anew = False
-        """Whether a session ended since the first of them was noted for another reason than that."""
+        """Whether a session ended for another reason since the first of them was noted."""
         self.refused_sessions: set[int] = set()
-        """The sessions of this life that ended as the neighbour refused something."""
+        """The sessions of this life that ended because the neighbour refused something."""
         self.refused_ms = 0
-        """When a neighbour last refused something by closing the session, so that nothing else could go."""
+        """When a neighbour last refused something by closing the session, which stopped everything else."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.was_held = False
-        """Whether an operator has ever paused what it has to send."""
+        """Whether an operator has ever paused its outgoing queues."""
         self.may_say_one = False
-        """Whether it may announce a window of one, having paused something, at least until its next turn is over."""
+        """Whether it may announce a window of one because it has paused something, until its next turn is over."""
         self.may_wait_in_vain = False
-        """Whether what it has to hear of may be lost, with a store that was put back as it was earlier."""
+        """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
         self.called: set[str] = set()
         """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
         self.has_met = False
-        """Whether its store has had a message for it, and with that who sent it."""
+        """Whether its store has had a message for it, and so knows a sender."""
         self.was_put_back = False
-        self.queues_left: dict[str, bool] = {}
-        """What is on disk of its queues that operators have deleted, or made again: whether one is there."""
         """Whether its store was replaced by another, and no life has begun since."""
+        self.queues_left: dict[str, bool] = {}
+        """Whether each queue that operators have deleted or made again exists on disk."""
         self.has_purged = False
-        """Whether an operator has ever deleted what it was to send."""
+        """Whether an operator has ever deleted what it had to send."""
         self.utc_offset_s = 0
         """How far its date is ahead of the world's."""
         self._uptime_offset_ms = BEGUN_MS
@@ -145,7 +145,7 @@ class WatchedNode:
         return self.events.now_ms
 
     def moment(self) -> Moment:
-        """This instant on the node's own clocks."""
+        """Return this instant on the node's own clocks."""
         uptime_ms = self.events.now_ms + self._uptime_offset_ms
         moment = self._moment
         if moment.uptime_ms != uptime_ms:
@@ -154,27 +154,27 @@ class WatchedNode:
         return moment
 
     def jump_clock(self, seconds: int) -> None:
-        """The date changes, the uptime does not."""
+        """Change the date but not the uptime."""
         self.utc_offset_s += seconds
         self._moment = NEVER
 
     def booted(self) -> None:
-        """Its machine was switched on again, and its uptime begins anew."""
+        """Restart its uptime: its machine was switched on again."""
         self._uptime_offset_ms = BOOTED_MS - self.now_ms
         self._moment = NEVER
 
     def has_sent(self, name: bytes) -> bool:
-        """Whether a message has left, or was sent on a connection that is broken and the node has not heard of it."""
+        """Whether a message has left, or was sent on a broken connection before the node knew that."""
         return name in self.left or any(name in end.in_vain for end in self.ends.values())
 
     @property
     def forgets_soon(self) -> bool:
-        """Whether so few identifiers are remembered that a run may come to the end of them."""
+        """Whether it remembers so few identifiers that a run may exceed them."""
         return self.settings.remove_duplicate_size < ROOMY.remove_duplicate_size
 
     def may_have_forgotten(self, name: bytes) -> bool:
-        """Whether more others of its sender and kind have come between two copies of a message than any window allows,
-        twice over."""
+        """Whether more than twice the smallest window of messages from its sender and of its kind have come between two
+        copies of a message."""
         return any(
             then - before > 2 * self.least_window for before, then in pairwise(self.came_at.get(name, ()))
         )

@@ -1,1 +1,1 @@
-"""What is to happen in a world, as data: who there is, who sends what, and what goes wrong when."""
+"""Worlds as data: who there is, who sends what, and what goes wrong when."""

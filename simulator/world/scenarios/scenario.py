@@ -1,7 +1,7 @@
-"""One world, as data: who there is, what they send, and what goes wrong when.
+"""One world as data: who there is, what they send, and what goes wrong when.
 
-A scenario and the code make a run; nothing else does. `draw` makes one from a seed, `shrink` makes it smaller, and as
-JSON it can be kept and run again. Times are milliseconds since the world began.
+Only the scenario and the code determine a run. `draw` makes a scenario from a seed, `shrink` makes it smaller, and JSON
+keeps it for another run. Times are milliseconds since the world began.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
 RESERVE_BYTES: Final = 12 << 10
-"""What a share of the reserve has beside room for the largest message."""
+"""What a share of the reserve has besides room for the largest message."""
 SEGMENT_BYTES: Final = 32 << 10
-"""Of a log that is as long as a node's; a node makes longer segments, whose zeros would only take memory here."""
+"""The segments of a log as long as a node's; a node makes longer ones, whose zeros would only take memory here."""
 LOG_BYTES: Final = LIMITS.segments * LIMITS.segment_bytes
 START_UTC_S: Final = 1_700_000_000
 """What every clock shows when a world begins, unless its scenario says otherwise."""
@@ -38,7 +38,7 @@ class Link:
     latency_ms: int = 1
     jitter_ms: int = 0
     cut_per_mille: int = 0
-    """How often what is sent at once arrives in two pieces."""
+    """How often data sent at once arrives in two pieces."""
 
     @property
     def name(self) -> str:
@@ -49,12 +49,12 @@ class Link:
 class Burst:
     """Messages that an application at `source` sends at one time to a queue of `target`.
 
-    kind: one of `traffic.KINDS`, which says to which queue and how.
-    sizes_bytes: of their bodies, in turns; `size_bytes` is that of all if there are none.
+    kind: one of `traffic.KINDS`, which determines the queue and how they are sent.
+    sizes_bytes: the sizes of their bodies, in turns; if empty, `size_bytes` is the size of all.
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
-    encrypted, signed: whether they are; what goes by a direct format name cannot be.
-    chooses: whether their source has a queue of its own for those of them that fail.
+    encrypted, signed: whether they are; messages by a direct format name cannot be.
+    chooses: whether their source chooses a queue of its own for failed messages.
     """
 
     at_ms: int
@@ -79,7 +79,7 @@ class Burst:
 
     @property
     def bodies_bytes(self) -> int:
-        """What the bodies of its messages have together."""
+        """The total size of its messages' bodies."""
         sizes_bytes = self.sizes_bytes or (self.size_bytes,)
         return sum(sizes_bytes[index % len(sizes_bytes)] for index in range(self.count))
 
@@ -90,15 +90,15 @@ class Consumer:
 
     limit: how many messages it asks for at once.
     hold_ms: how long it works on them before it commits.
-    holds_ms: the same if it differs, in turns; `hold_ms` counts if there are none.
+    holds_ms: the same if it differs, in turns; if empty, `hold_ms` counts.
     pause_ms: how long it rests after that.
     begins_ms: when it asks for the first time.
-    rolls_back_every: every how many times it gives them back instead; 0 is never.
-    leaves_every: every how many times it goes away without a word; 0 is never.
-    rejects_every: every how many times it refuses them for good; 0 is never.
-    chokes_every: every how many messages of a source one is poison for it, which it gives back; 0 is never.
-    asks_twice: whether it asks again, in vain, before it was answered, and before it has settled.
-    gives_up_after: after how many deliveries, or when nobody knows how many, it refuses poison for good; 0 is never.
+    rolls_back_every: every n-th time, it gives them back instead; 0 is never.
+    leaves_every: every n-th time, it goes away without a word; 0 is never.
+    rejects_every: every n-th time, it refuses them for good; 0 is never.
+    chokes_every: every n-th message of a source is poison for it, which it gives back; 0 is never.
+    asks_twice: whether it asks again, in vain, before it is answered, and before it has settled.
+    gives_up_after: after how many deliveries, or an unknown number, it refuses poison for good; 0 is never.
     """
 
     node: str
@@ -122,7 +122,7 @@ class Fault:
     """Something that goes wrong, once. faults/table.py says what each kind does.
 
     where: a node's name, or `a-b` for the link between two.
-    value: how much, where the kind can be more or less: milliseconds of a flush, bytes of room, seconds of a jump.
+    value: how much, if the kind has a measure: milliseconds of a flush, bytes of room, seconds of a jump.
     """
 
     at_ms: int
@@ -134,11 +134,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Counters that begin near their ends, so that a short run comes to them.
+    """Counters that begin near their ends, so a short run reaches these.
 
-    session: the number of the last message of each session before its first, for both ends.
-    sequence: the number of the last message of each outgoing sequence before its first; they all have left it.
-    message_id: how many MessageIDs each node has given before its first.
+    session: how many messages each session seems to have carried already, for both ends.
+    sequence: how many messages have already left each outgoing sequence.
+    message_id: how many MessageIDs each node has already used.
     """
 
     session: int = 0
@@ -151,45 +151,45 @@ class Scenario:
     """A whole world. `storm_ms` is when the faults end and the calm begins."""
 
     seed: int
-    """What the dice of the run are named by: how long a packet takes, where a stream is cut."""
+    """The seed of the run's dice: how long a packet takes, where a stream is cut."""
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
     bursts: tuple[Burst, ...]
     consumers: tuple[Consumer, ...] = ()
     faults: tuple[Fault, ...] = ()
     settings: dict[str, int] = field(default_factory=dict)
-    """Fields of `mqproto.Settings` that are not at their default, for all nodes."""
+    """Non-default fields of `mqproto.Settings`, for all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
-    """The window_size of a node that has one of its own."""
+    """The window_size of nodes that have their own."""
     rooms: dict[str, int] = field(default_factory=dict)
-    """The quota_bytes of a node that has one of its own."""
+    """The quota_bytes of nodes that have their own."""
     askers: tuple[str, ...] = ()
-    """The nodes that ask first by a Ping, as Windows did up to Server 2003, and call who answers; all nodes answer."""
+    """The nodes that ping before they connect, like Windows up to Server 2003; all nodes answer."""
     doubters: tuple[str, ...] = ()
-    """The nodes that let go of what was sent when its time is over, as figure 9 of [MS-MQQB] has it."""
+    """The nodes that give up sent messages when these expire, as in figure 9 of [MS-MQQB]."""
     routes: dict[str, int] = field(default_factory=dict)
-    """Which of the shortest ways a node takes where there are several; the first if it does not say."""
+    """The number of the shortest route that a node takes if there are several; by default the first."""
     costs: dict[str, int] = field(default_factory=dict)
-    """What the links cost, by their names, if nodes ask a Router for the cheapest ways."""
+    """The costs of links, by name, if nodes ask a Router for the cheapest routes."""
     quota_bytes: int = 0
-    """What each application's queue may hold; 0 is any amount."""
+    """How much each application's queue may hold; 0 is any amount."""
     strangers: bool = False
     """Whether strangers may send to the applications' queues."""
     unmet: bool = False
-    """Whether no node is told of any other: they meet by direct format names."""
+    """Whether no node knows any other: they meet by direct format names."""
     uncalled: str = ""
-    """A node whom nobody can call, as if behind a firewall that lets only out; empty for none."""
+    """A node that nobody can call, as if behind a firewall; empty for none."""
     storm_ms: int = 10_000
     begins_utc_s: int = START_UTC_S
     """What every clock shows when the world begins."""
     counters: Counters | None = None
-    """Where counters begin that begin at nought elsewhere."""
+    """Where counters begin; None for 0."""
     log_bytes: int = 0
-    """About how much a store has in its log before it goes to the tables; 0 is as much as a node's has."""
+    """About how much a store's log holds before it goes to the tables; 0 is as much as a node's."""
 
     @property
     def limits(self) -> Limits:
-        """Those of each node's store."""
+        """The limits of each node's store."""
         reserve_bytes = 0
         if any(fault.kind == "full disk" for fault in self.faults):
             # Each share has room for the largest message.
@@ -197,8 +197,8 @@ class Scenario:
                 (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts), default=0
             )
             reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
-            # A message is written anew when it waits for its FinalAck, and when it is kept. Of two nodes that were told
-            # nothing of each other either may have nearly all.
+            # A message is written again when it waits for its FinalAck, and when it is kept. If two nodes know nothing
+            # about each other, either may have nearly all.
             by_source = Counter[str]()
             for burst in self.bursts:
                 by_source[burst.source] += burst.bodies_bytes
@@ -221,7 +221,7 @@ class Scenario:
 
     @property
     def has_keys(self) -> bool:
-        """Whether its nodes have keys, and know each other's."""
+        """Whether its nodes have keys and know each other's."""
         return any(burst.encrypted or burst.signed for burst in self.bursts)
 
     @property
@@ -229,7 +229,7 @@ class Scenario:
         return sum(burst.count * len(burst.targets) for burst in self.bursts)
 
     def settings_of(self, name: str) -> Settings:
-        """What a node is configured with."""
+        """Return a node's settings."""
         settings: dict[str, Any] = dict(self.settings)
         if name in self.windows:
             settings["window_size"] = self.windows[name]
@@ -243,20 +243,20 @@ class Scenario:
 
 
 def guid_of(name: str) -> Guid:
-    """The identity of a node."""
+    """Return the GUID of a node."""
     return Guid(name.encode().ljust(16, b".")[:16])
 
 
 def as_json(scenario: Scenario) -> str:
-    """A scenario as text that `from_json` reads."""
+    """Return a scenario as text that `from_json` reads."""
     return msgspec.json.format(msgspec.json.encode(scenario), indent=1).decode()
 
 
 def from_json(text: str | bytes) -> Scenario:
-    """The scenario that `as_json` wrote.
+    """Return the scenario in a text from `as_json`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a scenario.
     """
     try:
         return msgspec.json.decode(text, type=Scenario)
@@ -267,10 +267,10 @@ def from_json(text: str | bytes) -> Scenario:
 
 
 def from_file(path: Path) -> Scenario:
-    """The scenario in a file: JSON, or TOML in which it is the table `scenario`, as in captures/samples.
+    """Return the scenario in a file: JSON, or TOML with the table `scenario`, as in captures/samples.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: there is no scenario in it.
     """
     if path.suffix != ".toml":
         return from_json(path.read_bytes())

@@ -1,6 +1,6 @@
-"""What applications send: the kinds of messages, and what is promised for each.
+"""The kinds of messages that applications send, and what is promised for each.
 
-A kind is a row of `KINDS`. To have one more, add a row; simulator/world/draw.py says how often it is drawn.
+A kind is a row of `KINDS`. To add a kind, add a row; simulator/world/draw.py says how often it is drawn.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from mqproto.wire.guid import Guid
 ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
-"""Where a source hears of what became of its messages: its administration queue."""
+"""A source's administration queue, where it is told what became of its messages."""
 CHOSEN: Final[Mapping[bool, QueueDeclaration]] = {
     True: QueueDeclaration("failed-orders", 19, transactional=True),
     False: QueueDeclaration("failed-notes", 20),
 }
-"""The queues that a source chooses for dead letters, by whether they are of transactional messages."""
+"""The queues that a source chooses for dead letters, by whether their messages are transactional."""
 QUEUES: Final = (ORDERS, NOTES)
 """The queues of each target of a burst."""
 VISITING: Final = b"from a stranger"
-"""The body of what strangers send who may."""
+"""The body of messages from strangers that may send."""
 SECRET: Final = b"for nobody else "
-"""In the body of each message that is to be encrypted."""
+"""A part of the body of each message that has to be encrypted."""
 SIGNER: Final = "application"
 """The name under which each node signs."""
 SHA_256: Final = 0x800C
-"""What is signed, as SHA-512 is too long for keys of 512 bits.  [MS-MQMQ] 2.2.19.3"""
+"""The hash for signatures, because SHA-512 is too long for keys of 512 bits.  [MS-MQMQ] 2.2.19.3"""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
 LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
 """How a message whose time is over may end."""
 WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
-"""What a draft may have that asks for a FinalAck."""
+"""The fields of a draft that ask for a FinalAck."""
 
 
 class Promise(Enum):
     """What is promised for a message."""
 
     ONCE_IN_ORDER = auto()
-    """It is delivered exactly once, after all that were sent before it; or it ends for a reason that is given."""
+    """It is delivered exactly once, after all messages sent before it; or it ends for a given reason."""
     ONCE = auto()
-    """It is delivered exactly once, while its identifier is remembered; or it ends for a reason that is given."""
+    """It is delivered exactly once, while its identifier is remembered; or it ends for a given reason."""
     NOTHING = auto()
     """It may be lost in a crash, and then may come twice."""
 
@@ -67,12 +67,12 @@ class Kind:
     """One kind of messages.
 
     queue: the identifier of the destination queue.
-    draft: how the message is sent, beside its body.
+    draft: how the message is sent, besides its body.
     direct: whether it goes by a direct format name, to a neighbour only.
-    unmet: whether that name is all that its source is told of its destination.
+    unmet: whether its source knows only that name of its destination.
     endings: the classes with which it may end unreceived by its nature.
-    undeliverable: whether it can end in no other way.
-    acknowledged: whether the source's administration queue hears of it.
+    undeliverable: whether it always ends unreceived.
+    acknowledged: whether acknowledgments go to the source's administration queue.
     """
 
     promise: Promise
@@ -90,16 +90,16 @@ class Kind:
 
     @property
     def dead_lettered(self) -> bool:
-        """Whether it is kept in a dead-letter queue if it ends unreceived."""
+        """Whether it goes to a dead-letter queue if it ends unreceived."""
         return bool(self.draft.get("journal_negative"))
 
     @property
     def asks_final_ack(self) -> bool:
-        """Whether its source waits for the word of what became of it in the end."""
+        """Whether its source waits to be told what finally became of it."""
         return self.transactional and bool(WISHES & self.draft.keys())
 
     def draft_at(self, source: Guid) -> Mapping[str, Any]:
-        """The draft's fields for a message of this source."""
+        """Return the draft's fields for a message from this source."""
         if not self.acknowledged:
             return self.draft
         return {**self.draft, "admin_queue": rf"PRIVATE={guid_text(source)}\{REPLIES.identifier:X}"}
@@ -182,7 +182,7 @@ _KNOWN: Final[Mapping[str, Kind]] = {
 }
 
 UNMET: Final = " to a stranger"
-"""So ends the name of a kind that goes to one of whom only an address is known."""
+"""The suffix of kinds for a destination of which only an address is known."""
 KINDS: Final[Mapping[str, Kind]] = {
     **_KNOWN,
     **{
@@ -194,17 +194,17 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 def to_a_stranger(kind: str) -> str:
-    """The kind that is most like one, for a destination of which its source knows an address and nothing else."""
+    """Return the most similar kind for a destination of which its source knows only an address."""
     return kind + UNMET if kind + UNMET in KINDS else "transactional" + UNMET
 
 
 def by_its_guid(kind: str) -> str:
-    """The kind that is most like one, for a destination that can call, and not be called."""
+    """Return the most similar kind for a destination that can call but cannot be called."""
     return kind if kind + UNMET in KINDS else "transactional"
 
 
 def destination(target: str, kind: Kind) -> Destination:
-    """How an application names the queue that messages of a kind go to."""
+    """Return the destination queue of a kind as an application names it."""
     manager = guid_of(target)
     if kind.direct:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
@@ -218,20 +218,20 @@ def destination(target: str, kind: Kind) -> Destination:
 class Stream:
     """The messages from one source to one queue under one name.
 
-    waiting: those that can be handed out from that queue, from any source, under any name.
-    unsent: those that have not left their source and do so in any case, if they have no transaction.
+    waiting: the messages that can be handed out from that queue, from any source, under any name.
+    unsent: non-transactional messages that have not left their source yet, and certainly will.
     """
 
     waiting: dict[Message, None]
     unsent: dict[Message, None] = field(default_factory=dict)
     accepted: int = 0
     arrived: int = -1
-    """The order of the last one that was put into its queue."""
+    """The order of the last message that was put into its queue."""
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One message of an application, and what has become of it."""
+    """One message of an application, and what became of it."""
 
     burst: Burst
     kind: Kind
@@ -239,50 +239,50 @@ class Message:
     identity: bytes
     body: bytes
     order: int = 0
-    """Which message of its stream it is, counted when it was accepted."""
+    """Its number in its stream, counted when it was accepted."""
     accepted_ms: int = -1
     accepted_s: int = 0
     """SentTime: the date at its source when it was accepted."""
     place: tuple[tuple[int, int], int] | None = None
     """TxSequenceID and number, if it is transactional and goes elsewhere."""
     position: int = 0
-    """Its place in its destination's queue: what joined later has a higher one."""
+    """Its place in its destination's queue: later messages have higher ones."""
     arrivals: int = 0
     """How often it was put into its destination's queue."""
     was_forgotten: bool = False
-    """Whether it came again when its destination need not have remembered it: then there are several of it."""
+    """Whether it came again when its destination may have forgotten it: then there are several copies."""
     passed_again: bool = False
-    """Whether a node on its way had it twice, as it had died in between: then each copy ends by itself."""
+    """Whether a node on its way had it twice because it had died in between: then each copy ends by itself."""
     is_out: bool = False
     """Whether a consumer has it and has not settled."""
     life: int | None = None
-    """In which of its node's lives it was put into its destination's queue."""
+    """The life of the destination node in which it was put into its queue."""
     given_back: int = 0
     """How often consumers gave it back."""
     delivery_count: int = 0
-    """How often it was handed out, as its queue manager counts."""
+    """How often it was handed out, according to its queue manager."""
     receipts: int = 0
     """How often an application received it for good."""
     gone: int = 0
     """How often it left its destination's queue for another reason."""
     size_bytes: int = 0
-    """Of its packet, if it is transactional and goes elsewhere."""
+    """The size of its packet, if it is transactional and goes elsewhere."""
     deleted: bool = False
-    """Whether it left its way where an operator had deleted what was to be sent."""
+    """Whether it left an outgoing queue that an operator had purged."""
     refusals: list[int] = field(default_factory=list)
-    """The classes of the negative acknowledgments that its destination has sent for it."""
+    """The classes of its destination's negative acknowledgments for it."""
     lost_copies: list[int] = field(default_factory=list)
-    """The classes with which queue managers on its way have said that it ended there; another copy may arrive."""
+    """The classes with which queue managers on its way said that it ended there; another copy may arrive."""
     letters: list[tuple[str, int]] = field(default_factory=list)
-    """Where it was put into a dead-letter queue, and with which class."""
+    """The nodes that put it into a dead-letter queue, and the classes."""
     in_doubt: bool = False
     """Whether it was put into a dead-letter queue when it might have arrived."""
     was_not_encrypted: bool = False
-    """Whether its source let go of it as it could not encrypt it any more."""
+    """Whether its source let go of it because it could no longer encrypt it."""
     let_go: bool = False
-    """Whether its source let go of it without a letter when it had neither arrived nor been refused."""
+    """Whether its source let go of it without a letter before it had arrived or been refused."""
     sent_again: bool = False
-    """Whether an operator has sent its dead letter once more, as another message."""
+    """Whether an operator has sent its dead letter again, as another message."""
     journaled: int = 0
     """How often it was put into its source's journal."""
     told: list[int] = field(default_factory=list)
@@ -290,11 +290,11 @@ class Message:
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
     replies_set_aside: int = 0
-    """How many of them lie in a queue for dead letters, as a neighbour refused them."""
+    """How many of them lie in a queue for dead letters because a neighbour refused them."""
     was_hurt: bool = False
-    """Whether the only copy of it was not what had been written: then it is gone, but for what was said before."""
+    """Whether its only copy was damaged: then it is gone, except for what was said before."""
     is_unsure: bool = False
-    """Whether a store of an earlier moment was put back after it was accepted: it may be gone, or come again."""
+    """Whether an earlier store was put back after it was accepted: it may be gone, or come again."""
 
     def __str__(self) -> str:
         burst = self.burst
@@ -302,14 +302,14 @@ class Message:
 
 
 def body_of(burst: Burst, number: int, index: int) -> bytes:
-    """What message `index` of burst `number` says: which it is, what is secret, and as many bytes as it should have."""
+    """Return the body of message `index` of burst `number`: its name, a secret, and padding to its size."""
     sizes_bytes = burst.sizes_bytes or (burst.size_bytes,)
     named = f"{number}.{index} ".encode() + SECRET * burst.encrypted
     return named.ljust(sizes_bytes[index % len(sizes_bytes)], b".")
 
 
 def wishes_of(burst: Burst) -> dict[str, Any]:
-    """The fields of a draft that say how its messages are encrypted and signed, and where they lie if they fail."""
+    """Return the fields of a draft for its encryption, its signature and its dead-letter queue."""
     wishes: dict[str, Any] = {}
     if burst.encrypted:
         wishes["privacy_level"] = STRONG

@@ -1,4 +1,4 @@
-"""The shortest ways through a world, or the cheapest."""
+"""Finds the shortest routes through a world, or the cheapest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ALIKE: Final[Mapping[str, int]] = {}
 def steps_between(
     nodes: Iterable[str], links: Iterable[Link], costs: Mapping[str, int] = ALIKE
 ) -> dict[tuple[str, str], list[str]]:
-    """For each pair of nodes that are connected, the neighbours of the one that are a step nearer to the other.
+    """Return, for each connected pair of nodes, the neighbours of the first that are a step nearer to the second.
 
-    A message that takes any of these steps at each node comes to the goal: no choice of them leads in a circle.
+    A message that takes any of these steps at each node reaches the goal: no choice leads in a circle.
 
-    costs: of links, by their names; one that has none costs 1.
+    costs: the costs of links, by name; 1 by default.
     """
     neighbours: dict[str, dict[str, int]] = {name: {} for name in nodes}
     for link in links:
