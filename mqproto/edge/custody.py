@@ -1,7 +1,7 @@
-"""Who has a message and what became of it: the words that all use who tell of it, and the one rule that chooses them.
+"""Who has a message, and what became of it: the words for that, and the one rule that chooses them.
 
 What is known is gathered from stores, the document history, journals and logs (`Evidence`), as far as there are any.
-A gateway has the history alone, so it tells in coarser words (`State`) than an audit (`End`); each end has one state.
+A gateway has only the history, so it uses coarser words (`State`) than an audit (`End`); each end has one state.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mqproto.turn.effects import QueueKind
 BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"
 IN_DOUBT: Final = "in doubt"
-"""What a copy in the error queue says of the message."""
+"""What a copy in the error queue says about the message."""
 RECEIVED: Final = "ACK_RECEIVE"
 RESOLVED: Final = "RESOLVED"
-"""In place of a class: a dead letter that an operator has taken out for good (`mqproto failed resolve`)."""
+"""Stands for a class: an operator has taken out a dead letter for good (`mqproto failed resolve`)."""
 RESOLVED_BY: Final = "resolved by an operator"
-"""How the outcome begins that the history has of what was settled by hand."""
+"""The beginning of an outcome in the history that was settled by hand."""
 
 
 class State(StrEnum):
-    """What became of it, as its producer is told."""
+    """What became of a message, as its producer is told."""
 
     UNDER_WAY = "under-way"
     """The gateway has it: it is being handed to the node."""
@@ -39,8 +39,8 @@ class State(StrEnum):
     FAILED = "failed"
     """It went to the trigger's error queue."""
     IN_DOUBT = "in-doubt"
-    """It went to the trigger's in-doubt queue, or its error queue; or, if its lifetime ended after a call without an
-    answer, to the dead-letter queue: it may have been processed."""
+    """It may have been processed: it went to the trigger's in-doubt queue, or its error queue; or to the
+    dead-letter queue, if its lifetime ended after a call without an answer."""
     RECEIVED = "received"
     """A program has taken it out of its queue."""
     DEAD_LETTER = "dead-letter"
@@ -50,7 +50,7 @@ class State(StrEnum):
 
 
 class End(StrEnum):
-    """Who has it: one of these, or nobody."""
+    """Who has a message: one of these, or nobody."""
 
     PROCESSED = "processed"
     """Its consumer has said that all is well."""
@@ -60,26 +60,26 @@ class End(StrEnum):
     ERASED = "erased by an operator"
     """It had failed, and its body is gone by `mqproto failed erase`."""
     COPY_TAKEN = "taken from an error queue or an in-doubt queue"
-    """By somebody who looks after these: its node has written down when, and how."""
+    """Somebody who looks after these took it: its node has written down when, and how."""
     RECEIVED = "received"
-    """A program has taken it out of its queue, and is no trigger."""
+    """A program that is not a trigger has taken it out of its queue."""
     DEAD_LETTER = "a dead letter"
     LETTER_IN_DOUBT = "a dead letter in doubt"
-    """Its lifetime ended, or somebody ended it, after a call of its consumer that nobody heard an answer to."""
+    """Its lifetime ended, or somebody ended it, after a call of its consumer to which nobody heard an answer."""
     LETTER_TAKEN = "a dead letter that was taken"
-    """The same of a dead-letter queue."""
+    """The same from a dead-letter queue."""
     IN_ITS_QUEUE = "in its queue"
     BEING_PROCESSED = "being processed"
     ON_ITS_WAY = "on its way"
     HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
     """No store has it, and it left no dead letter here."""
     FORGOTTEN = "answered longer ago than the history keeps ids"
-    """Its gateway's log has it alone. What became of it is not known any more."""
+    """Only its gateway's log has it. Nobody knows any more what became of it."""
     UNACCOUNTED = "unaccounted for"
 
 
 NOT_OVER: Final = frozenset({End.IN_ITS_QUEUE, End.BEING_PROCESSED, End.ON_ITS_WAY})
-"""Of these more will be heard."""
+"""The ends after which more will be heard."""
 STATES: Final = {
     End.PROCESSED: State.PROCESSED,
     End.IN_ERROR_QUEUE: State.FAILED,
@@ -92,28 +92,28 @@ STATES: Final = {
     End.IN_ITS_QUEUE: State.ACCEPTED,
     End.ON_ITS_WAY: State.ACCEPTED,
 }
-"""Those of all ends but where what it was before decides."""
+"""The states of all ends, except those for which what it was before decides."""
 
 
 class Deed(StrEnum):
     """What an operator does about a message that failed."""
 
     RETRIED = "retried"
-    """It is about to be sent once more."""
+    """It is about to be sent again."""
     SENT_AGAIN = "sent-again"
-    """It was, and what it is called now is known."""
+    """It was sent again, and its new name is known."""
     NOT_RETRIED = "not-retried"
-    """It could not be, and is where it was."""
+    """It could not be sent again, and is where it was."""
     RESOLVED = "resolved"
     ERASED = "erased"
 
 
 class Removal(NamedTuple):
-    """It had failed, and what the system had of it has left its queue: a line of a node's log.
+    """A message that had failed has left its queue: a line of a node's log.
 
     copy: the identifier of the copy, or of the dead letter.
     reason: the class of what was done with it.
-    again: what the message is called since, if the node has sent it once more in the same moment.
+    again: the message's name since, if the node has sent it again in the same moment.
     """
 
     copy: str
@@ -122,11 +122,11 @@ class Removal(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What came of one life of a message; each time that it is sent once more it has another.
+    """The outcome of one life of a message; it begins another each time that it is sent again.
 
     message: its identifier then; empty if nobody has written that down.
-    message_class: that of the acknowledgment with which it ended, and ended_s when that was, in Unix time.
-    attempts, reason: how often its consumer was called, and what it said.
+    message_class: the class of the acknowledgment with which it ended; ended_s: when that was, in Unix time.
+    attempts, reason: how often its consumer was called, and what the consumer said.
     """
 
     message: str
@@ -139,26 +139,26 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    r"""All that is known of one message.
+    r"""All that is known about one message.
 
     queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
-    names: what it is called and was before, the last last: each time that it is sent once more it has a new identifier.
+    names: its identifiers, the present one last: each time that it is sent again it gets a new one.
     promised: whether a gateway has answered 200.
-    heard_elsewhere: whether its producer has it told how it ends.
-    is_old: whether it was answered longer ago than the history keeps ids, which does not know it any more.
+    heard_elsewhere: whether its producer is told how it ends.
+    is_old: whether it was answered longer ago than the history keeps ids, and the history no longer knows it.
     resolved: whether an operator has said that it is settled.
     processed, attempted, started, in_doubt: what a trigger says: its consumer has accepted it; was called; has not
         answered; has not answered once, whatever it said to other calls.
-    told: whether the document history has that, and not a log alone.
+    told: whether the document history has that, and not only a log.
     owner, attempts, said: the trigger that called its consumer, how often it did, and what the consumer said.
-    copied: why a copy of it is in a queue of some store: what an error queue has.
+    copied: why a copy of it is in a queue of some store, such as an error queue.
     ends: by its names, the class of the acknowledgment with which its way ended; ended_s has when.
-    lives: by its names, what the history has kept of it as it was sent once more.
+    lives: by its names, what the history kept about it when it was sent again.
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
     where: the queue that has it then, such as `destination\orders-errors`, or the node that is to send it.
-    retained: whether its sender has it still, and knows that its destination has it.
+    retained: whether its sender still has it, and knows that its destination has it.
     destination_is_here: whether the store was read in which it is then.
-    removals, deeds: what was taken away that had failed; and what operators did, by what its name was there.
+    removals, deeds: the failed copies that were taken away; and what operators did, by its name there.
     """
 
     queue: str = ""
@@ -196,17 +196,17 @@ class Evidence:
 
     @property
     def confirmed(self) -> str:
-        """The class with which its way ended, under the name that it has; empty if it goes on or nobody has said."""
+        """The class with which its way ended, under its present name; empty if it goes on or nobody has said."""
         return self.ends.get(self.names[-1], "")
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was a dead letter, or was attempted: then another message may be it, sent once more."""
+        """Whether it was a dead letter, or was attempted: then another message may be it, sent again."""
         return self.attempted or bool(self.removals) or any(end != RECEIVED for end in self.ends.values())
 
     @property
     def taken(self) -> Removal | None:
-        """The removal after which it was not sent once more; None if there is none."""
+        """The removal after which it was not sent again; None if there is none."""
         if not self.removals:
             return None
         last = self.removals[-1]
@@ -214,12 +214,12 @@ class Evidence:
         return None if goes_on else last
 
     def sent_again(self, name: str) -> None:
-        """It has another identifier from now on; empty as long as that is not known."""
+        """Give it another identifier from now on; empty as long as that is not known."""
         self.names.append(name)
         self.attempted = False
 
     def found(self, kind: QueueKind | None, node: str, queue: str, *, is_letter: bool = False) -> None:
-        """Some store has it."""
+        """Note that some store has it."""
         if kind is QueueKind.FINAL:
             self.retained = True
         elif kind is not QueueKind.LOCAL:
@@ -232,12 +232,12 @@ class Evidence:
 
 
 def is_called(name: str, key: str, names: Collection[str]) -> bool:
-    """Whether a message is meant by an identifier, or by its producer's id, with the producer's name or without."""
+    """Whether an identifier, or its producer's id with or without the producer's name, means this message."""
     return name in names or (name != "" and name in (key, key.partition("/")[2]))
 
 
 def end_of(known: Evidence) -> End:
-    """Who has the message: what came last decides, as a store may have what was acknowledged since."""
+    """Who has the message: what came last decides, because a store may have what was acknowledged since."""
     if known.resolved:
         return End.RESOLVED
     if known.processed:
@@ -251,7 +251,7 @@ def end_of(known: Evidence) -> End:
         return End.RECEIVED
     if known.waits:
         return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
-    # What its sender retains is its destination's, until the sender hears of its end: that may be on its way.
+    # Its sender may retain a message that its destination has; word of its end may be on its way.
     if known.on_its_way or (known.retained and (known.confirmed or not known.destination_is_here)):
         return End.ON_ITS_WAY
     if taken is not None:
@@ -264,9 +264,9 @@ def end_of(known: Evidence) -> End:
 
 
 def state_of(known: Evidence) -> State:
-    """What its producer is told. What no store has any more is as it was when the history heard of it last.
+    """What its producer is told. A message that no store has is as it was when the history last heard of it.
 
-    Of a trigger without a history nobody hears more than that it received a message, as any program does.
+    A producer is told no more about a trigger without a history than that it received the message, like any program.
     """
     if known.confirmed == RECEIVED and not (known.told or known.resolved):
         return State.RECEIVED
@@ -275,20 +275,20 @@ def state_of(known: Evidence) -> State:
     if known.confirmed not in ("", RECEIVED):
         return State.IN_DOUBT if known.in_doubt else State.DEAD_LETTER
     if known.confirmed:
-        # What was attempted and has left its queue has an entry only if its consumer has said yes or no.
+        # A message that was attempted and left its queue has an entry only if its consumer said yes or no.
         return State.IN_DOUBT if known.started else State.FAILED
     return State.BEING_PROCESSED if known.started else State.ACCEPTED
 
 
 def lives_of(known: Evidence) -> list[Ended]:
-    """What came of each of its lives; the last one is the one that it has."""
+    """The outcome of each of its lives; the last one is its present one."""
     lives = []
     for name in known.names[:-1]:
         ended = known.ends.get(name, RECEIVED)
         state = State.FAILED if ended == RECEIVED else State.DEAD_LETTER
         lives.append(known.lives.get(name) or Ended(name, state))
     name = known.names[-1]
-    # One that is to be sent once more, and is here still, is as it was.
+    # A message that is to be sent again, and is still here, is as it was.
     lives.append(known.lives.get(name) or Ended(name, state_of(known), "", None, known.attempts, known.said))
     return [
         one._replace(message_class=known.ends.get(one.message, ""), ended_s=known.ended_s.get(one.message))
@@ -307,11 +307,11 @@ OWNERS: Final = {
     End.FORGOTTEN: "nobody knows who",
     End.UNACCOUNTED: "nobody",
 }
-"""Who has what no store has."""
+"""Who has a message that no store has."""
 
 
 def owner_of(known: Evidence) -> str:
-    """Who has it: a queue, a node, a trigger, a person."""
+    """Who has a message: a queue, a node, a trigger, a person."""
     end = end_of(known)
     if end is End.BEING_PROCESSED:
         return known.owner
@@ -319,7 +319,7 @@ def owner_of(known: Evidence) -> str:
 
 
 def reason_of(known: Evidence) -> str:
-    """Why it is where it is; empty where that says it."""
+    """Why it is where it is; empty if the place says it."""
     end = end_of(known)
     if end is End.IN_ERROR_QUEUE:
         return known.copied

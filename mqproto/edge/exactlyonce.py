@@ -1,7 +1,7 @@
-"""Is a message new, a duplicate, or in doubt? The three steps by which a consumer tells.
+"""Is a message new, a duplicate, or in doubt? The three steps in which a consumer decides.
 
 They are those of "Summary of Duplicate Detection Process for JMS Triggers": the delivery count, the document history,
-the document resolver. Each is asked only if those before it do not decide; what a step says stands in a table here.
+the document resolver. Each is asked only if those before it do not decide. The tables here have the answers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mqproto.base.errors import UsageError
 
 
 class Verdict(StrEnum):
-    """What a message is to the one that is to process it."""
+    """What a message is to the consumer that is to process it."""
 
     NEW = "new"
     """It is processed, then acknowledged."""
@@ -34,9 +34,9 @@ class Count(Enum):
 
     @classmethod
     def of(cls, delivery_count: int) -> Count:
-        """The same of a number, from 1; -1 if it is not known.
+        """Return the member for a delivery count, from 1; -1 if it is not known.
 
-        Raises:
+        UsageError: it is not a delivery count.
             UsageError: it is none of these.
         """
         if delivery_count < 1 and delivery_count != -1:
@@ -45,7 +45,7 @@ class Count(Enum):
 
 
 class Entry(StrEnum):
-    """Step 2: what the document history has of the message, by its UUID, or by its message identifier."""
+    """Step 2: what the document history has about the message, by its UUID, or by its message identifier."""
 
     ABSENT = "absent"
     STARTED = "started"
@@ -63,26 +63,26 @@ class Attempt(Enum):
 
 
 ASK: Final = None
-"""In the tables: the resolver decides."""
+"""In the tables: ask the resolver."""
 
-# What is known, then: without a resolver, with one.
+# For each thing known: the verdict without a resolver, and with one.
 BY_COUNT: Final = {
     Count.FIRST: (Verdict.NEW, Verdict.NEW),
     Count.AGAIN: (Verdict.IN_DOUBT, ASK),
     Count.UNDEFINED: (Verdict.NEW, ASK),
 }
-"""Step 1, where no document history is used."""
+"""Step 1, if no document history is used."""
 BY_HISTORY: Final = {
     Entry.ABSENT: (Verdict.NEW, Verdict.NEW),
     Entry.STARTED: (Verdict.IN_DOUBT, ASK),
     Entry.COMPLETED: (Verdict.DUPLICATE, Verdict.DUPLICATE),
     Entry.FAILED: (Verdict.REJECTED, Verdict.REJECTED),
 }
-"""Step 2, where it is: whatever the delivery count."""
+"""Step 2, if one is used: whatever the delivery count."""
 
 
 def judge(delivery_count: int, entry: Entry | None, *, has_resolver: bool) -> Verdict | None:
-    """What steps 1 and 2 say; None if the resolver is to be asked.
+    """Return what steps 1 and 2 decide; None if the resolver is to be asked.
 
     Args:
         delivery_count: from 1, this delivery counted; -1 if it is not known.
@@ -103,8 +103,8 @@ ENTRY_AFTER: Final = {
     Attempt.FAILED_FOR_NOW: Entry.ABSENT,
     Attempt.FAILED_FOR_GOOD: Entry.FAILED,
 }
-"""What a transaction in which a message was processed, or its end, leaves of it in the document history. One that never
-ended leaves that it was started.
+"""The entry that a transaction in which a message was processed, or its end, leaves in the document history.
+One that never ended leaves that it was started.
 
 After a transient error it is new the next time; after a fatal one it is refused, and a retrieval failure is reported.
 Without a history neither happens, and a failure is reported when the message has been delivered as often as it may be.
@@ -112,7 +112,7 @@ Without a history neither happens, and a failure is reported when the message ha
 
 
 def retrieval_fails(delivery_count: int, limit: int, verdict: Verdict) -> bool:
-    """Whether a message is given up as it is delivered, which is reported as a retrieval failure.
+    """Whether a message is given up as it is delivered; this is reported as a retrieval failure.
 
     Args:
         limit: how often a message may be delivered.

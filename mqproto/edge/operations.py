@@ -1,13 +1,13 @@
 """Numbered operations: performed once, however often they are invoked.  "Duplicate Operation Detection Support"
 
-An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more. To
-submit a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
-invoker counts on with each operation, and the performer remembers the last ones with their outcomes: it performs none
-of them again, but says again what came of it.
+An invoker whose connection breaks does not know whether its operation was performed, and invokes it once more.
+Submitting a message twice would do harm. So such operations carry an Operation Instance Identifier, one byte that the
+invoker counts up with each operation. The performer remembers the last ones with their outcomes: it performs none of
+them again, but repeats the outcome.
 
-Identifiers go round: of two, the newer one is that which lies less far ahead. What the performer remembers, and what an
-invoker may therefore have outstanding, is its profile, 0 to 127 identifiers. `Invoker` and `Performer` decide;
-their callers send, keep what they say on disk, and carry out.
+Identifiers go round: the newer of two is the one that lies less far ahead. The profile, 0 to 127 identifiers, is how
+many the performer remembers, and so how many an invoker may have outstanding. `Invoker` and `Performer` decide; their
+callers send, keep on disk what they say, and carry out.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ FIRST_NUMBERED: Final = 32
 LAST: Final = 63
 IDENTIFIERS: Final = 256
 HALF: Final = IDENTIFIERS // 2
-"""An identifier that is so far behind the newest one has expired."""
+"""An identifier that is this far behind the newest one has expired."""
 PROFILE_LIMIT: Final = HALF - 1
 
 numbered = Struct("identifier" / Byte, "parameter" / GreedyBytes)
-"""The argument of a numbered operation: its performer gets the parameter alone.
+"""The argument of a numbered operation: its performer gets only the parameter.
 
-This is the declaration; `with_identifier` and `parted` do the same in less time, and a test holds them to it.
+This is the declaration. `with_identifier` and `parted` do the same in less time, and a test checks that.
 """
 
 
 class OperationError(MqprotoError):
-    """An invocation that is none: the text says why."""
+    """An invocation that is not valid: the text says why."""
 
 
 def is_numbered(operation: int) -> bool:
     """Whether an operation value, 0 to 63, is one of those that carry an identifier.
 
     Raises:
-        OperationError: it is no operation value.
+        OperationError: it is not an operation value.
     """
     if not 0 <= operation <= LAST:
         raise OperationError(f"operation value {operation}: there are 0 to {LAST}")
@@ -51,12 +51,12 @@ def is_numbered(operation: int) -> bool:
 
 
 def with_identifier(identifier: int, parameter: bytes) -> bytes:
-    """The argument of a numbered operation."""
+    """Return the argument of a numbered operation."""
     return bytes((identifier,)) + parameter
 
 
 def parted(argument: bytes) -> tuple[int, bytes]:
-    """Identifier and parameter of a numbered operation's argument.
+    """Return identifier and parameter from a numbered operation's argument.
 
     Raises:
         OperationError: it is empty.
@@ -74,7 +74,7 @@ def behind(identifier: int, newest: int) -> int:
 
 
 def _newer(identifier: int, newest: int | None) -> int:
-    """The newer of two; at a distance of half the circle it is the first."""
+    """The newer of two; at a distance of half the circle, the first."""
     return identifier if newest is None or behind(identifier, newest) >= HALF else newest
 
 
@@ -94,13 +94,13 @@ class Answer(Enum):
     WAIT = "wait"
     """It is being performed: the invoker gets the outcome when that is over."""
     REFUSE = "refuse"
-    """Nobody knows: it is so old that it may have been forgotten."""
+    """Nobody knows: it is so old that it may be forgotten."""
 
 
 class Kept(NamedTuple):
-    """What a performer has to have on disk of an operation, in one transaction with what that did.
+    """What a performer must have on disk about an operation, in one transaction with its effects.
 
-    forgotten: identifiers that are not remembered any more.
+    forgotten: identifiers that are no longer remembered.
     """
 
     identifier: int
@@ -109,10 +109,10 @@ class Kept(NamedTuple):
 
 
 class Performer:
-    """What is remembered of the operations of one invoker.
+    """Remembers the operations of one invoker.
 
     Args:
-        profile: how many identifiers are remembered, 0 to 127. With 0 nothing is, and one operation at a time is
+        profile: how many identifiers are remembered, 0 to 127. With 0 none is, and one operation at a time is
             performed, each as if it were new.
         kept: identifiers and outcomes that are on disk.
     """
@@ -122,12 +122,12 @@ class Performer:
         self._outcomes = dict[int, bytes | None](kept)
         self._newest: int | None = None
         self._newest_kept: int | None = None
-        """The first of what came, the second of what is on disk: a crash makes them one."""
+        """The newest that came, and the newest on disk: a crash makes them one."""
         for identifier in self._outcomes:
             self._newest = self._newest_kept = _newer(identifier, self._newest)
 
     def invoke(self, identifier: int) -> Answer:
-        """An invocation came. If it is to be performed, `complete` follows."""
+        """Take an invocation. If it is to be performed, `complete` follows."""
         if self._outcomes.get(identifier, b"") is None:
             return Answer.WAIT
         if not self.profile:
@@ -143,9 +143,9 @@ class Performer:
         return Answer.PERFORM
 
     def go_on(self, following: int) -> tuple[int, ...]:
-        """The invoker says which identifier its next operation has: what is forgotten of those long before.
+        """The invoker tells the identifier of its next operation. Return the old identifiers that are forgotten.
 
-        It alone knows how far it has counted, if operations came of which nothing was on disk when we crashed.
+        Only it knows how far it has counted, if nothing of its last operations was on disk when we crashed.
         """
         self._newest = self._newest_kept = newest = (following - 1) % IDENTIFIERS
         forgotten = tuple(
@@ -158,12 +158,12 @@ class Performer:
         return forgotten
 
     def goes_on(self, first: int, *, is_new: bool) -> bool:
-        """Whether one that shows nothing but its name may be one that has kept count, by the first identifier it uses.
+        """Whether an invoker that shows only its name may have kept count, by the first identifier that it uses.
 
-        That goes on with what came, or is one of those that are remembered. With 0 begins one that has lost count.
+        Then it goes on after what came, or uses a remembered one. One that has lost count begins with 0.
 
         Args:
-            is_new: whether that of a new operation, and of none that is invoked once more.
+            is_new: whether the identifier is of a new operation, and not of one that is invoked once more.
         """
         if self._newest is None or 0 < behind(self._newest, first) <= self.profile:
             return True
@@ -171,27 +171,27 @@ class Performer:
 
     @property
     def following(self) -> int:
-        """The identifier of the next operation, if its invoker has lost count: that behind the newest that came."""
+        """The identifier of the next operation, if its invoker has lost count: the one after the newest that came."""
         return 0 if self._newest is None else (self._newest + 1) % IDENTIFIERS
 
     @property
     def outcomes(self) -> list[bytes]:
-        """What came of all that are remembered and have been performed."""
+        """The outcomes of all remembered operations that have been performed."""
         return [outcome for outcome in self._outcomes.values() if outcome is not None]
 
     def outcome(self, identifier: int) -> bytes:
-        """What came of an operation that was performed."""
+        """The outcome of an operation that was performed."""
         outcome = self._outcomes[identifier]
         assert outcome is not None, "it has been performed"
         return outcome
 
     def complete(self, identifier: int, outcome: bytes) -> Kept:
-        """It was performed; that it cannot be is an outcome, too."""
+        """An operation was performed; that it cannot be performed is an outcome, too."""
         assert self._outcomes[identifier] is None, "it was to be performed"
         self._outcomes[identifier] = outcome
         before = self._newest_kept
         self._newest_kept = newest = _newer(identifier, before)
-        # What is remembered moves on with the newest; what is performed late may be outside from the beginning.
+        # The remembered range moves on with the newest; an operation performed late may be outside from the beginning.
         steps = 0 if before is None else behind(before, newest)
         outside = {(newest - self.profile - step) % IDENTIFIERS for step in range(steps)}
         if behind(identifier, newest) >= self.profile:
@@ -204,7 +204,7 @@ class Performer:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An operation of which the outcome is not known: it is invoked until it is, with these bytes."""
+    """An operation with an unknown outcome: it is invoked until the outcome is known, with these bytes."""
 
     identifier: int
     operation: int
@@ -212,7 +212,7 @@ class Pending:
 
     @property
     def argument(self) -> bytes:
-        """As it is sent."""
+        """The argument as it is sent."""
         return with_identifier(self.identifier, self.parameter)
 
 
@@ -222,7 +222,7 @@ class Invoker:
     Args:
         profile: the performer's.
         following: the identifier of the next operation.
-        pending: operations of which the outcome was not known when this was saved, the oldest first.
+        pending: operations whose outcome was not known when this was saved, the oldest first.
     """
 
     def __init__(self, profile: int, following: int = 0, pending: Iterable[Pending] = ()) -> None:
@@ -237,25 +237,25 @@ class Invoker:
 
     @property
     def pending(self) -> list[Pending]:
-        """The operations of which the outcome is not known, the oldest first. After a break all of them are retried."""
+        """The operations whose outcome is not known, the oldest first. After a break all of them are retried."""
         return list(self._pending.values())
 
     @property
     def outstanding(self) -> int:
-        """How many they are."""
+        """How many such operations there are."""
         return len(self._pending)
 
     @property
     def may_begin(self) -> bool:
-        """Whether one more operation would leave all others in what the performer remembers."""
+        """Whether the performer would still remember all others after one more operation."""
         oldest = next(iter(self._pending), None)
         return oldest is None or behind(oldest, self._following) < self._profile
 
     def begin(self, operation: int, parameter: bytes) -> Pending:
-        """A new operation, to be kept on disk before it is sent, if the invoker is to survive.
+        """Begin a new operation, to be kept on disk before it is sent, if the invoker is to survive.
 
         Raises:
-            UsageError: it is not one of those with identifiers, or too many are outstanding.
+            UsageError: it is not an operation with an identifier, or too many are outstanding.
         """
         if not is_numbered(operation):
             raise UsageError(f"operation {operation} needs no identifier: those from {FIRST_NUMBERED} on do")
@@ -269,7 +269,7 @@ class Invoker:
         return pending
 
     def take_back(self, identifier: int) -> None:
-        """The newest operation was never sent, and is not to be: its identifier goes to the next one."""
+        """Take back the newest operation, which was never sent: its identifier goes to the next one."""
         assert identifier == (self._following - 1) % IDENTIFIERS, "those after it are taken back first"
         del self._pending[identifier]
         self._following = identifier
@@ -277,15 +277,15 @@ class Invoker:
     def may_retry(self, identifier: int) -> bool:
         """Whether the performer still knows whether it has performed a pending operation.
 
-        Otherwise to invoke it once more might perform it twice, and only a person can say what to do.
+        Otherwise invoking it once more might perform it twice, and only a person can say what to do.
         """
         return behind(identifier, (self._following - 1) % IDENTIFIERS) < self._profile
 
     def learn(self, profile: int) -> list[Pending]:
-        """The performer says what it remembers, perhaps less than before; the operations that may not be retried."""
+        """Learn the performer's profile, perhaps smaller than before. Return operations that may not be retried."""
         self._profile = _checked(profile)
         return [each for each in self._pending.values() if not self.may_retry(each.identifier)]
 
     def end(self, identifier: int) -> Pending | None:
-        """The outcome of an operation is known, or it is given up; None if it was known before."""
+        """End an operation: its outcome is known, or it is given up. Return None if it was known before."""
         return self._pending.pop(identifier, None)
