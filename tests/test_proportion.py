@@ -127,7 +127,7 @@ WORDS: Final = {
     "mqproto/transfer/README.md": 800,
     "mqproto/wire/README.md": 1_300,
     "simulator/COMING.md": 600,
-    "simulator/README.md": 24_700,
+    "simulator/README.md": 24_500,
     "simulator/base/traces/README.md": 800,
     "simulator/cli/service/README.md": 600,
     "simulator/client/README.md": 1_300,
