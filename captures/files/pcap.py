@@ -63,6 +63,8 @@ FOREIGN: Final = {
     b"\xaa\xaa\xaa\xaa": ("a capture of 5View", _EDITCAP),
     b"ObserverPktBuffer": ("a capture of Observer", _EDITCAP),
     b"iptrace ": ("a capture of AIX's iptrace", _EDITCAP),
+    b"TR\0d\0": ("a trace of HP-UX's nettl", _EDITCAP.replace(" IN", " -T ether IN")),
+    b"\x01\x10L\0\x01\x05": ("a capture of LANalyzer", _EDITCAP),
     b"\x34\xcd\xb2\xa1": ("Kuznetzov's variant of pcap", _EDITCAP),
     b"\xa1\xb2\xcd\x34": ("Kuznetzov's variant of pcap", _EDITCAP),
     b"PK": ("a ZIP archive", f"unzip IN {_UNPACKS}"),

@@ -305,6 +305,8 @@ def test_what_only_begins_like_a_capture_is_none(data: bytes, words: str, tmp_pa
         (b"RTSS\1\1\1\0", "editcap -F pcapng IN OUT"),
         (b"snoop\0\0\0\0\0\0\2", "editcap -F pcapng IN OUT"),
         (b"TRSNIFF data    \x1a", "editcap -F pcapng IN OUT"),
+        (b"TR\0d\0\0\0\0", "editcap -F pcapng -T ether IN OUT"),
+        (b"\x01\x10L\0\x01\x05Trace", "editcap -F pcapng IN OUT"),
         (b"\x34\xcd\xb2\xa1\2\0\4\0", "editcap -F pcapng IN OUT"),
         (b"PK\3\4", "unzip IN"),
         (b"BZh91AY&SY", "bzip2 -dc IN > OUT"),
