@@ -182,8 +182,9 @@ class _Unfolded:
             # What the nodes that run do not know may be in the file by now.
             from mqproto.simulator.topology.places import Place, run_anew
 
+            lacks: str = getattr(error, "lacks", "")
             places = [each for each in taken.values() if isinstance(each, Place)]
-            if anew := "".join(run_anew(each.topology, each.directory, str(error)) for each in places):
+            if anew := "".join(run_anew(each.topology, each.directory, lacks) for each in places):
                 raise UsageError(f"{error}; start the nodes with {anew}") from None
             raise
 

@@ -20,7 +20,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.faults.links import BreakableLink, Links
 from mqproto.simulator.faults.supervisor import NodeError, Supervisor
-from mqproto.simulator.topology import Action, places
+from mqproto.simulator.topology import Action, TopologyError, places
 
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
@@ -85,6 +85,7 @@ class BrokenLink(msgspec.Struct):
 class Done(msgspec.Struct):
     """What was done, and what could not be, through whose fault.
 
+    lacks: the name that the run does not have, if that is why.
     broken: by its name, what was done to a link that is not whole; None if links cannot be broken.
     links: the two nodes of each of these, and what was done, if that was all that was asked.
     """
@@ -92,6 +93,7 @@ class Done(msgspec.Struct):
     effects: list[Effect]
     failure: str = ""
     is_misuse: bool = False
+    lacks: str = ""
     broken: dict[str, Deed] | None = None
     links: list[tuple[str, str, Deed]] = []
 
@@ -102,6 +104,8 @@ class Done(msgspec.Struct):
             UsageError: there is no such node or link.
             MqprotoError: a node does not start.
         """
+        if self.lacks:
+            raise TopologyError(self.failure, self.lacks)
         if self.failure:
             raise (UsageError if self.is_misuse else MqprotoError)(self.failure)
 
@@ -166,7 +170,7 @@ class Hands:
                         note(Effect(f"{failure}; it is tried again"))
                 done.failure = f"not running: {', '.join(failed)}" if failed else ""
         except UsageError as error:
-            done.failure, done.is_misuse = str(error), True
+            done.failure, done.is_misuse, done.lacks = str(error), True, getattr(error, "lacks", "")
         if self._links is not None:
             done.broken = {"-".join(ends): what for ends, what in self._broken.items()}
         return done

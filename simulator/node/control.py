@@ -390,10 +390,16 @@ class Count(msgspec.Struct, array_like=True):
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """What was wrong with a request: the name of an error and its one line."""
+    """What was wrong with a request: the name of an error, its one line, and the name that a topology lacks, if any."""
 
     kind: str
     text: str
+    lacks: str = ""
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """What a client is told."""
+        return cls(type(error).__name__, str(error), getattr(error, "lacks", ""))
 
 
 REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
@@ -502,12 +508,12 @@ def framed(operation: int, request: int, data: bytes, identifier: int | None = N
 
 def failed(request: int, error: Exception) -> bytes:
     """Return the answer to a failed request."""
-    return frame(Operation.FAILED, request, Failure(type(error).__name__, str(error)))
+    return frame(Operation.FAILED, request, Failure.of(error))
 
 
 def failure(error: Exception) -> Frame:
     """Return a FAILED as a client gets it; its number is set when it is framed."""
-    return Frame(Operation.FAILED, 0, encode(Failure(type(error).__name__, str(error))))
+    return Frame(Operation.FAILED, 0, encode(Failure.of(error)))
 
 
 def done(result: object) -> Frame:
@@ -563,6 +569,8 @@ def result(operation: Operation, answer: Frame) -> Any:
         failure = _failure_decoder.decode(answer.payload)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ControlError(f"{operation.name} was answered by something else: {error}") from None
+    if failure.kind == TopologyError.__name__:
+        raise TopologyError(failure.text, failure.lacks)
     raise FAILURES.get(failure.kind, UsageError)(failure.text)
 
 

@@ -15,7 +15,14 @@ Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
-    """A topology that cannot be, or a name that it does not have: one line, what and what to do."""
+    """A topology that cannot be, or a name that it does not have: one line, what and what to do.
+
+    lacks: that name; empty if it is something else.
+    """
+
+    def __init__(self, text: str, lacks: str = "") -> None:
+        super().__init__(text)
+        self.lacks = lacks
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -261,7 +261,7 @@ class Topology:
             hosts = list(self.nodes.values())
         if not hosts:
             known = [known for node in self.nodes.values() for known in node.queues]
-            raise TopologyError(f"no node has a queue {name!r}; {nearest_queue(name, known)}")
+            raise TopologyError(f"no node has a queue {name!r}; {nearest_queue(name, known)}", name)
         if len(hosts) > 1:
             names = ", ".join(node.name for node in hosts)
             raise TopologyError(f"each of {names} has a queue {name}: write '{hosts[0].name}\\{name}'")

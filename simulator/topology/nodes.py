@@ -186,7 +186,7 @@ def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest =
     for other in known:
         if other.casefold() == name.casefold():
             return other
-    raise TopologyError(f"{otherwise} {name!r}; {near(name, known)}")
+    raise TopologyError(f"{otherwise} {name!r}; {near(name, known)}", name)
 
 
 def refuse_shared_guids(nodes: Iterable[Node]) -> None:

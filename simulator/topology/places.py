@@ -128,7 +128,7 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
-        if anew := run_anew(topology, directory, repr(node)):
+        if anew := run_anew(topology, directory, node):
             return anew
         return f"`mqproto restart {node}{again(topology, directory)}`"
     if [*topology.nodes] == [node] == [topology.name]:
@@ -141,10 +141,10 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     )
 
 
-def run_anew(topology: Topology, directory: Path | None, said: str) -> str:
+def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """What somebody has to type where `mqproto run` goes on with an older copy of a topology.
 
-    Empty if its copy has each node and queue of the topology that is quoted in what was `said`.
+    Empty if its copy has the node or queue that somebody lacks, or the topology has it not either.
     """
     stores = directory or default_directory(topology)
     copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
@@ -155,7 +155,7 @@ def run_anew(topology: Topology, directory: Path | None, said: str) -> str:
     known: dict[str, dict[str, Any]] = tomllib.loads(latest.read_text("utf-8"))["node"]
     for name, node in topology.nodes.items():
         for lacking in {name} - {*known} or node.queues.keys() - {*known[name].get("queue", {})}:
-            if repr(lacking) in said:
+            if lacking.casefold() == lacks.casefold():
                 since_s = run_socket(stores, topology.name).stat().st_mtime
                 since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since_s))
                 return (

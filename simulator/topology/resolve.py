@@ -224,7 +224,7 @@ def _computer(directory: Directory, computer: str, at: str | None, path: PathNam
     except TopologyError as error:
         if path is None or str(error).endswith("?"):
             raise
-        raise TopologyError(f"{error}; of another system write {direct_name(path)}") from None
+        raise TopologyError(f"{error}; of another system write {direct_name(path)}", error.lacks) from None
 
 
 def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:

@@ -455,6 +455,8 @@ def test_a_node_that_a_run_does_not_know_yet_is_started_with_the_others(
     newer, anew = newer_file(running, tmp_path)
     explained = in_process("explain", "-t", newer, "-d", running.directory).out
     assert f"annex is not running; start it with {anew}" in explained
+    misspelt = in_process("receive", r"anex\bills", "-t", newer, "-d", running.directory).complaint
+    assert misspelt.endswith("did you mean 'annex'?"), "no run knows it, whenever it was started"
 
 
 def newer_file(running: Running, folder: Path) -> tuple[Path, str]:
