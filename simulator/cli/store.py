@@ -77,7 +77,7 @@ def check(
 
     if (url := _history_in(store)) is not None:
         return _check_history(url, as_json=as_json)
-    path = _file_of(place, store)
+    path, _ = _named(place, store)
     with working(f"reading {path.name}"), closing(salvaged(SYSTEM_FILES, path)) as found:
         notices = list(found.notices)
         if found.is_running:
@@ -134,7 +134,7 @@ def backup(
 
     if (url := _history_in(store)) is not None:
         return _back_up_history(url, target, as_json=as_json)
-    path = _file_of(place, store)
+    path, _ = _named(place, store)
     folder = target.parent if target.suffix == ".sqlite" else target
     copies = {journal: folder / journal.name for journal in _journals_of(path)}
     for copy_of in copies.values():
@@ -300,7 +300,7 @@ def export(
     from mqproto.simulator.storage.care.export import exported, line_of
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(place, store)
+    path, _ = _named(place, store)
     with working(f"reading {path.name}") as say, closing(salvaged(SYSTEM_FILES, path)) as found:
         chosen = None if not queue else _chosen(found, queue, _names(place))
         for text in (*found.findings, *found.notices):
@@ -374,7 +374,7 @@ def repair(
     from mqproto.simulator.storage.care import repair as repair_store
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
-    path = _file_of(place, store)
+    path, _ = _named(place, store)
     with working(f"reading {path.name}"):
         found = repair_store(SYSTEM_FILES, path, _date())
     if as_json:
@@ -467,10 +467,6 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
     here = place()
     node = here.topology.node_named(store)
     return store_path(here.directory, node.name), node
-
-
-def _file_of(place: Later, store: str) -> Path:
-    return _named(place, store)[0]
 
 
 def _names(place: Later) -> Callable[[str], str]:

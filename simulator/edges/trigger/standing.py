@@ -59,7 +59,7 @@ def standings(place: Place, history: str = "") -> list[Standing]:
     url = places.history_there(place.directory, history)
     if not url:
         return []
-    with closing(Documents(url, None, time.time)) as documents:
+    with closing(Documents(url, None)) as documents:
         found = documents.leaders(scope_of(""))
     return [
         Standing(
