@@ -1,4 +1,4 @@
-"""Which addresses may be used: those on loopback, and all others for those who ask."""
+"""Decides which addresses may be used: those on loopback, and all others on request."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from mqproto.simulator.command.probe import target
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
-    """The addresses that a person means by HOST or HOST:PORT, the name resolved once and for all.
+    """Return the addresses of HOST or HOST:PORT, resolving the name once and for all.
 
     Raises:
-        UsageError: it is no address, or one of those that the name stands for is not on loopback, and nobody asked for
-            that.
+        UsageError: it is not an address, or one of the name's addresses is not on loopback, without `allow_remote`.
     """
     host, port = target(text)
     try:
@@ -35,15 +34,15 @@ async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody else can be there."""
+    """Whether an address is on this computer's loopback."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def listening_at(address: str, port: int) -> socket.socket:
-    """A socket that listens there; a line on the standard error output says so, for those who start the client.
+    """Return a listening socket, and say so on the standard error output, for those who start the client.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address is not available.
     """
     listener = listen(address, port, allow_remote=True, advice="name another port with --listen")
     print(f"listening at {Endpoint(address, port)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`mqproto replay`: what was typed, and what it does."""
+"""`mqproto replay`: its options, and what it does."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was typed.
+    """The options of the command line.
 
     to, listen: addresses; at least one of them.
     side, connection: as for `mqproto.captures.script.choose`.
-    message: the one message that is played; None for all.
+    message: the one message to play; None for all.
     identity: `captured`, `new`, a GUID, or empty for the default.
     speed: `captured`, `max`, a factor, or empty for the default.
     """
@@ -62,10 +62,10 @@ class Options:
 
     @property
     def pace(self) -> Pace:
-        """When packets are sent.
+        """When to send packets.
 
         Raises:
-            UsageError: the speed is none.
+            UsageError: the speed is not valid.
         """
         text = self.speed or (CAPTURED if self.as_captured else "max")
         if text == "max":
@@ -80,10 +80,10 @@ class Options:
 
 
 async def replay(options: Options) -> Report:
-    """Do what was typed.
+    """Run the command.
 
     Raises:
-        UsageError: it makes no sense, or is not allowed.
+        UsageError: the options make no sense, or are not allowed.
         ReplayError: there was nobody to play to.
     """
     if not options.to and not options.listen:
@@ -122,11 +122,11 @@ async def replay(options: Options) -> Report:
 
 
 async def send_again(options: Options, place: Place, node: str) -> tuple[str, str, MessageId]:
-    """Have a node send one message of a capture as a new one: what it was called, its queue, its new name.
+    """Have a node send a captured message as a new one; return its old identifier, its queue and the new identifier.
 
     Raises:
-        UsageError: it makes no sense.
-        NodeUnreachable: the node does not run.
+        UsageError: the options make no sense.
+        NodeUnreachable: the node is not running.
     """
     from mqproto.simulator.client import connect
 
@@ -145,7 +145,7 @@ async def send_again(options: Options, place: Place, node: str) -> tuple[str, st
 
 @dataclass(slots=True)
 class _Stage:
-    """Where and when it is played."""
+    """Where and when a part is played."""
 
     pace: Pace
     peers: list[tuple[str, int]] = field(default_factory=list)
@@ -167,10 +167,10 @@ class _Stage:
 
 
 def _script(options: Options) -> Script:
-    """The part that was asked for.
+    """Return the part that the options ask for.
 
     Raises:
-        UsageError: there is none in the capture.
+        UsageError: the capture does not have it.
     """
     damages: dict[str, None] = {}
     connections = survey(_packets(options.capture, damages))
@@ -183,7 +183,7 @@ def _script(options: Options) -> Script:
             _packets(options.capture, {}), connections, wanted, options.side, options.connection
         )
         return alone(read_script(_packets(options.capture, {}), part), identity)
-    # With --as-captured each side has to say what belongs to it, and so does who plays a server.
+    # With --as-captured, or to play a server, the side has to be definite.
     side = options.side or (Side.SERVER.value if not options.to else Side.CLIENT.value * options.as_captured)
     part = choose(connections, side, options.connection)
     if not part.message_count and options.to and not options.as_captured:
@@ -194,7 +194,7 @@ def _script(options: Options) -> Script:
 
 
 def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
-    """The packets up to the end of the capture, or to where it is damaged."""
+    """Yield the packets up to the end of the capture, or to where it is damaged."""
     try:
         yield from read_packets(path)
     except CaptureError as damage:
@@ -207,7 +207,7 @@ def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
 
 
 async def _play(script: Script, options: Options, stage: _Stage) -> Report:
-    """Play messages, on sessions of our own."""
+    """Play messages on sessions of our own."""
     own = named(options.identity, script.own_manager)
     with ExitStack() as shown:
 
@@ -245,7 +245,7 @@ async def _play(script: Script, options: Options, stage: _Stage) -> Report:
 
 
 def _remarks(script: Script, performance: Performance, outcome: Outcome) -> Iterator[str]:
-    """What explains a difference, or is none."""
+    """Yield remarks: explanations of differences, and facts that are not differences."""
     if signed_count := performance.rewriter.broken_signature_count:
         yield f"{signed_count:,} messages are signed, and their signatures no longer fit"
     no_order_ack = script.answers.order_ack_count > performance.live.order_ack_count == 0

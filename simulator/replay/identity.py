@@ -1,4 +1,4 @@
-"""Who plays: the captured queue manager, a new one, or one that was named; and what that makes of the others."""
+"""Decides who plays: the captured queue manager, a new one, or a named one; and what replaces the others."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NEW: Final = "new"
 
 
 def new_guid() -> Guid:
-    """A queue manager that there has never been."""
+    """Return the GUID of a queue manager that never existed."""
     return Guid(uuid.uuid4().bytes_le)
 
 
 def named(text: str, captured: Guid | None) -> Guid | None:
-    """Who was asked for; None if nobody was.
+    """Return the queue manager that `--identity` asks for; None if it was not given.
 
     Args:
         text: `captured`, `new`, a GUID, or nothing.
-        captured: whose part it is, if the capture tells.
+        captured: the queue manager whose part it is, if the capture tells.
 
     Raises:
         UsageError: the text is none of these.
@@ -43,9 +43,9 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 
 
 def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
-    """By the captured queue manager, who sends its messages now, if that is another.
+    """Return the replacement of each captured queue manager that sends under another identity now.
 
-    With another identity there is to be no trace of those either whose messages the captured one had passed on.
+    With another identity, those whose messages the captured one had passed on are replaced as well.
     """
     if text in ("", CAPTURED):
         return {} if script.own_manager is None else {script.own_manager: own}
@@ -54,7 +54,7 @@ def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
 
 
 def newest_sequence(script: Script) -> TxSequenceId:
-    """Above all identifiers that anybody may have given before: they begin with the time.  [MS-MQQB] 3.1.1.3.1"""
+    """Return an identifier above all that may have been used: they begin with the time.  [MS-MQQB] 3.1.1.3.1"""
     now_ns = time.time_ns()
     captured = [message.place[0].time_stamp for message in script.messages if message.place is not None]
     time_stamp = max([now_ns // 10**9, *(each + 1 for each in captured)])

@@ -1,4 +1,4 @@
-"""One message of a capture: which one is meant and who sent it; its script, played alone; the same as a new message."""
+"""Finds one message in a capture and its sender, and makes a script of it alone or a new message like it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.simulator.replay.rewrite import QueueMap, destination_of, key_of
 from mqproto.wire import UserMessage
 
 NAMED: Final = 5
-"""Of how many messages that fit the identifiers are told."""
+"""How many identifiers of fitting messages to name."""
 
 
 def find_message(
@@ -30,10 +30,10 @@ def find_message(
     side: str = "",
     only: int | None = None,
 ) -> tuple[Part, Identity]:
-    """The message that is meant, and who sent it: where it crosses several links, or was sent again, at the first time.
+    """Return the wanted message and its sender; if it crosses several links or was resent, its first time.
 
     Args:
-        side, only: as for `mqproto.captures.script.choose`; what others sent is not meant.
+        side, only: as for `mqproto.captures.script.choose`; what others sent does not count.
 
     Raises:
         UsageError: there is none, or there are several.
@@ -70,7 +70,7 @@ def find_message(
 
 
 def alone(script: Script, identity: Identity) -> Script:
-    """The same part with this message and nothing else, and with what was answered to it. It waits for nobody."""
+    """Return the same part with only this message and the answers to it. It waits for nobody."""
     number = script.answers.number_of(identity)
     assert number is not None, "the part was chosen for it"
     message, fate = script.messages[number], script.answers.fates[number]
@@ -92,10 +92,10 @@ def alone(script: Script, identity: Identity) -> Script:
 
 
 def as_new(script: Script, maps: Iterable[QueueMap] = ()) -> tuple[str, Draft]:
-    """Where the one message of a script goes, and what an application would send to have the same once more.
+    """Return the queue of a script's one message, and a draft with which an application would send it again.
 
     Raises:
-        UsageError: no application can.
+        UsageError: no application can send it.
     """
     message = script.message(0)
     name = destination_of(message)
@@ -113,7 +113,7 @@ def as_new(script: Script, maps: Iterable[QueueMap] = ()) -> tuple[str, Draft]:
 
 
 def described(script: Script) -> str:
-    """The one message of a script, and whose part it was."""
+    """Return words for the one message of a script, and for its part."""
     label = script.message(0).properties.label
     called = f" {printable(label)!r}" if label else ""
     return f"message {identifier_text(*script.messages[0].identity)}{called} of {script.part}"

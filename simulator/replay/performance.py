@@ -1,6 +1,6 @@
-"""A part while it is played: what is still to be sent, what came back, and what is still missing. No sockets.
+"""A part while it is played: what is still to send, what came back, and what is still missing. No sockets.
 
-The connections of one performance share it; `talk.py` has one of them, `stage.py` opens and accepts them.
+The connections of one performance share it; `talk.py` is one connection, `stage.py` opens and accepts them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from mqproto.wire.glance import is_recoverable
 
 GATE_S: Final = 2.0
-"""How long a message waits for what the peer had said before it in the capture, while nothing else happens."""
+"""How long a message waits, while nothing else happens, for what the peer had said before it in the capture."""
 OWN: Final = -1
-"""The number of what is no message of the script: our acknowledgments."""
+"""The number of everything that is not a message of the script: our acknowledgments."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """When each packet is to be sent.
+    """When to send each packet.
 
-    speed: how many times as fast as the capture; infinite for as fast as the peer takes it.
+    speed: how many times as fast as the capture; infinite for as fast as the peer takes them.
     """
 
     speed: float = math.inf
@@ -41,7 +41,7 @@ class Pace:
     _first_ns: int = 0
 
     def due_s(self, time_ns: int, now_s: float) -> float:
-        """When a packet that the capture has at `time_ns` is due; the first one that is asked for is due now."""
+        """Return when a packet captured at `time_ns` is due; the first one asked for is due now."""
         if self.speed == math.inf:
             return 0.0
         if self._began_s is None:
@@ -55,8 +55,8 @@ class Performance:
     Args:
         waits: whether a message waits until the peer has sent as many as it had before it in the capture.
 
-    live: what the peer says of each message. unmet: those of which the capture has an answer that has not come yet.
-    progress_s: when something last came of it. `heard_s`: when the peer last said anything.
+    live: what the peer says about each message. unmet: the messages whose captured answers have not all come yet.
+    progress_s: when there was last any progress. heard_s: when the peer last said anything.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Performance:
 
     @property
     def has_heard_all(self) -> bool:
-        """Whether the peer has sent as many messages as in the capture, if it is to."""
+        """Whether the peer has sent as many messages as in the capture, if that is waited for."""
         return not self._waits or self.receiver.received_count >= self.script.heard_message_count
 
     # What is to be sent
 
     def due_s(self, now_s: float) -> float:
-        """When the next thing is to be sent: the past if it waits for room alone, infinite if there is nothing."""
+        """Return when to send the next packet: the past if it waits only for room, infinite if there is none."""
         if self._acknowledgments:
             return 0.0
         if not self.pending:
@@ -102,12 +102,12 @@ class Performance:
         return due_s
 
     def waits_until_s(self, now_s: float) -> float:
-        """Until when nothing is to be expected, as the next message is not due; the past if something is."""
+        """Return until when to expect nothing because no message is due; the past if something may come."""
         due_s = self.due_s(now_s)
         return 0.0 if due_s == math.inf else due_s
 
     def take(self, peer: Guid, now: Moment, now_s: float) -> InFlight | None:
-        """What is to be sent to the peer now, or None."""
+        """Return what to send to the peer now, or None."""
         if self.due_s(now_s) > now_s:
             return None
         self._position += 1
@@ -127,7 +127,7 @@ class Performance:
         return InFlight(number, self._position, encode_packet(message), message.user.recoverable)
 
     def give_back(self, entries: Iterable[InFlight]) -> None:
-        """A connection broke before the peer had answered for these: they are next again, as they were."""
+        """Take back, in order, what the peer had not acknowledged when a connection broke: it is next again."""
         for entry in reversed(list(entries)):
             if entry.origin == OWN:
                 self._acknowledgments.appendleft(entry.packet)
@@ -138,7 +138,7 @@ class Performance:
     # What comes
 
     def acknowledged(self, entries: Iterable[InFlight], now_s: float) -> None:
-        """The session says that the peer has these for good."""
+        """Note that the peer has these for good, according to the session."""
         for entry in entries:
             if entry.origin != OWN:
                 assert isinstance(entry.origin, int)
@@ -148,7 +148,7 @@ class Performance:
     def heard(
         self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment, now_s: float
     ) -> None:
-        """The peer sent a UserMessage; arguments as of `Receiver.arrived`."""
+        """Take a UserMessage from the peer; the arguments are those of `Receiver.arrived`."""
         for number in self.live.heard(message):
             self._see(number, now_s)
         received_count = self.receiver.received_count
@@ -157,7 +157,7 @@ class Performance:
             self.progress_s = now_s
 
     def _see(self, number: int, now_s: float) -> None:
-        """A message's fate has changed."""
+        """Note that a message's fate has changed."""
         self.progress_s = now_s
         if not self.live.fates[number].lacks(self.script.answers.fates[number]):
             self.unmet.discard(number)

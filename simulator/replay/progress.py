@@ -1,4 +1,4 @@
-"""How far a replay is, for people: a line on a terminal, and nothing in a pipe."""
+"""Shows people the progress of a replay: a line on a terminal, and nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def progress(live: Answers, count: int) -> Iterator[None]:
 
 
 class _Bar(Progress):
-    """A bar that looks at the count that it shows whenever it is drawn."""
+    """A bar that reads its count whenever it is drawn."""
 
     def __init__(self, live: Answers, *columns: ProgressColumn, **options: Any) -> None:
         self._live = live

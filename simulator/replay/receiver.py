@@ -1,7 +1,7 @@
-"""What the peer sends to us, taken as a correct destination takes it.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
+"""Takes what the peer sends, as a correct destination does.  [MS-MQQB] 3.1.5.8.6, 3.1.6.9, 3.1.7.17
 
-Every message is taken for received by an application at once. Nothing is kept, so what was acknowledged is gone: a
-replayer stands in for a queue manager, and is none. Administration acknowledgments are not made.
+Every message counts as received by an application at once. Nothing is kept, so acknowledged messages are gone: a
+replayer stands in for a queue manager but is not one. It makes no administration acknowledgments.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Receiver:
     """Takes messages in order and once, and makes their OrderAcks and FinalAcks.
 
     Args:
-        timers: OrderAcks are due at their Timer.ORDER_ACK_SEND; hand those on to `order_ack_due`.
-        next_message_id: for what we send.
+        timers: OrderAcks are due at their Timer.ORDER_ACK_SEND; hand these on to `order_ack_due`.
+        next_message_id: returns the MessageID of our next message.
 
-    outgoing: what is to be sent to the peer, as packets.
+    outgoing: packets to send to the peer.
     """
 
     def __init__(self, settings: Settings, timers: Timers, next_message_id: Callable[[], int]) -> None:
@@ -57,11 +57,11 @@ class Receiver:
         return not self._owed and not self.outgoing
 
     def arrived(self, message: UserMessage, packet: bytes, own: Guid, host: str, now: Moment) -> None:
-        """A UserMessage came.
+        """Take a UserMessage that came.
 
         Args:
             own: the queue manager that we are to the peer.
-            host: the peer's address, to which what came by a direct format name is acknowledged.
+            host: the peer's address, for acknowledgments of messages by a direct format name.
         """
         if is_answer(message):
             return
@@ -74,7 +74,7 @@ class Receiver:
             self.received_count += 1
 
     def order_ack_due(self, sequence: IncomingSequence, now: Moment) -> None:
-        """The Order Ack Send Timer is due.  [MS-MQQB] 3.1.6.9"""
+        """Make an OrderAck: the Order Ack Send Timer is due.  [MS-MQQB] 3.1.6.9"""
         sequence.order_ack_sent(now)
         self._owed.discard(sequence)
         if sequence.number:

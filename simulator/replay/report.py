@@ -1,4 +1,4 @@
-"""What came of a replay, for people and for programs; and whether the peer answered as in the capture."""
+"""Reports a replay to people and programs, and whether the peer answered as in the capture."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mqproto.wire import Guid, guid_text
 
 RANGES_SHOWN: Final = 5
 SHOWN: Final = 20
-"""How many kinds of difference, and how many things left out, are shown to people; programs get all."""
+"""How many kinds of differences, and how many omissions, to show to people; programs get all."""
 
 
 class Difference(NamedTuple):
-    """Where the peer answered otherwise than in the capture.
+    """A difference between the peer's answers and those in the capture.
 
-    message, frame: the message that it is about and where it stands in the capture; None for the whole.
+    message, frame: the message that it is about and its place in the capture; None for the whole.
     """
 
     message: int | None
@@ -38,10 +38,10 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """A replay that is over.
+    """The report of a finished replay.
 
-    own, manager: the queue managers that we said we are, and that the peer said it is.
-    received_count: messages that the peer sent, acknowledgments left aside.
+    own, manager: the queue managers that we and the peer claimed to be.
+    received_count: how many messages the peer sent, without acknowledgments.
     """
 
     part: str
@@ -54,7 +54,7 @@ class Report:
     resend_count: int
     session_count: int
     answers: dict[str, tuple[int, int]]
-    """By kind: how many messages had such an answer in the capture, and how many here."""
+    """How many messages had each kind of answer, in the capture and here."""
     differences: list[Difference] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Report:
     received_count: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; messages are numbered from 1, what is not known is null."""
+        """Return the report for programs; messages are numbered from 1, unknown values are null."""
         return {
             "part": self.part,
             "peer": self.peer,
@@ -87,7 +87,7 @@ class Report:
         }
 
     def as_lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the lines of the report for people."""
         yield f"played {self.part}"
         sessions = counted(self.session_count, "session")
         yield (
@@ -117,7 +117,7 @@ class Report:
 
 
 def _alike(differences: Iterable[Difference]) -> Iterator[str]:
-    """A line for each thing that differs, with all messages that it is about."""
+    """Yield a line for each kind of difference, with all its messages."""
     groups: dict[str, list[Difference]] = {}
     for each in differences:
         groups.setdefault(each.text if each.message is not None else str(each), []).append(each)
@@ -152,7 +152,7 @@ def _text(guid: Guid | None) -> str | None:
 
 
 def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float) -> Report:
-    """The report of a performance that is over, as far as it says itself."""
+    """Return the report of a finished performance, without remarks and changes."""
     return Report(
         part=str(script.part),
         peer=outcome.peer,
@@ -170,7 +170,7 @@ def report_of(script: Script, live: Answers, outcome: Outcome, duration_s: float
 
 
 def counts_of(captured: Answers, live: Answers) -> dict[str, tuple[int, int]]:
-    """By kind of answer, how many messages had one in the capture, and how many here."""
+    """Return how many messages had each kind of answer, in the capture and here."""
     both = captured.fates, live.fates
     return {
         "session acknowledgments": _pair(sum(fate.acknowledged for fate in fates) for fates in both),
@@ -188,9 +188,9 @@ def _pair(counts: Iterator[int]) -> tuple[int, int]:
 
 
 def compare(script: Script, live: Answers, outcome: Outcome) -> list[Difference]:
-    """Every difference that matters: what ended it, what no peer may say, and each message's fate.
+    """Return every difference that matters: what ended it, what no peer may say, and each message's fate.
 
-    When answers came, and how acknowledgments were batched, does not matter.
+    The times of answers and the batching of acknowledgments do not matter.
     """
     found = list(_differences(script, live, outcome))
     if outcome.ending and not found:

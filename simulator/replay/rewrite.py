@@ -1,11 +1,11 @@
-"""What must differ when a captured part is played anew, and an account of what was changed.
+"""Changes what must differ when a captured part is played again, and keeps account of the changes.
 
 A live peer may have had these very messages, so each gets a new MessageID and each sequence a newer TxSequenceID;
-else the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
+otherwise the peer would drop them as duplicates ([MS-MQQB] 3.1.5.8.1, 3.1.5.8.6).
 
-All that goes from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no holes,
-whatever of it the capture has. A sender begins a new sequence only when all of the last has been acknowledged
-([MS-MQQB] 3.1.5.6), and the peer may do so later than in the capture. What was sent out of order still is.
+Everything from one queue manager to one queue becomes one sequence, whose numbers begin with 1 and have no holes, even
+if the capture has only parts of it. A sender begins a new sequence only when all of the last has been acknowledged
+([MS-MQQB] 3.1.5.6), and the peer may acknowledge later than in the capture. What was sent out of order still is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mqproto.wire import (
 )
 
 Stream: TypeAlias = tuple[Guid, str]
-"""A captured sender, and the queue that its messages go to now."""
+"""A captured sender, and the queue that its messages now go to."""
 
 
 @dataclass(slots=True)
@@ -53,10 +53,10 @@ class Change:
 
 
 class Changes(dict[str, Change]):
-    """What was rewritten, by the dotted name of the field."""
+    """The rewritten fields, by dotted name."""
 
     def note(self, name: str, old: object, new: object) -> None:
-        """A field has another value than the captured one; if it has not, nothing is noted."""
+        """Note a field whose value differs from the captured one; ignore an equal value."""
         if old == new:
             return
         change = self.get(name)
@@ -84,12 +84,12 @@ class QueueMap(NamedTuple):
 
 
 def read_map(text: str) -> QueueMap:
-    r"""`FROM=TO`; both are format names in any spelling, or path names.
+    r"""Read `FROM=TO`; both are format names in any spelling, or path names.
 
-    A name may hold `=` as well: the first one counts that has a name on both sides.
+    A name may contain `=` as well: the first `=` with a name on both sides counts.
 
     Raises:
-        UsageError: it is not of this form.
+        UsageError: it does not have this form.
     """
     for place, letter in enumerate(text):
         if letter == "=":
@@ -101,7 +101,7 @@ def read_map(text: str) -> QueueMap:
 
 
 def _queue(text: str) -> SingleName:
-    """A queue that one message can go to."""
+    """Read the name of a queue that one message can go to."""
     name = parse_queue_name(text)
     if isinstance(name, PathName):
         name = direct_name(name)
@@ -112,7 +112,7 @@ def _queue(text: str) -> SingleName:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What one message becomes, as far as the peer need not be known for it."""
+    """What one message becomes, except for what depends on the peer."""
 
     identity: Identity
     place: Place | None
@@ -124,14 +124,14 @@ class Rewriter:
     """Rewrites the messages of a script.
 
     Args:
-        sources: by the captured queue manager, the one that takes its place; the others keep theirs.
-        maps: of a message that several fit, the first counts.
-        first_message_id: the others count on from it.
+        sources: the replacements of captured queue managers; the others stay.
+        maps: if several fit a message, the first counts.
+        first_message_id: the MessageID of the first message; the others follow.
         newest: above every TxSequenceID that the peer may have had from these queue managers.
         is_alone: whether each message is a transaction of its own.
 
     Raises:
-        UsageError: two queues are mapped to one, and both have transactional messages of one sender.
+        UsageError: two queues are mapped to one, and both have transactional messages from one sender.
     """
 
     def __init__(
@@ -154,19 +154,19 @@ class Rewriter:
         self._ids = count(first_message_id + len(self._plans))
 
     def identity(self, number: int) -> Identity:
-        """The new identity of a message of the script."""
+        """Return the new identity of a message of the script."""
         return self._plans[number].identity
 
     def place(self, number: int) -> Place | None:
-        """Its new place in its sequence, if it is transactional."""
+        """Return the new place of a message in its sequence, if it is transactional."""
         return self._plans[number].place
 
     def next_message_id(self) -> int:
-        """A MessageID for what is no message of the script."""
+        """Return a MessageID for something that is not a message of the script."""
         return next(self._ids) % 2**32
 
     def rewritten(self, number: int, peer: Guid, now_s: int) -> UserMessage:
-        """A message as it is to be sent to the queue manager `peer` now."""
+        """Return a message as it has to be sent to the queue manager `peer` now."""
         message, plan, note = self._script.message(number), self._plans[number], self.changes.note
         user = message.user
         source, message_id = plan.identity
@@ -213,7 +213,7 @@ class Rewriter:
         note("user.queue_manager_address", old_manager, user.queue_manager_address)
 
     def _moved(self, field: str, queue: QueueName, peer: Guid) -> QueueName:
-        """A queue of one of the two that is named by its queue manager's GUID."""
+        """Return a queue name in which a captured queue manager's GUID is replaced."""
         if not isinstance(queue, PrivateQueueFormatName):
             return queue
         old = queue.source_queue_manager
@@ -247,13 +247,13 @@ class Rewriter:
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
-        """The new number of each place, by stream; `origins` are the queues that the messages went to."""
+        """Return the new number of each place, by stream; `origins` are the queues that the messages went to."""
         places: dict[Stream, set[Place]] = {}
         origin_of: dict[Stream, str] = {}
         for message, stream, origin in zip(self._script.messages, streams, origins, strict=True):
             if message.place is None:
                 continue
-            # Each of two streams in one would make the other's messages old.  [MS-MQDMPR] 3.1.1.5
+            # Two streams in one would make each other's messages old.  [MS-MQDMPR] 3.1.1.5
             if origin_of.setdefault(stream, origin) != origin:
                 raise UsageError(
                     f"two queues with transactional messages would become one, {stream[1]}: map one of them"
@@ -266,7 +266,7 @@ class Rewriter:
 
 
 def destination_of(message: UserMessage) -> SingleName | None:
-    """The queue that a message goes to; None if no name can be made of it."""
+    """Return the queue that a message goes to; None if it has no name."""
     user = message.user
     try:
         return destination_from_wire(
@@ -277,5 +277,5 @@ def destination_of(message: UserMessage) -> SingleName | None:
 
 
 def key_of(name: SingleName | None) -> str:
-    """Names are the same whatever their case."""
+    """Return a key for a name, which ignores its case."""
     return str(name).casefold()

@@ -1,6 +1,6 @@
-"""Where a part is played: connections to a live peer, or from one, one after the other.
+"""Plays a part on connections to or from a live peer, one after the other.
 
-Nothing waits for ever: what brings nothing new for `timeout_s` is given up.
+Nothing waits for ever: whatever makes no progress for `timeout_s` is given up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mqproto.simulator.replay.talk import READ_BYTES, News, Talk, farewell
 from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, decode_packet
 
 LINGER_S: Final = 0.3
-"""How long the peer has to be quiet at the end, so that what it says too much is heard as well."""
+"""How long the peer has to be quiet at the end, so unexpected packets are heard as well."""
 
 
 class ReplayError(MqprotoError):
@@ -35,8 +35,8 @@ class Outcome:
     """How a performance went.
 
     ending: why it ended before everything was said and answered; empty if it did not.
-    is_broken: whether it was the peer who ended it.
-    section: the rule that the peer broke then, if it broke one.
+    is_broken: whether the peer ended it.
+    section: the rule that the peer broke, if any.
     """
 
     peer: str = ""
@@ -49,14 +49,14 @@ class Outcome:
 
 
 def settings_for(timeout_s: float) -> Settings:
-    """Windows' settings, but for how long a handshake may take."""
+    """Return Windows' settings, except for the time that a handshake may take."""
     return Settings(session_initialization_timeout_ms=max(1, round(timeout_s * 1_000)))
 
 
 async def connected(
     addresses: Sequence[tuple[str, int]], timeout_s: float
 ) -> tuple[trio.SocketStream, tuple[str, int]]:
-    """A connection to a live peer, at the first of its addresses that can be had, and that address.
+    """Connect to a live peer at the first of its addresses that answers; return the connection and the address.
 
     Raises:
         ReplayError: nobody is there.
@@ -73,7 +73,7 @@ async def connected(
 
 
 async def accepted(listener: socket.socket, timeout_s: float) -> tuple[trio.SocketStream, str]:
-    """The next client, and its address.
+    """Return the connection of the next client, and its address.
 
     Raises:
         ReplayError: nobody connects.
@@ -97,14 +97,14 @@ async def play_to(
     timeout_s: float,
     listener: socket.socket | None = None,
 ) -> Outcome:
-    """Play to a peer that we connect to: one session for each captured connection that has a message to send.
+    """Play to a peer that we connect to: one session for each captured connection with a message to send.
 
     Args:
-        addresses: of the peer; the first at which somebody is counts.
-        listener: takes what the peer says on connections of its own.
+        addresses: the peer's; the first that answers counts.
+        listener: takes the peer's own connections.
 
     Raises:
-        ReplayError: nobody is there from the beginning.
+        ReplayError: nobody was there from the beginning.
     """
     outcome = Outcome(own=own)
     settings = settings_for(timeout_s)
@@ -135,7 +135,7 @@ async def play_to(
 
 
 async def _until_due(performance: Performance, number: int) -> None:
-    """Wait for the time at which the first message of a session is due."""
+    """Wait until the first message of a session is due."""
     step = performance.script.messages[number].step
     await trio.sleep_until(performance.pace.due_s(step.time_ns, trio.current_time()))
 
@@ -143,7 +143,7 @@ async def _until_due(performance: Performance, number: int) -> None:
 async def _take_others(
     performance: Performance, listener: socket.socket, own: Guid, settings: Settings, news: News
 ) -> None:
-    """Take what comes on the peer's own connections; what it answers counts, wherever it comes."""
+    """Take what comes on the peer's own connections; its answers count on any connection."""
     async with trio.open_nursery() as nursery:
         while True:
             connection, host = await accept(listener)
@@ -172,11 +172,11 @@ async def play_listening(
     captured: Guid | None,
     timeout_s: float,
 ) -> tuple[Performance, Outcome]:
-    """Play to a client that connects to us, and again if it ends the connection before all is said.
+    """Play to a client that connects to us, and again if it ends the connection too early.
 
     Args:
         make: makes the performance, once it is known who we are.
-        own: who we are; None for whom the client asks for, or else for `captured`.
+        own: who we are; None for the queue manager that the client asks for, otherwise `captured`.
 
     Raises:
         ReplayError: nobody connects.
@@ -206,7 +206,7 @@ async def play_listening(
 
 
 async def _greeting(stream: trio.SocketStream, timeout_s: float) -> bytes:
-    """What a client says first, up to the end of its first packet, or of anything else."""
+    """Return what a client says first, up to the end of its first packet, or until it stops."""
     data, buffer = b"", PacketBuffer()
     with trio.move_on_after(timeout_s), suppress(trio.BrokenResourceError, WireFormatError):
         while chunk := bytes(await stream.receive_some(READ_BYTES)):
@@ -217,7 +217,7 @@ async def _greeting(stream: trio.SocketStream, timeout_s: float) -> bytes:
 
 
 def _asked_for(data: bytes) -> Guid | None:
-    """The queue manager that a client asks for, if it names one."""
+    """Return the queue manager that a client asks for, if it names one."""
     try:
         packets = PacketBuffer().feed(data)
         request = decode_packet(packets[0]) if packets else None
@@ -231,10 +231,10 @@ def _asked_for(data: bytes) -> Guid | None:
 async def _converse(
     talk: Talk, performance: Performance, news: News, timeout_s: float, outcome: Outcome, *, answered: bool
 ) -> bool:
-    """One connection to its end; whether all is over, or else the peer ended it.
+    """Serve one connection to its end; return whether everything is done, or False if the peer ended it.
 
     Args:
-        answered: whether to wait for all answers, beside those of the session itself.
+        answered: whether to wait for all answers, besides those of the session itself.
     """
     performance.progress_s = trio.current_time()
     async with talk.stream:
@@ -252,7 +252,7 @@ async def _converse(
 async def _watch(
     talk: Talk, performance: Performance, news: News, timeout_s: float, *, answered: bool
 ) -> tuple[bool, str]:
-    """Wait for the end of a connection; whether it is that of all, and why it came too early if it did."""
+    """Wait for the end of a connection; return whether everything is done, and why it ended too early, if it did."""
     while True:
         now_s = trio.current_time()
         said = not performance.pending and talk.is_idle and not (answered and performance.unmet)
@@ -260,7 +260,7 @@ async def _watch(
         if talk.section or (talk.ending and not said):
             return False, talk.ending
         if talk.ending:
-            # A client may go before the OrderAck that we owe it is due.
+            # A client may go before our OrderAck is due.
             return performance.has_heard_all, ""
         if complete and (performance.has_heard_all or not answered):
             deadline_s = max(performance.heard_s, performance.progress_s) + LINGER_S * answered

@@ -1,4 +1,4 @@
-"""One connection of a performance: bytes from a socket through a session of ours, and back."""
+"""One connection of a performance: bytes from a socket go through our session, and back."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FAREWELL_S: Final = 2.0
 
 
 class News:
-    """Wakes all who wait when something has happened."""
+    """Wakes all waiting tasks when something has happened."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
 
     def tell(self) -> None:
-        """Something has happened."""
+        """Wake the waiting tasks: something has happened."""
         self._event.set()
         self._event = trio.Event()
 
@@ -42,9 +42,9 @@ class Talk:
     Args:
         own: the queue manager that we are.
         host: the peer's address.
-        plays: whether the messages of the script go over it; otherwise it only takes what comes.
+        plays: whether the messages of the script go over it; otherwise it only receives.
 
-    ending: why it is over, in words; empty while it is not. `section` is the rule that the peer broke, if it did.
+    ending: why it is over, in words; empty while it is not. section: the rule that the peer broke, if any.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Talk:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the peer has answered for all that was sent."""
+        """Whether the peer has acknowledged everything that was sent."""
         return not self.session.lost()
 
     async def run(self) -> None:
-        """Speak and listen until the connection is over; cancel it to end it before. The stream stays open."""
+        """Send and receive until the connection is over; cancel this to end earlier. The stream stays open."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             await self._speak()
@@ -96,7 +96,7 @@ class Talk:
         self._news.tell()
 
     def receive(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Take bytes that arrived."""
         now, now_s = self._clock.now(), trio.current_time()
         performance, session = self._performance, self.session
         performance.heard_s = now_s
@@ -116,7 +116,7 @@ class Talk:
             ending = "the peer closed the connection"
         except trio.BrokenResourceError:
             ending = "the peer reset the connection"
-        if self.session.closed is None:  # Else its own reason says more, and is told when all has been said.
+        if self.session.closed is None:  # Otherwise its own reason says more, and is set after the last send.
             self.ending = ending
         self._news.tell()
 
@@ -156,7 +156,7 @@ class Talk:
             session.send([entry], now)
 
     def _deadline_s(self) -> float:
-        """When something is to be done though nothing happens."""
+        """Return when to act if nothing happens."""
         timers = (self._timers.next_ms, self._performance.timers.next_ms)
         first_s = min(self._clock.at(deadline_ms) for deadline_ms in timers)
         due_s = math.inf
@@ -166,7 +166,7 @@ class Talk:
 
 
 async def farewell(stream: trio.SocketStream) -> None:
-    """Close a connection, and let the peer do the same first, within 2 s: a reset could overtake what we said last."""
+    """Close a connection after the peer, within 2 s: closing first could send a reset that overtakes our last data."""
     with trio.move_on_after(FAREWELL_S):
         try:
             await stream.send_eof()

@@ -1,7 +1,8 @@
-"""A part played as it was captured: the same bytes in the same order, whatever the peer is.
+"""Plays a part as it was captured: the same bytes in the same order, whatever the peer is.
 
-Before a packet the peer is waited for where the capture has it speak: for any packet, if it said something since our
-last one, and for as many UserMessages as the packet acknowledges, since acknowledging more would break the session.
+If the peer spoke in the capture before a packet, the packet waits for the peer: for any packet, if it said something
+since our last one, and for as many UserMessages as the packet acknowledges, because acknowledging more would break the
+session.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from mqproto.wire import (
 )
 
 PATIENCE: Final = 2
-"""How often the peer may be waited for in vain."""
+"""How many vain waits for the peer are allowed."""
 
 
 class Verbatim:
-    """Plays the steps of a script on connections that it is given, and keeps the account of what is answered.
+    """Plays the steps of a script on given connections, and keeps account of the answers.
 
-    live, unmet, remarks: as of a `Performance`.
+    live, unmet, remarks: as in a `Performance`.
     """
 
     def __init__(self, script: Script, pace: Pace, timeout_s: float) -> None:
@@ -49,7 +50,7 @@ class Verbatim:
         self._news = News()
 
     async def play(self, scene: Scene, stream: trio.SocketStream, outcome: Outcome, *, last: bool) -> None:
-        """One connection: all its steps, and if it is the `last` then what else is to be answered."""
+        """Play all steps of one connection; on the `last` one, also wait for all other answers."""
         line = _Line()
         outcome.session_count += 1
         async with stream:
@@ -64,7 +65,7 @@ class Verbatim:
             self.live.blame(None, line.witness.fault)
 
     async def _say(self, scene: Scene, stream: trio.SocketStream, line: _Line) -> str:
-        """All steps of a connection; why they ended before the last one, if they did."""
+        """Send all steps of a connection; return why they ended too early, or an empty text."""
         heard = vain_count = 0
         for step in scene.steps:
             await trio.sleep_until(self._pace.due_s(step.time_ns, trio.current_time()))
@@ -77,7 +78,7 @@ class Verbatim:
         return ""
 
     async def _wait_for_peer(self, step: Step, line: _Line, heard: int) -> bool:
-        """Whether the peer said in time what our next packet has to wait for."""
+        """Wait for what our next packet depends on; return whether the peer said it in time."""
         wanted = _acknowledged_by(step.data)
 
         def has_spoken() -> bool:
@@ -94,7 +95,7 @@ class Verbatim:
         return False
 
     async def _wait_for_answers(self, scene: Scene, line: _Line, *, last: bool) -> None:
-        """Wait for what the session owes, and at the `last` connection for all, as long as some of it comes."""
+        """Wait for the session's acknowledgments, and on the `last` connection for all answers, while any come."""
         captured, live = self.script.answers.fates, self.live.fates
 
         def missing() -> int:
@@ -110,7 +111,7 @@ class Verbatim:
                 await self._until(lambda: bool(line.ending))
 
     async def _until(self, is_so: Callable[[], bool]) -> bool:
-        """Wait until something is so; whether it came to be in time."""
+        """Wait until a condition holds; return whether it did in time."""
         with trio.move_on_after(self._timeout_s):
             while not is_so():
                 await self._news.wait()
@@ -163,7 +164,7 @@ class Verbatim:
 
 
 class _Line:
-    """What was heard on one connection."""
+    """What was received on one connection."""
 
     def __init__(self) -> None:
         self.witness = Witness()
@@ -181,7 +182,7 @@ def _decoded(data: bytes) -> Packet | None:
 
 
 def _acknowledged_by(data: bytes) -> int:
-    """How many of the peer's UserMessages one of our packets acknowledges; a count of 16 bits."""
+    """Return how many of the peer's UserMessages our packet acknowledges; a count of 16 bits."""
     packet = _decoded(data)
     if packet is None or isinstance(packet, EstablishConnection | ConnectionParameters):
         return 0
