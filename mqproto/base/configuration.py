@@ -167,14 +167,14 @@ class Settings:
 
     @property
     def follows_figures(self) -> bool:
-        """Whether what was sent ends when its time is over."""
+        """Whether sent messages end when their time is over."""
         return self.expire_sent == FIGURES
 
     @property
     def page_limits(self) -> tuple[int, int]:
-        """How many messages are looked through at a time, and the bytes that they may take unless it is a single one.
+        """How many messages to look through at a time, and how many bytes they may take unless there is only one.
 
-        What is looked through is no more than may be in memory of one queue.
+        A page is never larger than what may be in memory of one queue.
         """
         return min(PAGE_MESSAGES, self.resident_messages), min(PAGE_BYTES, self.resident_bytes)
 

@@ -70,7 +70,7 @@ def _explained(body: bytes, body_type: int) -> tuple[str, Value]:
 
 
 def write_body(value: Value, kind: str) -> tuple[bytes, int]:
-    """Return a body for the value, and its body type; `read_body` returns the value and kind again.
+    """Return a body for the value, and its body type; `read_body` reads them back.
 
     Args:
         kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; in any case up to a colon.

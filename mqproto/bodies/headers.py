@@ -77,7 +77,7 @@ def _from_json(extension: bytes) -> Headers | None:
 
 
 def write_headers(headers: Headers) -> bytes:
-    """Return an extension with these headers, which `read_headers` returns again.
+    """Return an extension with these headers; `read_headers` reads them back.
 
     Raises:
         UsageError: the sender is unknown, its headers have other names, or a text cannot stand in XML or JSON.

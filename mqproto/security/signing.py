@@ -87,7 +87,7 @@ def signed(
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
-    """Verify a message with its own certificate; return both. This does not prove who owns the certificate.
+    """Verify a message with its own certificate; return kind and certificate. This does not prove who owns it.
 
     Raises:
         ProtectionError: it is not signed, or not by the owner of its certificate.

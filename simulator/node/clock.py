@@ -11,7 +11,7 @@ from mqproto.base.moment import Moment
 
 
 class Clock:
-    """Uptime from trio's clock, so that a test may own it; the date from the system's, which may jump."""
+    """Takes the uptime from trio's clock, which a test may own, and the date from the system's, which may jump."""
 
     def now(self) -> Moment:
         """Return this instant."""

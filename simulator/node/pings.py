@@ -1,4 +1,4 @@
-"""Pings over UDP: requests to neighbours, and answers to requests.  [MS-MQQB] 2.1.2
+"""Pings over UDP: requests to neighbours, and answers to theirs.  [MS-MQQB] 2.1.2
 
 The two have separate sockets, because a request and a response look alike. An answer is no larger than its request, and
 never goes to a ping port. A node looks at about 12,800 requests a second, and the system drops more. It answers all

@@ -43,9 +43,9 @@ def named(text: str, captured: Guid | None) -> Guid | None:
 
 
 def sources(script: Script, own: Guid, text: str) -> Mapping[Guid, Guid]:
-    """Return the replacement of each captured queue manager that sends under another identity now.
+    """Return the replacements of captured queue managers, by their GUIDs.
 
-    With another identity, those whose messages the captured one had passed on are replaced as well.
+    With another identity, the senders whose messages the captured one had passed on are replaced as well.
     """
     if text in ("", CAPTURED):
         return {} if script.own_manager is None else {script.own_manager: own}

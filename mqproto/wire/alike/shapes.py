@@ -52,7 +52,7 @@ APART: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
 APART_USER: Final = (
     UserHeader.has_security.mask | UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
 )
-"""The same of UserHeader.Flags."""
+"""The same for UserHeader.Flags."""
 assert APART < 0x100
 _INTERNAL: Final = BaseHeader.internal.mask
 _CONNECTOR: Final = TransactionHeader.connector.mask

@@ -24,7 +24,7 @@ AES_192: Final = 0x660F
 AES_256: Final = 0x6610
 RC4: Final = 0x6801
 CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_256: "AES-256", RC4: "RC4"}
-"""What the numbers are called."""
+"""The names of the ciphers."""
 
 MINIMUM_BITS: Final = 512
 """The base provider's key, the shortest of 3.1.7.1.5."""

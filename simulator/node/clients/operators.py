@@ -436,7 +436,7 @@ def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStat
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:
-    """Return what a queue demands from messages; what is not wished for stays.
+    """Return what a queue demands from messages; settings without a wish stay.
 
     Raises:
         UsageError: one of the words is unknown.

@@ -163,7 +163,7 @@ class Performers:
                 known = None
             birth_s = max(now_s, self._forgotten_s[lasting] + 1)
             if birth or before or self._store_is_new:
-                # The disk knows the store's number, and has forgotten the old invoker, before it hears of its birth.
+                # The disk knows the store's number, and has forgotten the old invoker, before it is told its birth.
                 self._core.remember({}, needed=True, counters={STORE: self._store})
                 self._store_is_new = False
         self._connected[invoker] = Connected(lasting, birth_s, bool(birth))

@@ -28,7 +28,7 @@ PIECE: Final = 20
 
 
 class Facts(NamedTuple):
-    """What is known besides the status.
+    """Facts that a status lacks.
 
     called: returns people's name for an outgoing queue.
     """

@@ -53,7 +53,7 @@ def _resend(machine: Machine) -> None:
 
 
 def deaf(world: World, fault: Fault) -> bool:
-    """For a while the node sends no OrderAck, or until it starts again."""
+    """The node sends no OrderAck for a while, or until it restarts."""
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
@@ -221,7 +221,7 @@ class Sparing:
             self._neighbours.touched(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
-        """Acknowledge 32 recoverable messages at most, from the first missing or never named one on."""
+        """Acknowledge at most 32 recoverable messages, beginning with the first missing or never named one."""
         data = session.data
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
         count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)

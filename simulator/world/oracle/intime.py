@@ -26,7 +26,7 @@ LONGEST_S: Final = 5
 CLEANUP: Final = "3.1.6.2"
 """The section that closes an unused session."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
-"""The spots at which only its queue has an express message, and the kind of that queue."""
+"""The spots where an express message is only in its queue, and the kind of that queue."""
 ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
 """Allows for waits on the way: a flush, a window, a try to connect."""
@@ -184,7 +184,7 @@ def unused_sessions_are_closed(nodes: Iterable[WatchedNode], calm_ms: int) -> st
 
 
 def resend_limit_ms(settings: Settings) -> int:
-    """Return the time by which a message without an OrderAck has been sent again.
+    """Return how long until a message without an OrderAck has been sent again, at most.
 
     It is the longest resend timeout, after a handshake that nobody answers.
     """
@@ -202,6 +202,6 @@ def the_first_way_is_taken_again(nodes: Iterable[WatchedNode]) -> str | None:
 
 
 def return_limit_ms(settings: Settings) -> int:
-    """Return the time by which the first route is taken again: a try from the storm fails, and the next succeeds."""
+    """Return how long until the first route is taken again: a try begun in the storm fails, and the next succeeds."""
     stuck_ms = max(CONNECT_TIMEOUT_MS, settings.session_initialization_timeout_ms)
     return stuck_ms + settings.ack_wait_timeout_ms + settings.try_connect_interval_ms + SLACK_MS
