@@ -22,10 +22,10 @@ from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from mqproto.wire.layouts.sid import SIZE_LIMIT
 
 LABEL_LIMIT: Final = 249
-"""Characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
+"""The most characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
-"""Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
+"""Room for all headers of a message that we send, so the size of its body tells whether it fits."""
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
