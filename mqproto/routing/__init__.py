@@ -1,6 +1,6 @@
-"""Who comes next on the way to a queue manager.
+"""The next hops on the way to a queue manager.
 
-nexthops.py has what a queue manager is told: its `Routes`; peers.py has who is believed to be whom. The rest computes
+nexthops.py has the `Routes` that a queue manager is told; peers.py decides whose GUIDs are believed. The rest computes
 next hops from what a directory knows: enterprise.py has the records, costs.py the cheapest ways between sites,
 router.py the rules of [MS-MQBR] 3.1.5.
 """

@@ -14,8 +14,8 @@ class Way(NamedTuple):
     """The cheapest way to a destination site, whose identifier is the table's key.
 
     cost: the sum of its links' costs.
-    next_sites: NextHopSiteID. Of several cheapest ways the specification selects one; here are the first sites of
-        all of them, in the order of the links, so that there is another where the first cannot be reached.
+    next_sites: NextHopSiteID. The specification selects one of several cheapest ways; here are the first
+        sites of all of them, in the order of the links, so there is another if the first cannot be reached.
     """
 
     cost: int
@@ -23,10 +23,10 @@ class Way(NamedTuple):
 
 
 def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, Way]:
-    """The way from the nearest of some sites to each other site that links connect them with, by Dijkstra's algorithm.
+    """The cheapest way from the nearest of the roots to each other site that links connect, by Dijkstra's algorithm.
 
     Args:
-        roots: the sites that the ways begin in; a gate of two sites is in both at no cost.
+        roots: the sites where the ways begin; a gate of two sites is in both at no cost.
         links: passable both ways; every cost is above 0.
     """
     edges: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)

@@ -1,11 +1,11 @@
-"""Queue managers, sites and routing links: what the directory of an enterprise knows, as far as routing asks it.
+"""Queue managers, sites and routing links: what the directory of an enterprise knows, as far as routing needs it.
 
-[MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. Each goes by a text that tells it from the others: its name, or its GUID in
-registry form. Connected networks and foreign sites are not here: no rule of [MS-MQBR] 3.1 looks at them.
+[MS-MQBR] 3.1.1.1, 3.1.5.4 to 3.1.5.8. A text identifies each record: its name, or its GUID in registry form.
+Connected networks and foreign sites are not here, because no rule of [MS-MQBR] 3.1 looks at them.
 
-Wherever the specification takes "one of" several, all are given, in the order in which the enterprise lists them: the
-first is the choice, the others are for when it cannot be reached. For chance to spread the load, shuffle
-that order before; dice belong to the shell.
+Where the specification takes "one of" several, all are given, in the order in which the enterprise lists
+them: the first is the choice, the others are for when it cannot be reached. To spread the load by chance,
+shuffle that order before; dice belong to the shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from mqproto.base.errors import UsageError
 
 LINK_COSTS: Final = range(1, 1_000_000)
-"""What ActualCost may be. There is no cost for a link that is closed; it is left out.  [MS-MQDMPR] 3.1.1.8"""
+"""The possible values of ActualCost. A closed link has no cost; it is left out.  [MS-MQDMPR] 3.1.1.8"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Machine:
     in_routing_servers: tuple[str, ...] = ()
 
     def shares_site_with(self, other: Machine) -> bool:
-        """Whether some site has both."""
+        """Whether both are in some site."""
         return not set(self.sites).isdisjoint(other.sites)
 
 
@@ -66,11 +66,11 @@ Record = TypeVar("Record", Machine, Site)
 
 
 class Enterprise:
-    """The records of one directory, seen to fit together.
+    """The records of one directory, checked to fit together.
 
     Raises:
-        UsageError: they do not; the text names the record. That sites do not all connect is no error: what cannot be
-            reached has no next hop.
+        UsageError: they do not fit; the text names the record. It is not an error if sites do not all
+            connect: a destination that cannot be reached has no next hop.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Enterprise:
             self._check_site(site)
         self._check_links()
 
-    # What the rules ask
+    # What the rules ask for
 
     def machine(self, identifier: str) -> Machine | None:
         """GetQueueManager.  [MS-MQBR] 3.1.5.4"""
@@ -172,7 +172,7 @@ def _by_identifier(records: Iterable[Record]) -> dict[str, Record]:
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, where it first stands."""
+    """Each name once, at its first place."""
     return tuple(dict.fromkeys(names))
 
 

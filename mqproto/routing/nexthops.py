@@ -1,4 +1,4 @@
-"""What a queue manager is told of the ways to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
+"""What a queue manager is told about the ways to others.  [MS-MQQB] 3.1.5.2.1, 3.1.7.4, 3.1.7.5"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PING_PORT: Final = 3527
 
 @dataclass(frozen=True, slots=True)
 class NextHop:
-    """A neighbour: whom we call, and where.  3.1.1.3.1.3
+    """A neighbour that we call, and its address.  3.1.1.3.1.3
 
-    manager: its queue manager's GUID; None when only a direct format name told us of it.
+    manager: its queue manager's GUID; None if only a direct format name told us of it.
     ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
     tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
-    learnt: whether nobody has declared it: it was met there, and is not called unless it may be.
+    learnt: whether nobody has declared it: it was met there, and is called only if that is allowed.
     """
 
     manager: Guid | None
@@ -33,7 +33,7 @@ class NextHop:
 
     @property
     def ping_address(self) -> tuple[str, int]:
-        """Where it is pinged."""
+        """The address and UDP port to ping."""
         return self.ping or (self.host, PING_PORT)
 
     def __str__(self) -> str:
@@ -42,15 +42,15 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Who comes next to whom: what Get Next Hops would answer, for every queue manager at once.  3.1.7.5
+    """The next hops to others: what Get Next Hops would answer, for every queue manager at once.  3.1.7.5
 
     managers: the next hops to each queue manager that can be reached, the preferred first; a `Router` finds them.
-    hosts: the neighbour behind an address or a computer name of direct format names, where it is known.
+    hosts: the neighbour behind an address or a computer name in direct format names, if it is known.
     own_hosts: the addresses and names, in lower case, that mean this queue manager itself.
     publics: the queue manager that hosts each public queue.
-    peers: what is declared of each queue manager that is known; all others are strangers.
+    peers: what is declared about each known queue manager; all others are strangers.
     called: the hosts that may be called because a stranger asks for an answer there: addresses, networks, `any`.
-    heard: from where strangers get an answer at all; likewise.
+    heard: the hosts from which strangers get an answer at all; likewise.
     """
 
     managers: Mapping[Guid, tuple[NextHop, ...]] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Routes:
         return self.hosts.get(host.lower()) or NextHop(None, host)
 
     def proves(self, manager: Guid, host: str, certified: Guid | None) -> bool:
-        """Whether a session that came from `host` is that of the queue manager whose GUID it presents.
+        """Whether a session from `host` is that of the queue manager whose GUID it presents.
 
-        certified: the queue manager that its certificate is pinned to; None of a plain connection.
+        certified: the queue manager to which its certificate is pinned; None for a plain connection.
         """
         if certified is not None:
             return certified == manager
@@ -86,8 +86,8 @@ class Routes:
     def brings(self, neighbour: Guid, source: Guid, *, target: Guid, own: Guid) -> bool:
         """Whether a neighbour may bring a message of a queue manager: its own, or as a declared router on its way.
 
-        One that has passed here before, or begun here, may come back: when ways change, a router hands back what it was
-        given. It was given only what is for those to whom it leads.
+        A message that has passed here before, or begun here, may come back: when ways change, a router hands
+        back what it was given. It was given only messages for queue managers to which it leads.
 
         target: the queue manager that the message is for.
         own: this queue manager.
@@ -100,11 +100,11 @@ class Routes:
         return source in peer.brings or (target in peer.brings and (source in self.peers or source == own))
 
     def hears(self, host: str) -> bool:
-        """Whether whoever connects from a host is listened to: a stranger, or somebody who is declared there."""
+        """Whether connections from a host are listened to: from strangers, or from a queue manager declared there."""
         return comes_from(host, self.heard) or self.is_declared(host)
 
     def is_declared(self, host: str) -> bool:
-        """Whether a queue manager that is known may be at a host, and speaks without TLS."""
+        """Whether a known queue manager may be at a host, and speaks without TLS."""
         return any(comes_from(host, peer.origins) for peer in self.peers.values() if not peer.certified)
 
     def may_call(self, host: str) -> bool:

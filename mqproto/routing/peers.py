@@ -1,8 +1,8 @@
-"""Who is who: what an operator has declared of other queue managers.
+"""What an operator has declared about other queue managers, and whose GUIDs are believed.
 
-A GUID is a claim: whoever connects may present any. It is believed of a session that we opened to the address which is
-declared for it, of one that comes from an address which is, and of one whose certificate is pinned to it. All others
-are strangers. [MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves it to the network.
+A GUID is a claim: any peer may present any. It is believed in a session that we opened to the address declared for it,
+in one that comes from such an address, and in one whose certificate is pinned to it. All others are strangers.
+[MS-MQQB] 3.1.5.3 has no such rule, and 5.1 leaves it to the network.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 
 ANYWHERE: Final = "any"
-"""As an origin: every address."""
+"""The origin that covers every address."""
 HOST_BITS_V6: Final = 64
-"""What one host may have of IPv6 is at least a /64: all of it counts as one."""
+"""One host may have at least a /64 of IPv6: all of it counts as one host."""
 REMEMBERED_ADDRESSES: Final = 4_096
 
 
@@ -27,8 +27,8 @@ REMEMBERED_ADDRESSES: Final = 4_096
 class Peer:
     """A queue manager that an operator knows.
 
-    origins: from where a session of it may come: addresses, networks as `10.0.0.0/8`, or `any`.
-    certified: whether it comes and is called by TLS alone, whatever address it has.
+    origins: where its sessions may come from: addresses, networks as `10.0.0.0/8`, or `any`.
+    certified: whether it uses only TLS, both ways, whatever address it has.
     brings: the other queue managers whose messages it may bring: it is a declared router on their ways to us.
     """
 
@@ -38,7 +38,7 @@ class Peer:
 
 
 def comes_from(host: str, origins: tuple[str, ...]) -> bool:
-    """Whether an address is one of some origins, or in one of them."""
+    """Whether an address is one of these origins, or in one of them."""
     return ANYWHERE in origins or host in origins or _within(host, origins)
 
 
@@ -59,7 +59,7 @@ def _network(origin: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """An address as it is compared: without a zone, IPv4 in IPv6 as IPv4; None for a name."""
+    """An address as it is compared: without a zone, and IPv4 in IPv6 as IPv4; None for a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -70,7 +70,7 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(REMEMBERED_ADDRESSES)
 def host_group(host: str) -> str:
-    """What is counted as one host: an address of IPv4, a /64 of IPv6, a name."""
+    """The unit that counts as one host: an address of IPv4, a /64 of IPv6, a name."""
     address = address_of(host)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> HOST_BITS_V6 << HOST_BITS_V6, HOST_BITS_V6)))
@@ -78,7 +78,7 @@ def host_group(host: str) -> str:
 
 
 def check_origin(origin: str) -> None:
-    """See that an origin is one.
+    """Check that an origin is valid.
 
     Raises:
         UsageError: it is neither an address nor a network nor `any`.
@@ -97,11 +97,11 @@ def brought_by(way: str, at: str, links: Mapping[str, Iterable[str]]) -> set[str
 
     Args:
         way: the neighbour.
-        at: who asks.
+        at: the node that asks.
         links: by node, the nodes that it is linked with.
 
     Returns:
-        The nodes behind the neighbour, it not among them. One without further links brings its own messages alone.
+        The nodes behind the neighbour, without itself. One without further links brings only its own messages.
     """
     found, new = {way}, [way]
     while new:

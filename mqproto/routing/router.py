@@ -7,13 +7,13 @@ from mqproto.routing.enterprise import Enterprise, Machine
 
 
 class Router:
-    """Who comes next, as one queue manager of an enterprise sees it.
+    """The next hops as one queue manager of an enterprise sees them.
 
     Following next hops always ends, at the destination if sites and links connect both: each site gate hands a
     message to a site that is nearer to the destination's, and no other queue manager hands one back.
 
     Args:
-        enterprise: what the directory knows; a change of it asks for a new router.
+        enterprise: what the directory knows; if that changes, make a new router.
         local: the identifier of the queue manager that asks.
     """
 
@@ -26,8 +26,7 @@ class Router:
     def next_hops(self, destination: str) -> tuple[str, ...]:
         """GetNextHops: the queue managers that a message may be handed to, the preferred first.  [MS-MQBR] 3.1.5.1
 
-        There is none, which is an empty answer, if one of the two is unknown, no way leads there, or the message has
-        arrived.
+        The answer is empty if one of the two is unknown, no way leads there, or the message has arrived.
         """
         source, target = self._source, self._enterprise.machine(destination)
         if source is None or target is None or source is target:
@@ -53,8 +52,8 @@ class Router:
     def _from_site_gate(self, target: Machine) -> tuple[str, ...]:
         """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next one.  [MS-MQBR] 3.1.5.3
 
-        Of a destination's sites the specification takes the one that the table happens to list last; we take the
-        nearest. A destination that is itself a gate of the next one is preferred to the others.
+        The specification takes the one of a destination's sites that the table happens to list last; we take
+        the nearest. A destination that is itself a gate of the next site is preferred to the others.
         """
         ways = [self._table[site] for site in target.sites if site in self._table]
         least = min((way.cost for way in ways), default=0)
@@ -64,5 +63,5 @@ class Router:
 
 
 def _entrance(target: Machine) -> tuple[str, ...]:
-    """Who takes what is for a queue manager from within its site: its in-routing servers, or itself."""
+    """The entrance for messages from within a queue manager's site: its in-routing servers, or itself."""
     return target.in_routing_servers or (target.identifier,)
