@@ -1,7 +1,7 @@
 """The tables of a node's store: one SQLite file, one connection.
 
-A transaction is on disk when it ends only if that was asked for; else it may be lost with the power, together with all
-that came after it. The log has what matters of it as long as that can happen.
+A transaction is on disk when it ends only if that was asked for; otherwise a power loss may take it, and all
+that came after it. As long as that can happen, the log has all of it that matters.
 """
 
 from __future__ import annotations
@@ -78,28 +78,28 @@ PRAGMAS: Final = (
     # macOS flushes to the disk itself only if that is asked for by name.
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
-    # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so that it never takes long.
+    # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so it never takes long.
     f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     "cache_size = -16384",
     # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway (write_anew).
     "secure_delete = OFF",
-    # What a REPLACE removes is counted as well.
+    # Rows that a REPLACE removes are counted as well.
     "recursive_triggers = ON",
-    # What a statement may have to undo is kept in memory: other disks may be full, too.
+    # Data to undo a statement is kept in memory: other disks may be full, too.
     "temp_store = MEMORY",
 )
 SOURCE_BYTE: Final = 17
-"""Where in a packet stands whose it is: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
+"""Where the source stands in a packet: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
-"""How long another program's write may hold us up when we run: ours can wait, and the node's neighbours cannot."""
+"""How long another program's write may hold us up while we run: ours can wait, and the node's neighbours cannot."""
 
 
 class Mark(NamedTuple):
     """Where the log begins.
 
-    segment: the first whose records the tables lack, or may lack.
+    segment: the first segment whose records the tables lack, or may lack.
     record: the number of its first record.
-    is_begun: whether that segment was begun, so that it must be there.
+    is_begun: whether that segment was begun, and must exist.
     """
 
     segment: int
@@ -112,22 +112,22 @@ BEGINNING: Final = Mark(1, 1, is_begun=False)
 
 
 def made_mark(segment: int, record: int, is_begun: int) -> Mark:
-    """A mark by its columns."""
+    """Make a mark from its columns."""
     return Mark(segment, record, bool(is_begun))
 
 
 def made_queue(queue: int, kind: str, name: str, priority: int, on_hold: int) -> QueueRow:
-    """A queue by its columns."""
+    """Make a queue from its columns."""
     return QueueRow(queue, QueueKind(kind), name, priority, bool(on_hold))
 
 
 def made_counter(name: str, value: int) -> tuple[str, int]:
-    """A counter by its columns."""
+    """Make a counter from its columns."""
     return name, value
 
 
 def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
-    """Whose the tables are, and where they live, as they were read.
+    """Return whose the tables are, and where they live, from rows as they were read.
 
     Raises:
         DamageError: a row is not what was written.
@@ -141,14 +141,14 @@ class Tables:
     Args:
         path: the file; it is made if it is not there.
         node: the queue manager's GUID. A file that belongs to another is refused.
-        files: of the system, or of a simulated one.
+        files: the system's, or simulated ones.
 
     Attributes:
         home: where they say that they live.
-        log_salts: those of SQLite's log, as it was seen last.
+        log_salts: the salts of SQLite's log, as it was last seen.
 
     Raises:
-        StoreError, sqlite3.Error: the file cannot be had, or is not this node's.
+        StoreError, sqlite3.Error: the file cannot be opened, or is not this node's.
     """
 
     def __init__(self, files: Files, path: Path, node: Guid) -> None:
@@ -156,14 +156,14 @@ class Tables:
         self._files = files
         self._node = node
         self.is_upgraded = False
-        """Whether they were of version 0.5, and got their checksums now."""
+        """Whether they came from version 0.5, and got their checksums now."""
         self.forgotten_count = 0
-        """How many sequences of strangers were forgotten, as there were too many."""
+        """How many sequences of strangers were forgotten because there were too many."""
         self._come_since: dict[int, int] = {}
-        """Of a queue that was read to its end and found whole, how many messages it has got since."""
+        """By queue, how many messages it has got since it was read to its end and found whole."""
         self._may_grow = True
         self._found_hurt: list[int] = []
-        """Keys of messages of which a start has found that they are not what was written."""
+        """Keys of messages that a start has found damaged."""
         witness = self._found_witness()
         self._log_path = log_path(path)
         with explained_file(self._log_path):
@@ -185,11 +185,11 @@ class Tables:
             raise
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file."""
         self.db.close()
 
     def leave(self) -> None:
-        """The same when the store does not start. A log that was there may be hurt, so it stays out of the tables."""
+        """Close the file if the store does not start. An old log may be damaged: it stays out of the tables."""
         if self._had_log:
             self._files.let_go(self.db, self.path)
         else:
@@ -198,7 +198,7 @@ class Tables:
     # Room
 
     def set_room_aside(self, size_bytes: int) -> None:
-        """Have so much in free pages of the file, if the disk has room: what goes to the tables when it has none."""
+        """Keep this many bytes in free pages of the file, if the disk has room: for the tables when it has none."""
         [(page_bytes,)], [(free_count,)] = self._rows("PRAGMA page_size"), self._rows("PRAGMA freelist_count")
         if free_count * page_bytes >= size_bytes:
             return
@@ -207,7 +207,7 @@ class Tables:
             with self.transaction(flushed=False):
                 self.db.execute("CREATE TABLE set_aside (pages BLOB)").close()
                 self.db.execute("INSERT INTO set_aside VALUES (zeroblob(?))", (size_bytes,)).close()
-            # Only then they are in the file; what is given free is not written there.
+            # Only then are they in the file; freed pages are not written there.
             self._rows("PRAGMA wal_checkpoint(PASSIVE)")
             with self.transaction(flushed=False):
                 self.db.execute("DROP TABLE set_aside").close()
@@ -216,9 +216,9 @@ class Tables:
                 raise
 
     def let_grow(self, may_grow: bool) -> None:
-        """Whether the file may become longer. If not, a transaction that needs more pages than there are is undone.
+        """Set whether the file may grow. If not, a transaction that needs more pages than there are is undone.
 
-        What SQLite has in its log must fit into the file, or that log would never end.
+        SQLite's log must fit into the file, or that log would never end.
         """
         if may_grow == self._may_grow:
             return
@@ -234,10 +234,10 @@ class Tables:
 
     @contextmanager
     def transaction(self, *, flushed: bool) -> Iterator[None]:
-        """All that is written within, or nothing if anything raises.
+        """Write all that is written within, or nothing if anything raises.
 
         Args:
-            flushed: it is on disk when it ends, and with it all that came before.
+            flushed: whether it is on disk when it ends, with all that came before.
 
         Raises:
             sqlite3.Error: nothing of it is there.
@@ -257,7 +257,7 @@ class Tables:
         self.look_at_log()
 
     def take_over(self, recent: Recent, mark: Mark) -> None:
-        """Have all of it on disk here, so that the log can begin anew. It may be here already, all or part.
+        """Have all of it on disk here, so the log can begin anew. All or part of it may be here already.
 
         Raises:
             sqlite3.Error: nothing has changed.
@@ -291,12 +291,12 @@ class Tables:
         self._recount(self._found_hurt)
         rows = recent.messages.rows
         there = self.those_there(rows)
-        # What is hurt here, and is in the log as it was written, comes from there.
+        # A message that is damaged here, and whole in the log, comes from there.
         hurt = self.hurt_among(key for key in there if not isinstance(rows[key].packet, HurtPacket))
         self.remove({key: size for key in hurt for key, size in self.sizes(key, key).items()})
         there = sorted(set(there).difference(hurt))
         self.put_queues(recent.states.queues.values())
-        # Those that are gone make room for those that come, where the file cannot grow.
+        # Messages that are gone make room for those that come, if the file cannot grow.
         self.remove(recent.gone)
         self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
         self.make_lasting(recent.lasting)
@@ -306,7 +306,7 @@ class Tables:
         self.put_states(recent.states)
 
     def those_there(self, keys: Iterable[int]) -> list[int]:
-        """Of these keys those of messages that are here, in order."""
+        """Return the keys, in order, whose messages are here."""
         return [
             key
             for first, last in runs(sorted(key for key in keys if self.may_have(key)))
@@ -314,7 +314,7 @@ class Tables:
         ]
 
     def insert(self, rows: list[MessageRow]) -> None:
-        """Add messages, which are not there."""
+        """Add messages that are not here yet."""
         if not rows:
             return
         full = message_columns(rows)
@@ -327,10 +327,10 @@ class Tables:
                 self._come_since[queue] += len(keys)
 
     def remove(self, sizes: dict[int, Size]) -> None:
-        """Remove messages, which are there, by key.
+        """Remove messages that are here, by key.
 
         Raises:
-            DamageError: they are not all there.
+            DamageError: not all of them are here.
         """
         if not sizes:
             return
@@ -343,13 +343,13 @@ class Tables:
             self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
 
     def make_lasting(self, keys: Iterable[int]) -> None:
-        """Messages that expire no more, if they are there."""
+        """Let messages expire no more, if they are here."""
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
         for key in keys:
             for columns in self._rows(found, (key,)):
                 row, before = message_as_read(*columns)._replace(expires_s=None), columns[-1]
                 if isinstance(row.packet, HurtPacket):
-                    continue  # Whoever reads it will see to it.
+                    continue  # Its reader will see to it.
                 after = message_checksum(*row)
                 self.db.execute(
                     "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
@@ -357,12 +357,12 @@ class Tables:
                 self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
-        """Of these messages, those that are not what was written are in the quarantine from now on, as they stand.
+        """Put those of these messages that are damaged into the quarantine, as they stand.
 
-        They stay among the others until they are removed, and what else stands in their rows is of use to nobody.
+        They stay among the others until they are removed, and nothing else in their rows is of use.
 
         Args:
-            copies: those that the log has as they were written, by key; these are mended.
+            copies: whole copies that the log has, by key; these messages are mended.
         """
         hurt = self.hurt_among(keys)
         if hurt:
@@ -374,7 +374,7 @@ class Tables:
                 self._mark([key for key in hurt if key not in copies])
 
     def set_aside_found(self) -> None:
-        """The same of those that a start has found, when it has read the log; counts fit again, whatever leaves."""
+        """Set aside those that a start has found, once it has read the log; then counts fit again, whatever leaves."""
         self.set_aside(self._found_hurt, {})
 
     def _mark(self, keys: list[int]) -> None:
@@ -386,18 +386,18 @@ class Tables:
             self._recount(keys)
 
     def _recount(self, keys: Iterable[int]) -> None:
-        """Queues with these messages, which have as many as they count, count them as they stand."""
+        """Recount the queues of these messages as they stand; they have as many messages as they count."""
         for queue in {key >> POSITION_BITS for key in keys}:
             self.db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
-        """Queues that exist from now on, or go by another name. One may have the name that another has given up."""
+        """Put queues that exist from now on, or are renamed. One may take the name that another has given up."""
         if rows := list(rows):
             self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
             self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
-        """Forget some, by source with the first and the last ordinal, then add these."""
+        """Forget identifiers, by source with the first and the last ordinal, then add these."""
         if forgotten:
             self.db.executemany(
                 "DELETE FROM message_id WHERE source = ? AND ordinal BETWEEN ? AND ?", forgotten
@@ -406,7 +406,7 @@ class Tables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """All else, but for queues and identifiers. Most slices have little of it, and each statement costs."""
+        """Put all other rows except queues and identifiers. Most slices have few of them, and each statement costs."""
         run_many = self.db.executemany
         if states.outgoing:
             run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
@@ -426,7 +426,7 @@ class Tables:
             run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def _forget_sequences(self) -> None:
-        """Keep no more sequences that gave up their places than may be: those of the host that has the most go."""
+        """Forget sequences that gave up their places if there are too many, first those of the host with the most."""
         [(count,)] = self._rows("SELECT row_count FROM total WHERE name = 'incoming_sequence'")
         if count > SEQUENCES_KEPT:
             self.forgotten_count += self.db.execute(
@@ -434,7 +434,7 @@ class Tables:
             ).rowcount
 
     def put_home(self, home: Home) -> None:
-        """Where they live from now on."""
+        """Record where they live from now on."""
         self.db.execute(
             "UPDATE node SET machine = ?, path = ?, inode = ?, checksum = ?",
             (*home, row_checksum((self._node, *home))),
@@ -442,7 +442,7 @@ class Tables:
         self.home = home
 
     def put_mark(self, mark: Mark) -> None:
-        """Where the log begins from now on."""
+        """Record where the log begins from now on."""
         self.db.execute(
             "UPDATE log SET segment = ?, record = ?, is_begun = ?, checksum = ?", (*mark, row_checksum(mark))
         )
@@ -462,59 +462,59 @@ class Tables:
         return mark
 
     def counters(self) -> dict[str, int]:
-        """Named numbers."""
+        """Return the named numbers."""
         return dict(whole_rows("counter", self._rows("SELECT * FROM counter"), made_counter))
 
     def own_message_ids(self) -> Iterator[int]:
-        """The MessageIDs of all messages that this queue manager has sent. It looks at each message."""
+        """Yield the MessageIDs of all messages that this queue manager has sent. It looks at each message."""
         found = f"SELECT message_id FROM message WHERE substr(packet, {SOURCE_BYTE}, 16) = ?"
         found += " AND typeof(message_id) = 'integer'"
         for (message_id,) in self.db.execute(found, (self._node,)):
             yield message_id
 
     def size_bytes(self) -> int:
-        """What all messages take, without what SQLite needs for them."""
+        """The bytes that all messages take, without what SQLite needs for them."""
         [(size_bytes,)] = self._rows("SELECT coalesce(sum(size_bytes), 0) FROM queue")
         assert isinstance(size_bytes, int)
         return size_bytes
 
     def counts(self, kind: QueueKind) -> dict[int, int]:
-        """How many messages the queues of one kind have."""
+        """Return how many messages the queues of one kind have."""
         return dict(self._rows("SELECT queue, message_count FROM queue WHERE kind = ?", (kind,)))
 
     def queues(self) -> list[QueueRow]:
-        """All queues that were declared."""
+        """Return all queues that were declared."""
         rows = self._rows("SELECT queue, kind, name, priority, on_hold, checksum FROM queue ORDER BY queue")
         return list(whole_rows("queue", rows, made_queue))
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """The incoming sequences that are asked for."""
+        """Return the incoming sequences that are asked for."""
         found = "SELECT * FROM incoming_sequence WHERE source = ? AND queue BETWEEN ? AND ? LIMIT 1024"
         return list(whole_rows("incoming_sequence", self.db.execute(found, read).fetchall(), IncomingRow))
 
     def may_have(self, first: int) -> bool:
-        """Whether a message with this key or a higher one of its queue can be there; asks no file."""
+        """Whether a message with this key, or a higher one of its queue, can be here. It reads no file."""
         return first <= self._last_keys.get(first >> POSITION_BITS, -1)
 
     def sizes(self, first: int, last: int) -> dict[int, Size]:
-        """The messages with keys from first to last, without their packets."""
+        """Return the sizes of the messages with keys from first to last, without their packets."""
         found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
         return {row[0]: row[1:] for row in self.db.execute(found, (first, last))}
 
     def hurt_among(self, keys: Iterable[int]) -> list[int]:
-        """Of these keys those of messages that are not what was written, in order."""
+        """Return the keys, in order, whose messages are damaged."""
         ranges = runs(sorted(keys))
         rows = [row for first, last in ranges for row in self.between(first, last)]
         return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """The messages with keys from first to last, in order; all, or those with `final_ack`."""
+        """Return the messages with keys from first to last, in order; all, or those with `final_ack`."""
         chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
         found = self.db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
         return [message_as_read(*columns) for columns in found]
 
     def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
-        """The messages with keys from first to last, in order, read one by one. Close the iterator.
+        """Yield the messages with keys from first to last, in order, read one by one. Close the iterator.
 
         Args:
             gone: keys of messages that are left out.
@@ -525,10 +525,10 @@ class Tables:
         self._see_that_none_is_missing(first >> POSITION_BITS)
 
     def _see_that_none_is_missing(self, queue: int) -> None:
-        """A queue that was read to its end has all its messages.
+        """Check that a queue which was read to its end has all its messages.
 
-        That takes as long as the queue is, so it is seen again only when a half of them is new: a queue that grows is
-        read to its end again and again.
+        That takes as long as the queue is. So it is checked again only when half of its messages are new,
+        because a queue that grows is read to its end again and again.
         """
         come = self._come_since.get(queue)
         if come is not None:
@@ -539,7 +539,7 @@ class Tables:
         self._come_since[queue] = 0
 
     def expiring(self) -> Generator[tuple[int, int]]:
-        """`expires_s` and key of the messages that have one, in order. Close the iterator."""
+        """Yield `expires_s` and key of the messages that have one, in order. Close the iterator."""
         with closing(
             self.db.execute(
                 "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
@@ -555,7 +555,7 @@ class Tables:
     # Opening
 
     def _set_up(self, node: Guid, witness: Said | None) -> None:
-        """Make the tables in a new file, or see that the file is this node's; then choose how it is written."""
+        """Make the tables in a new file, or check that the file is this node's; then choose how it is written."""
         [(application_id,)] = self._rows("PRAGMA application_id")
         [(layout,)] = self._rows("PRAGMA user_version")
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
@@ -607,14 +607,14 @@ class Tables:
         )
 
     def _found_witness(self) -> Said | None:
-        """What the witness of the log says, if it lies beside the tables."""
+        """Return what the witness of the log says, if it lies beside the tables."""
         path = witness_path(self.path)
         with explained_file(path):
             there = path.name in self._files.names(path.parent)
             return said_by_witness(path, self._files.read(path), self._node) if there else None
 
     def look_at_log(self) -> None:
-        """Which of SQLite's logs it is now."""
+        """Learn which of SQLite's logs it is now."""
         with explained_file(self._log_path):
             header = self._files.head(self._log_path, LOG_HEADER_BYTES)
         if header != self._log_header:
@@ -625,7 +625,7 @@ class Tables:
 
 
 def _as_text(data: bytes) -> str:
-    """What is no text is hurt, and has a checksum that tells."""
+    """Decode text. Bytes that are not text are damaged, and the checksum tells."""
     return data.decode(errors="surrogateescape")
 
 
@@ -634,7 +634,7 @@ def _with_checksums(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Connection, sqlite3.Cursor]:
-    """Look at the tables as they are now, by a connection of the caller's own thread: the columns of messages."""
+    """Read the messages' columns from the tables as they are now, on a connection for the caller's own thread."""
     db = files.connect(path)
     try:
         db.execute("BEGIN")
@@ -647,7 +647,7 @@ def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Conn
 
 
 def write_anew(db: sqlite3.Connection) -> None:
-    """Have in the tables' files what is in the tables, and nothing of what was.
+    """Leave only the present contents of the tables in their files, and nothing of what was.
 
     Raises:
         sqlite3.Error: it cannot be done now; nothing has changed.

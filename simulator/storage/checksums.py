@@ -1,9 +1,9 @@
-"""The checksum of a row of the tables: CRC-32 over all that the row says, in one encoding.
+"""The checksum of a row of the tables: CRC-32 over all that the row contains, in one encoding.
 
-Of a message it is over the numbers, packed, and then over the packet; of everything else over the columns, as
-MessagePack.
-SQLite's own cksumvfs has one for each page instead. It needs another driver, and a page that was never written has one
-that fits. So queues and tables keep, beside these, how many rows they have and the sum of their checksums.
+For a message it covers the packed numbers and then the packet; for everything else the columns, as
+MessagePack. SQLite's own cksumvfs has one for each page instead. It needs another driver, and a page whose
+write was lost still has one that fits. So queues and tables also keep how many rows they have and the sum of
+their checksums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBERS: Final = Struct("<QQ?q")
 NEVER: Final = -1
 """Stands for the `expires_s` of a message that has none."""
 SET_ASIDE: Final = -0x71756172
-"""Stands for the checksum of a message that the quarantine has, and that fits none."""
+"""Stands for the checksum of a message in the quarantine; it fits no message."""
 MESSAGE_COLUMNS: Final = "key, packet, message_id, final_ack, expires_s, checksum"
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -34,19 +34,19 @@ T = TypeVar("T")
 
 
 def row_checksum(row: Iterable[Any]) -> int:
-    """Of a row that is no message."""
+    """The checksum of a row that is not a message."""
     return _crc(_encode(tuple(row)))
 
 
 def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, expires_s: int | None) -> int:
-    """Of a message."""
+    """The checksum of a message."""
     return _crc(packet, _crc(_pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s)))
 
 
 def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
-    """Messages by their columns in the order of MESSAGE_COLUMNS, as `message_checksum` has it without a call for each.
+    """Return the columns of messages in the order of MESSAGE_COLUMNS, checksum included, without a call for each.
 
-    `final_ack` is a number: a bool is no type of SQLite's, and its driver would look for what adapts one, in vain, for
+    `final_ack` is a number: SQLite has no type for a bool, and its driver would look for an adapter, in vain, for
     each message anew.
     """
     crc, pack = _crc, _pack
@@ -66,7 +66,7 @@ def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, i
 def whole_message(
     key: int, packet: bytes, message_id: int, final_ack: int, expires_s: int | None, checksum: int
 ) -> MessageRow:
-    """A message as it was read.
+    """Return a message as it was read.
 
     Raises:
         DamageError: it is not what was written.
@@ -84,14 +84,14 @@ def whole_message(
 
 
 def hurt_packet(packet: object, message_id: object) -> HurtPacket:
-    """That of a message which is not what was written."""
+    """The packet of a damaged message."""
     hurt = HurtPacket(packet if isinstance(packet, bytes) else b"")
     hurt.message_id = message_id if isinstance(message_id, int) else 0
     return hurt
 
 
 def message_as_read(*columns: Any) -> MessageRow:
-    """A message as it was read, by its columns in the order of MESSAGE_COLUMNS; its packet may be `HurtPacket`."""
+    """Return a message from its columns in the order of MESSAGE_COLUMNS; its packet may be a `HurtPacket`."""
     try:
         return whole_message(*columns)
     except DamageError:
@@ -100,12 +100,12 @@ def message_as_read(*columns: Any) -> MessageRow:
 
 
 def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
-    """Key, packet and `final_ack` of messages as they were read, by their columns in the order of MESSAGE_COLUMNS.
+    """Yield key, packet and `final_ack` of messages from their columns in the order of MESSAGE_COLUMNS.
 
-    It is what `message_as_read` is without a call for each, of which a page has hundreds.
+    It does the same as `message_as_read` without a call for each: a page has hundreds of messages.
 
     Args:
-        gone: keys of messages that are left out.
+        gone: keys of messages to leave out.
     """
     crc, pack = _crc, _pack
     for key, packet, message_id, final_ack, expires_s, checksum in rows:
@@ -122,13 +122,13 @@ def packets_as_read(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple
 
 
 def whole_rows(table: str, rows: Iterable[Any], make: Callable[..., T]) -> Iterator[T]:
-    """Rows of a table as they were read, each with its checksum at the end.
+    """Yield rows of a table as they were read, each with its checksum at the end.
 
     Args:
-        make: what one of them is, by its columns; something that has them in their order.
+        make: makes a row from its columns; the row has them in their order.
 
     Raises:
-        DamageError: one is not what was written.
+        DamageError: a row is not what was written.
     """
     for *columns, checksum in rows:
         try:

@@ -1,4 +1,4 @@
-"""What is in a store, of which the tables have one part and the log another; and what a transaction makes of it."""
+"""The contents of a store, part in the tables and part in the log; and what a transaction does to them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Contents:
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues
         self._numbers = {queue[1:4]: queue.queue for queue in self._queues.values()}
-        """By kind, name and priority; of several sequences to one destination the one declared last."""
+        """By kind, name and priority; for several sequences to one destination, the one declared last."""
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """The log has this, as `resolved` has returned it. Returns how many bytes of messages it has added."""
+        """Add a transaction that the log has, as `resolved` returned it. Return how many bytes of messages it adds."""
         for queue in writes.queues:
             was = self._queues.get(queue.queue)
             if was is not None and self._numbers.get(was[1:4]) == queue.queue:
@@ -53,7 +53,7 @@ class Contents:
         return self._recent.add(writes, gone)
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
-        """How many messages the queues of one kind have, by name; none that has none."""
+        """Return how many messages the queues of one kind have, by name; empty queues are left out."""
         counts = self._tables.counts(kind)
         for key in self._recent.gone:
             if key >> POSITION_BITS in counts:
@@ -66,10 +66,10 @@ class Contents:
         return found
 
     def page(self, page: ReadPage) -> list[Row]:
-        """The messages that are asked for, as (key, packet, final_ack).
+        """Return the messages that are asked for, as (key, packet, final_ack).
 
-        Log and tables are merged before anything is cut: behind a message that the tables have, and that does not fit,
-        a smaller one of the log would.
+        Log and tables are merged before anything is cut: otherwise a smaller message of the log could follow
+        one of the tables that does not fit.
         """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
@@ -82,7 +82,7 @@ class Contents:
             return fitting(heapq.merge(stored, recent), limit, page.limit_bytes)
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """The messages of a queue with keys from first to last, in order; all, or those with `final_ack`."""
+        """Return messages of a queue with keys from first to last, in order; all, or only `final_ack`."""
         rows = list(self._recent.messages.between(first, last))
         if self._tables.may_have(first):
             gone, stored = self._recent.gone, self._tables.between(first, last, finals=finals)
@@ -90,7 +90,7 @@ class Contents:
         return [row for row in rows if row.final_ack] if finals else rows
 
     def expired(self, page: ReadExpired) -> list[Row]:
-        """The messages that expire first, as (key, packet, final_ack)."""
+        """Return the messages that expire first, as (key, packet, final_ack)."""
         gone, lasting = self._recent.gone, self._recent.lasting
         with closing(self._tables.expiring()) as found:
             stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
@@ -101,14 +101,14 @@ class Contents:
             )
 
     def _expiring(self, expires_s: int, key: int) -> MessageRow:
-        """The message that an index has."""
+        """The message of an entry in an index."""
         found = self.between(key, key)
         if not found or (found[0].expires_s != expires_s and not isinstance(found[0].packet, HurtPacket)):
             raise DamageError(f"message {key:#x} is to expire at {expires_s}, and there is none that does")
         return found[0]
 
     def resolved(self, writes: Writes) -> tuple[Writes, dict[int, Size]]:
-        """The same without `finals` and `moves`, and which messages it removes that the tables have.
+        """Return the same without `finals` and `moves`, and the messages that it removes from the tables.
 
         Raises:
             AssertionError: it cannot be carried out.
@@ -130,10 +130,10 @@ class Contents:
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:
-        """A message that moves comes with its new key, and is removed with the old."""
+        """Replace moves: a message that moves comes with its new key, and is removed with the old."""
         messages = {row.key: row for row in writes.messages}
         moved: dict[int, MessageRow] = {}
-        """By their old keys. One that two ranges of `finals` have moves with the first."""
+        """By their old keys. A message in two ranges of `finals` moves with the first."""
 
         def move(row: MessageRow, new: int, expires_s: int | None) -> None:
             moved.setdefault(row.key, row._replace(key=new, expires_s=expires_s))
@@ -148,7 +148,7 @@ class Contents:
             assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
             if isinstance(
                 found[0].packet, HurtPacket
-            ):  # It is not to be what was written; another start lets it go.
+            ):  # It is not what was written; another start lets it go.
                 raise DamageError(f"message {old:#x} is to move to {new:#x}, and is not what was written")
             move(found[0], new, expires_s)
         return replace(
@@ -160,7 +160,7 @@ class Contents:
         )
 
     def _check_queues(self, rows: list[QueueRow]) -> None:
-        """No two queues have one name, but for sequences. One that gets another name gives up the one that it had."""
+        """Check that no two queues share a name, except sequences. A renamed queue gives up its old name."""
         given_up = set()
         for row in rows:
             other = self._numbers.get(row[1:4], row.queue)
@@ -171,7 +171,7 @@ class Contents:
                 given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """No message that is there has one of these keys, and their queues were declared."""
+        """Check that no message in the store has one of these keys, and that their queues were declared."""
         if in_order(keys):
             first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
         else:
@@ -192,10 +192,10 @@ class Contents:
 
 
 def fitting(rows: Iterable[Row], limit_messages: int, limit_bytes: int) -> list[Row]:
-    """The longest prefix that keeps within both limits, but at least the first row if there is one.
+    """Return the longest prefix that keeps within both limits, but at least the first row if there is one.
 
-    Whatever is cut by size goes through here. The reader goes on behind the last row that it was given, so a row that
-    is left out must not have another behind it that is not.
+    Everything that is cut by size goes through here. The reader goes on behind the last row that it was
+    given, so no row may follow one that is left out.
     """
     found: list[Row] = []
     size_bytes = 0

@@ -1,8 +1,8 @@
-"""A node's disk in memory, under the contract of simulator/storage: what is committed is there, and what is not is not.
+"""A node's disk in memory, with the contract of simulator/storage: what is committed is there, and nothing else.
 
 `begin` takes a transaction and `flush` makes it last; `commit` is both. A crash between the two leaves either all of
 it or nothing, whichever the caller says. Unit tests run on this store. Simulated worlds run on the real one, and
-compare what it says with what this one says; a property test does so transaction for transaction.
+compare its contents with those of this one; a property test does so transaction for transaction.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class Disk:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow] = {}
         self.commit_count = 0
         self.size_bytes = 0
-        """What all messages take."""
+        """The bytes that all messages take."""
         self.room_bytes: int | None = None
         """How many bytes of packets fit in all; None for a disk that never fills up."""
         self.hurt: dict[int, HurtPacket] = {}
-        """By key, what is read of messages that are not what was written; all else here has them as they were."""
+        """What is read instead of damaged messages, by key; all else here has them as they were."""
         self._shelves: dict[int, Shelf] = {}
         self._expiring: list[tuple[int, int]] = []
         """`expires_s` and key of the messages that have one, in order."""
@@ -116,7 +116,7 @@ class Disk:
         self._pending = writes
 
     def flush(self) -> None:
-        """What was begun is on disk."""
+        """Put what was begun on disk."""
         writes, self._pending = self._pending, None
         assert writes is not None, "nothing was begun"
         self._apply(writes)
@@ -190,7 +190,7 @@ class Disk:
         return rows
 
     def set_aside_hurt(self) -> None:
-        """A node has found what is hurt: of each of these rows only that it is there is of use."""
+        """A node has found the damaged messages: their rows are of no use, except that they are there."""
         for key in self.hurt:
             [row] = self._take(key, key)
             self._put(row._replace(final_ack=False, expires_s=None))
@@ -208,7 +208,7 @@ class Disk:
     # Reading
 
     def load(self) -> StoredState:
-        """All that the node must know to start, oldest first; of the messages only the held ones."""
+        """Return all that the node must know to start, oldest first; of the messages, only the held ones."""
         queues = [self._stored_queue(self.queues[number]) for number in sorted(self.queues)]
         kept = [
             row
@@ -232,7 +232,7 @@ class Disk:
         )
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """The messages asked for, as (position, packet, final_ack); those that expire have their key in front."""
+        """Return the messages asked for, as (position, packet, final_ack), or with their key if they expire."""
         if isinstance(page, ReadExpired):
             expiring = (self._with_key(key) for _, key in self._expiring if key not in self.hurt)
             return fitting(expiring, page.limit_messages, page.limit_bytes)
@@ -252,7 +252,7 @@ class Disk:
         return fitting(rows, page.limit_messages, page.limit_bytes)
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """The incoming sequences that are asked for."""
+        """Return the incoming sequences that are asked for."""
         rows = self.incoming.values()
         return [row for row in rows if row.source == read.source and read.first <= row.queue <= read.last]
 
@@ -273,7 +273,7 @@ class Disk:
                 if before + 1 < after:
                     yield message_key(queue.queue, before + 1), message_key(queue.queue, after - 1)
 
-    # What tests and invariants ask
+    # For tests and invariants
 
     @property
     def messages(self) -> dict[int, MessageRow]:
@@ -303,7 +303,7 @@ class Disk:
         return len(self._shelves[queue].positions)
 
     def size_of(self, kind: QueueKind, name: str) -> int:
-        """What the messages of a queue take, in all its priorities."""
+        """The bytes that the messages of a queue take, in all its priorities."""
         return sum(
             self._shelves[number].size_bytes
             for number, queue in self.queues.items()

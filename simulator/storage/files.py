@@ -1,6 +1,6 @@
-"""What a store asks of the system: the files of its log, and SQLite on that of its tables.
+"""What a store needs from the system: the files of its log, and SQLite for the file of its tables.
 
-`SystemFiles` are the real ones. A simulated world has others, which lose with the power what was not flushed.
+`SystemFiles` are the real ones. A simulated world has others, which lose unflushed data when the power goes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ MACHINE_ID: Final = Path("/etc/machine-id")
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
 LOCK_WAIT_S: Final = 0.05
-"""How long somebody who only looks at a lock is waited for, before it is looked whether a node holds it."""
+"""How long to wait for a program that only looks at a lock, before checking whether a node holds it."""
 LOOKS: Final = 200
-"""How often; each look takes some statements of SQLite."""
+"""How often that is tried; each look takes some statements of SQLite."""
 
 
 PAGE_BYTES: Final = 8_192
-"""How long a page of the tables is."""
+"""The size of a page of the tables."""
 LOG_ROOM_BYTES: Final = 2 << 20
-"""What SQLite's own log has from the start."""
+"""The size that SQLite's own log has from the start."""
 LOG_HEADER_BYTES: Final = 32
-"""How long the header of SQLite's own log is. It reads one only if something follows."""
+"""The size of the header of SQLite's own log. SQLite reads it only if something follows."""
 
 
 class LogFile(Protocol):
@@ -43,27 +43,27 @@ class LogFile(Protocol):
         """Write all parts, one after the other."""
 
     def allocate(self, size_bytes: int) -> None:
-        """The file, which is empty, gets this size. It holds zeros, and there is room for whatever is written there."""
+        """Give the empty file this size. It holds zeros, and whatever is written there has room."""
 
     def flush(self) -> None:
-        """What was written is on disk when this returns."""
+        """Put what was written on disk, before this returns."""
 
     def close(self) -> None:
-        """Leave the file where it is."""
+        """Close the file and leave it where it is."""
 
 
 DRAFT: Final = "-new"
-"""Ends the name of a file that is not whole yet."""
+"""Ends the name of a file that is not complete yet."""
 
 
 def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
-    """A new file of this size that begins so and goes on with zeros. One of this name that is there is gone then.
+    """Make a file of this size that begins with these bytes and goes on with zeros. It replaces one of this name.
 
-    It is on disk with its name when this returns, and its name is there only if all of it is: whoever finds a file that
-    does not begin so, or is shorter, knows that it was damaged.
+    It is on disk with its name when this returns, and its name is there only if all of it is. So a file that
+    begins otherwise, or is shorter, is known to be damaged.
 
     Raises:
-        OSError: it cannot be made, and is not there; one that was there may be there still.
+        OSError: it cannot be made, and does not exist; an earlier one may still exist.
     """
     draft = path.with_name(f"{path.name}{DRAFT}")
     ours = {draft.name, path.name}.difference(files.names(path.parent))
@@ -83,16 +83,16 @@ def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
 
 
 class Lock(Protocol):
-    """It is held until it is closed, or the process ends."""
+    """A lock that is held until it is closed, or the process ends."""
 
     def close(self) -> None:
-        """Give it free."""
+        """Release it."""
 
 
 class FileIdentity(NamedTuple):
-    """Which file it is, whatever its name: one that was copied is another.
+    """Identifies a file, whatever its name: a copy is another file.
 
-    device: the file system, as its system calls it until it is started again.
+    device: the file system, by its system's number for it until the next restart.
     inode: its number there; 0 if there is no file.
     """
 
@@ -104,56 +104,56 @@ NO_FILE: Final = FileIdentity(0, 0)
 
 
 class Files(Protocol):
-    """Files by their paths. Those of the log may raise OSError, those of the tables sqlite3.Error."""
+    """Files by their paths. Methods for the log may raise OSError, those for the tables sqlite3.Error."""
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
 
     def create(self, path: Path) -> LogFile:
-        """A file that was not there."""
+        """Create a file that does not exist."""
 
     def open(self, path: Path) -> LogFile:
-        """A file that is there."""
+        """Open a file that exists."""
 
     def rename(self, path: Path, new: Path) -> None:
-        """A file gets another name; one that had it is gone."""
+        """Rename a file; one that had the new name is gone."""
 
     def identity(self, path: Path) -> FileIdentity:
-        """Which file has this name; NO_FILE if none has."""
+        """Return which file has this name; NO_FILE if none has."""
 
     def changed_s(self, path: Path) -> int:
-        """When something was last written to a file, UTC; 0 if that is not known."""
+        """Return when a file was last written, UTC; 0 if that is not known."""
 
     def machine(self) -> str:
-        """What tells this machine from others, in at most 32 letters; empty if nothing does."""
+        """Return what identifies this machine, in at most 32 letters; empty if nothing does."""
 
     def read(self, path: Path) -> bytes:
-        """All that is in a file."""
+        """Return the contents of a file."""
 
     def remove(self, path: Path) -> None:
-        """A file goes."""
+        """Remove a file."""
 
     def flush_folder(self, folder: Path) -> None:
-        """The names in a folder are on disk when this returns."""
+        """Put the names in a folder on disk, before this returns."""
 
     def head(self, path: Path, size_bytes: int) -> bytes:
-        """The first bytes of a file; none if it is not there."""
+        """Return the first bytes of a file; none if it does not exist."""
 
     def connect(self, path: Path, begins: bytes = b"") -> sqlite3.Connection:
-        """Open the file of the tables; it is made if it is not there.
+        """Open the file of the tables; it is made if it does not exist.
 
         Args:
             begins: the header of SQLite's own log, if there are tables and no such log. Without it SQLite writes one.
         """
 
     def let_go(self, db: sqlite3.Connection, path: Path) -> None:
-        """Close the tables without what SQLite does at the end, which is to bring its log to them."""
+        """Close the tables without SQLite's last step, which is to move its log to them."""
 
     def keep_log(self, db: sqlite3.Connection) -> bool:
-        """Have SQLite write a log of its own, so that a transaction is there wholly or not; whether it can."""
+        """Have SQLite write a log of its own, so a transaction is there completely or not. Return whether it can."""
 
     def keep_room(self, path: Path) -> None:
-        """SQLite's log gets room, or, if the tables are closed, room is set aside for the next one."""
+        """Give SQLite's log room or, if the tables are closed, set room aside for the next one."""
 
     def lock(self, path: Path) -> Lock:
         """Hold the lock of a store; the file beside it stays empty.
@@ -163,7 +163,7 @@ class Files(Protocol):
         """
 
     def is_locked(self, path: Path) -> bool:
-        """Whether a store is open on the file, or cannot be looked at. It keeps nobody from opening one."""
+        """Whether a store is open on the file, or cannot be looked at. This keeps nobody from opening one."""
 
 
 class SystemFile:
@@ -173,7 +173,7 @@ class SystemFile:
         self._file = file
 
     def write(self, offset: int, parts: list[bytes]) -> None:
-        """Mostly the system takes all parts in one go."""
+        """Write all parts; mostly the system takes them in one go."""
         written = os.pwritev(self._file, parts, offset)
         if written < sum(map(len, parts)):
             rest = memoryview(b"".join(parts))
@@ -277,7 +277,7 @@ class SystemFiles:
         return db
 
     def _begin_log(self, path: Path, header: bytes) -> None:
-        """SQLite's log begins so, if there is none. On a full disk without room set aside it may not."""
+        """Begin SQLite's log with this header, if there is none; on a full disk without room it may not."""
         log, _ = _log_and_room(path)
         if not header or not path.exists() or any(self.head(log, LOG_HEADER_BYTES)):
             return
@@ -295,7 +295,7 @@ class SystemFiles:
                 raise
 
     def let_go(self, db: sqlite3.Connection, path: Path) -> None:
-        # Who only reads and closes the tables last does nothing to them.
+        # A connection that only reads, and is closed last, does nothing to the tables.
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as last:
             with suppress(sqlite3.Error, UnicodeDecodeError):
                 last.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -307,7 +307,7 @@ class SystemFiles:
 
     def keep_room(self, path: Path) -> None:
         log, room = _log_and_room(path)
-        # It is not to be had on each file system, and the tables can do without.
+        # Not every file system can do this, and the tables can do without.
         with suppress(OSError, AttributeError):
             if not log.exists():
                 if not room.exists():
@@ -334,7 +334,7 @@ class SystemFiles:
             except sqlite3.OperationalError as error:
                 if primary_code(error) != sqlite3.SQLITE_BUSY:
                     raise
-                # Who looks shares the lock with others who do, and may have been stopped meanwhile.
+                # Programs that only look share the lock, and may have been stopped meanwhile.
                 if self.is_locked(path):
                     raise StoreError(f"{path}: another node has it open: stop that one first") from error
         raise StoreError(f"{path}: another program keeps it open: stop that program first")
@@ -364,7 +364,7 @@ def _locked(file: str) -> sqlite3.Connection:
 
 
 def _log_and_room(path: Path) -> tuple[Path, Path]:
-    """SQLite's own log, and what is put in its place where there is none."""
+    """The path of SQLite's own log, and of the file that takes its place if there is none."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-wal-room")
 
 

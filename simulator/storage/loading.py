@@ -1,4 +1,4 @@
-"""What a queue manager must know of its tables when it starts; nearly all messages stay where they are."""
+"""Loads what a queue manager must know of its tables when it starts; nearly all messages stay there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredState:
-    """All that a queue manager must know to start, oldest first; of the messages only the held ones.
+    """Return all that a queue manager must know to start, oldest first; of the messages, only the held ones.
 
     Args:
-        life: the one that is to begin.
+        life: the life that is to begin.
         used: the keys of messages that the log has, and of those that it removes from the tables.
 
     Raises:
@@ -73,7 +73,7 @@ def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredSta
 def made_outcome(
     invoker: bytes, identifier: int, outcome: bytes, lasting: int, performed_s: int
 ) -> OutcomeRow:
-    """An outcome by its columns."""
+    """Make an outcome from its columns."""
     return OutcomeRow(invoker, identifier, outcome, bool(lasting), performed_s)
 
 

@@ -1,7 +1,7 @@
 """What is in the log and not in the tables yet: messages, and the rows of everything else.
 
-Messages come at the end of a queue and mostly leave at its front, many at a time, so that most of the work is done by
-a few calls for each transaction.
+Messages come at the end of a queue and mostly leave at its front, many at a time, so most of the work is done
+by a few calls for each transaction.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 ROW_BYTES: Final = 400
-"""What a message takes in memory beside its packet."""
+"""The bytes that a message takes in memory beside its packet."""
 
 
 Size = Sequence[int]
-"""What a message counts for in its queue: the size of its packet, `final_ack`, and its checksum."""
+"""How a message counts in its queue: the size of its packet, `final_ack`, and its checksum."""
 
 
 class Recent:
     """All that the log has and the tables lack.
 
     Attributes:
-        messages: those that came.
-        gone: of the messages in the tables, those that are to go, by key.
+        messages: the messages that came.
+        gone: those messages of the tables that are to go, by key.
         lasting: keys of messages that expire no more, if the tables have them.
         states: all else.
     """
@@ -51,7 +51,7 @@ class Recent:
 
     @property
     def size_bytes(self) -> int:
-        """By how much the messages in the tables grow when they have all of it; mostly they shrink by more."""
+        """How many bytes the tables' messages grow by when they have all of it; mostly they shrink by more."""
         return self.messages.size_bytes - sum([size[0] for size in self.gone.values()])
 
     @property
@@ -60,10 +60,10 @@ class Recent:
         return len(self.gone) + len(self.lasting) + len(self.states.forgotten_identifiers)
 
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
-        """A record was put into the log.
+        """Add a record that was put into the log.
 
         Args:
-            gone: of the messages that it removes, those that are in the tables and are not gone yet.
+            gone: the messages that it removes from the tables, without those that are gone already.
 
         Returns:
             How many bytes of messages it has added.
@@ -84,7 +84,7 @@ class Recent:
         return added_bytes
 
     def clear(self) -> None:
-        """The tables have all of it."""
+        """Forget all, because the tables have it."""
         self.messages.clear()
         self.gone.clear()
         self.lasting.clear()
@@ -100,7 +100,7 @@ class Recent:
         *,
         with_states: bool,
     ) -> None:
-        """The tables have this from now on, all lasting keys and all queues; the other states too if it is said."""
+        """Forget this, which the tables have now, all lasting keys and all queues; also the other states, if asked."""
         if rows:
             self.messages.take_keys([row.key for row in rows])
         for key in gone:
@@ -118,14 +118,14 @@ class RecentMessages:
     """Messages by key.
 
     Attributes:
-        size_bytes: what their packets take.
+        size_bytes: the bytes of their packets.
     """
 
     def __init__(self) -> None:
         self.rows: dict[int, MessageRow] = {}
         self.size_bytes = 0
         self._keys: defaultdict[int, list[int]] = defaultdict(list)
-        """Of each queue, in order."""
+        """The keys of each queue, in order."""
         self._expiring: list[tuple[int, int]] = []
         """`expires_s` and key of the messages that have one, in order."""
 
@@ -171,7 +171,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def take_keys(self, keys: list[int]) -> list[MessageRow]:
-        """Remove these messages, which are there."""
+        """Remove these messages, which are here."""
         for first, last in runs(sorted(keys)):
             there = self._keys[first >> POSITION_BITS]
             low, high = bisect_left(there, first), bisect_right(there, last)
@@ -179,7 +179,7 @@ class RecentMessages:
         return self._gone(keys)
 
     def make_lasting(self, key: int) -> bool:
-        """The message expires no more; returns whether it is here."""
+        """Let a message expire no more. Return whether it is here."""
         row = self.rows.get(key)
         if row is not None and row.expires_s is not None:
             self.take_keys([key])
@@ -189,7 +189,7 @@ class RecentMessages:
     def between(self, first: int, last: int, limit: int | None = None) -> Iterator[MessageRow]:
         """The messages of one queue with keys from first to last, both included; at most `limit`.
 
-        They are looked up one by one, as of a page the tables may have all that is asked for.
+        They are looked up one by one, because the tables may have all that a page asks for.
         """
         there = self._keys.get(first >> POSITION_BITS)
         if not there or there[-1] < first:
@@ -199,11 +199,11 @@ class RecentMessages:
         return map(self.rows.__getitem__, keys)
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
-        """`expires_s` and key of those that expire first."""
+        """`expires_s` and key of the messages that expire first."""
         return self._expiring[:limit]
 
     def count(self, queue: int) -> int:
-        """How many of them a queue has."""
+        """How many messages a queue has here."""
         return len(self._keys.get(queue, ()))
 
     def _gone(self, keys: list[int]) -> list[MessageRow]:
@@ -217,11 +217,11 @@ class RecentMessages:
 
 
 class RecentStates:
-    """The rows that are no messages, each as it was last written.
+    """The rows that are not messages, each as it was last written.
 
     Attributes:
-        forgotten_invokers: what the tables have of their outcomes is to go before `outcomes` come.
-        forgotten_identifiers: what the tables have of these ordinals is to go before `identifiers` come.
+        forgotten_invokers: invokers whose outcomes in the tables are to go before `outcomes` come.
+        forgotten_identifiers: ordinals whose rows in the tables are to go before `identifiers` come.
     """
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class RecentStates:
         self.outcomes: dict[tuple[bytes, int], OutcomeRow | None] = {}
 
     def add(self, writes: Writes) -> None:
-        """What a transaction says of all that is no message."""
+        """Add all that a transaction says, except about messages."""
         for queue in writes.queues:
             self.queues[queue.queue] = queue
         self.outgoing |= writes.outgoing
@@ -251,7 +251,7 @@ class RecentStates:
         self.outcomes |= writes.outcomes
 
     def clear(self) -> None:
-        """The tables have all of it, but for queues and identifiers, which are taken out by themselves."""
+        """Forget all that the tables have; queues and identifiers are taken out by themselves."""
         self.outgoing.clear()
         self.incoming.clear()
         self.forgotten_identifiers.clear()
@@ -283,14 +283,14 @@ def in_order(keys: list[int]) -> bool:
 
 
 def runs(keys: list[int]) -> list[tuple[int, int]]:
-    """The same keys, which rise, in as few ranges as can be, none of them over two queues."""
+    """The same keys, which rise, in as few ranges as possible, none of them over two queues."""
     if keys and keys[-1] - keys[0] == len(keys) - 1 and keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS:
         return [(keys[0], keys[-1])]
     return joined((key, key) for key in keys)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same keys in as few ranges as can be, none of them over two queues."""
+    """The same keys in as few ranges as possible, none of them over two queues."""
     result: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1 and first >> POSITION_BITS == result[-1][1] >> POSITION_BITS:

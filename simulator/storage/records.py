@@ -1,12 +1,11 @@
-"""What a segment of the log holds: one record for each transaction, as bytes.
+"""The contents of a log's segment: one record for each transaction, as bytes.
 
-A record has no `finals` and no `moves`: the store has looked up what they are about and says it as messages and
-removals, so that a record means the same whatever the tables have by then. It can be carried out a second time.
+A record has no `finals` and no `moves`: the store has looked up the messages that they are about, and writes messages
+and removals instead. So a record means the same whatever the tables have by then, and can be carried out twice.
 
-Of messages the numbers stand in columns and the packets one after the other, which one call of `struct` and one of
-`join` do for a whole batch; what there is little of is MessagePack. A record is in two parts, its head with all but the
-packets, and the packets. The head has a checksum of each packet, so that of a record whose head is whole it can be said
-which messages are hurt.
+The numbers of messages stand in columns and the packets one after the other, so one call of `struct` and one of `join`
+encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with all but the packets, and the
+packets. The head has a checksum of each packet, so a record with a whole head tells which of its messages are damaged.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ NEVER: Final = -1
 
 
 class States(msgspec.Struct, array_like=True):
-    """The rows of a transaction that are no messages, and what becomes of them."""
+    """The rows of a transaction that are not messages, and what becomes of them."""
 
     queues: list[QueueRow]
     outgoing: list[OutgoingRow]
     incoming: list[IncomingRow]
     identifiers: list[IdentifierRow]
     forgotten_identifiers: list[tuple[Guid, int, int]] | int | None
-    """In a log of 0.5 the time before which all were forgotten, which nobody needs any more, or None."""
+    """In a log of 0.5, the time before which all were forgotten, which nobody needs any more, or None."""
     counters: dict[str, int]
     outcomes: list[OutcomeRow]
     forgotten_outcomes: list[tuple[bytes, int]]
@@ -56,9 +55,9 @@ _decoder = msgspec.msgpack.Decoder(States)
 
 
 class Decoded(NamedTuple):
-    """What a record says.
+    """The transaction that a record contains.
 
-    hurt: of its messages, those whose packets do not fit their checksums.
+    hurt: those of its messages whose packets do not fit their checksums.
     """
 
     writes: Writes
@@ -66,7 +65,7 @@ class Decoded(NamedTuple):
 
 
 def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
-    """A transaction as bytes: the head, and the packets."""
+    """Encode a transaction: return the head, and the packets."""
     messages, removals, lasting = writes.messages, writes.removals, writes.lasting
     states = _encoder.encode(_states(writes))
     parts = [COUNTS.pack(len(messages), len(removals), len(lasting), len(states)), states]
@@ -93,13 +92,13 @@ def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
 
 
 def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
-    """The transaction that these bytes are.
+    """Decode a transaction from these bytes.
 
     Args:
         packets: None in a log of version 0.5, where they stand behind the head and have no checksums.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are not a transaction.
     """
     try:
         return _decoded(head, packets)
@@ -176,6 +175,6 @@ def _states(writes: Writes) -> States:
 
 
 def _columns(count: int, checksum: str = "I") -> str:
-    """Keys, message_ids, when each expires, how long each packet is, whether it is kept for a FinalAck; the packets'
-    checksums."""
+    """The format of the columns: keys, message_ids, when each expires, how long each packet is, whether it is
+    kept for a FinalAck; the packets' checksums."""
     return f"<{count}Q{count}Q{count}q{count}I{count}?" + checksum * count

@@ -1,4 +1,4 @@
-"""What a crash has left of the log goes to the tables, before anything else happens to the store."""
+"""Moves what a crash has left of the log to the tables, before anything else happens to the store."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from mqproto.wire.guid import Guid
 
 
 class Recovered(NamedTuple):
-    """What a start has found.
+    """The findings of a start.
 
     mark: where the log begins.
-    notices: what an operator should know of it, a line each.
-    record: the number of the next one.
+    notices: what an operator should know about it, a line each.
+    record: the number of the next record.
     recent: what the tables lack; nothing, if they had room for it.
-    segments: which have that; none then. The last is written to.
-    unfinished: what is to be said of a last record that a kill may have cut short; empty if there is none.
+    segments: the segments that have what the tables lack, if any. The last one is written to.
+    unfinished: what to report about a last record that a kill may have cut short; empty if there is none.
     """
 
     mark: Mark
@@ -51,7 +51,7 @@ class Recovered(NamedTuple):
 
 
 def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
-    """The witness of a store's log. One that has no log yet, and never had one, gets its own.
+    """Return the witness of a store's log. A store that never had a log gets a new one.
 
     Raises:
         LifeFullError: a life is to begin, and the disk has no room for the file.
@@ -74,9 +74,9 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
 
 
 def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:
-    """Bring the log to the tables. Then no segment is left, but on a disk that has no room for that.
+    """Move the log to the tables. Then no segment is left, except on a disk that has no room for that.
 
-    Nothing is changed before all of it was read. If the process dies meanwhile, the next does it again.
+    Nothing is changed before all of it was read. If the process dies meanwhile, the next one does it again.
 
     Raises:
         StoreError: the log is not whole, or the disk fails.
@@ -101,7 +101,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             take_again(recent, tables, writes)
             keys += [row.key for row in writes.messages]
             record += 1
-        if record - 1 > witness.record:  # No kill leaves it behind and a record by half: the power went.
+        if record - 1 > witness.record:  # No kill leaves it behind and half a record: the power went.
             notices += [segment.torn] * bool(segment.torn)
         else:
             unfinished = segment.torn
@@ -129,7 +129,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"
         )
         _leave_out_what_the_tables_have(tables, recent)
-        # Whoever made the last one may have been killed before its name was on disk.
+        # The process that made the last one may have been killed before its name was on disk.
         with explained_file(path):
             files.flush_folder(path.parent)
         segments = [Segment.gone_on(files, *each) for each in found]
@@ -141,8 +141,8 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
 
 
 def take_again(recent: Recent, tables: Tables, writes: Writes) -> None:
-    """A record of the log, of which these tables may have something already."""
-    # What the tables have of this record already was not there when an earlier one removed what stood there.
+    """Take a record of the log, of which the tables may have a part already."""
+    # Rows of this record that the tables have already were not there when an earlier one removed those keys.
     for row in writes.messages:
         recent.gone.pop(row.key, None)
     gone: dict[int, Size] = {}
@@ -153,7 +153,7 @@ def take_again(recent: Recent, tables: Tables, writes: Writes) -> None:
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
-    """A process that was killed may not have flushed its last record, which the system has all the same.
+    """Flush the last record: a killed process may not have done so, and the system has it all the same.
 
     A power loss may still take it, and must not do so once anything was done with it.
     """
@@ -166,7 +166,7 @@ def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
 
 
 def _leave_out_what_the_tables_have(tables: Tables, recent: Recent) -> None:
-    """An earlier process has brought a part of it there."""
+    """Leave out the part that an earlier process has moved to the tables."""
     rows = recent.messages.rows
     there = tables.those_there(rows)
     recent.lasting |= {key for key in there if rows[key].expires_s is None}
@@ -184,7 +184,7 @@ def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) 
 def _see_that_the_witness_agrees(
     path: Path, mark: Mark, names: list[SegmentName], witness: Witness, record: int
 ) -> None:
-    """The log has all that was said to be on disk, and the tables are no newer than what says so."""
+    """Check that the log has all that was said to be on disk, and that the tables are not newer."""
     if record <= witness.record:
         gone = (
             f"record {record} is" if record == witness.record else f"records {record} to {witness.record} are"

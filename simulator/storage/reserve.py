@@ -1,9 +1,9 @@
 """A file set aside for the day on which the disk is full, `a.sqlite-reserve`.
 
-It has zeros in it, and so its room. When the log finds no room for its next segment, the reserve becomes that, which
-takes no room at all: its header is written in place, and it gets the segment's name. From then on the node takes in
-nothing that makes the store larger, and what makes it smaller has the reserve to be written to. A segment whose records
-are all in the tables is not removed then, but wiped and set aside again: another program would take what is given free.
+It is filled with zeros, which keep its room. When the log finds no room for its next segment, the reserve becomes that
+segment, which takes no room at all: its header is written in place, and it gets the segment's name. From then on the
+node takes in nothing that makes the store larger; what makes it smaller is written to the reserve. A segment whose
+records are all in the tables is then not removed, but wiped and set aside again: another program would take the room.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mqproto.simulator.storage.segments import (
 from mqproto.wire.guid import Guid
 
 SHARES: Final = 3
-"""Applications and neighbours may each fill one share of it with a batch; one is for what makes room."""
+"""Applications and neighbours may each fill one share of it with a batch; the third is for making room."""
 SMALLEST_SHARE: Final = 8
-"""A disk with little room has a reserve of down to one part in so many."""
+"""A disk with little room has a smaller reserve, down to one part in this many."""
 
 
 class Reserve:
@@ -35,13 +35,13 @@ class Reserve:
 
     Args:
         store: the file of the tables.
-        wanted_bytes: how much is to be set aside; with 0 nothing is, and nothing is missed.
+        wanted_bytes: how much to set aside; with 0 nothing is set aside, and nothing is missing.
 
     Attributes:
-        size_bytes: how much is; 0 if nothing.
+        size_bytes: how much is set aside; 0 if nothing.
 
     Raises:
-        StoreError: the disk fails, for another reason than that it is full.
+        StoreError: the disk fails, for a reason other than that it is full.
     """
 
     def __init__(self, files: Files, store: Path, wanted_bytes: int) -> None:
@@ -58,7 +58,7 @@ class Reserve:
 
     @property
     def share_bytes(self) -> int | None:
-        """What a batch may bring of new messages, so that its record fits into the reserve; None for any amount."""
+        """How many bytes of new messages a batch may have so that its record fits the reserve; None if no limit."""
         return self.size_bytes // SHARES if self._wanted_bytes else None
 
     @property
@@ -67,7 +67,7 @@ class Reserve:
         return self.size_bytes < self._wanted_bytes
 
     def make(self) -> None:
-        """Set it aside, as far as there is room; a short one is replaced when there is room for all of it."""
+        """Make the reserve, as far as there is room; replace a short one when there is room for all of it."""
         if not self.is_short:
             return
         with explained_file(self.path):
@@ -103,7 +103,7 @@ class Reserve:
         return True
 
     def become(self, store: Path, node: Guid, number: int, first_record: int) -> Segment:
-        """It is a segment of the log from now on.
+        """Turn the reserve into a segment of the log.
 
         Raises:
             StoreError: the disk fails.
@@ -139,7 +139,7 @@ class Reserve:
             self._wipe()
 
     def _wipe(self) -> None:
-        """What is in the file is of no use any more: it holds zeros, on disk, and nothing else."""
+        """Fill the file with zeros, on disk: its contents are of no use any more."""
         data = self._files.read(self.path)
         if data != bytes(len(data)):
             file = self._files.open(self.path)
@@ -155,5 +155,5 @@ class Reserve:
 
 
 def reserve_path(store: Path) -> Path:
-    """The file that a store has set aside."""
+    """The file of a store's reserve."""
     return store.with_name(f"{store.name}-reserve")

@@ -2,12 +2,12 @@
 
 They lie beside the tables, `a.sqlite-log-000001` and on. A segment has a header and then records, each with its
 length, checksums and its number; numbers go on from segment to segment. A record begins with the segment's salt, which
-nobody outside knows, so that no packet can pass for one. A segment gets all its room when it is made, and zeros in it:
-what is shorter, or is neither whole nor zero, was damaged.
+nobody outside knows, so no packet can pass for a record. A segment gets all its room when it is made, with zeros in it:
+a segment that is shorter, or has bytes that are neither a whole record nor zero, was damaged.
 
-What a crash can leave is a last record of which some sectors are zero: a power loss any, a kill all from the end of a
-page on, as the system writes page by page. It was never said to be on disk. The witness
-beside the log (witness.py) says up to which record that was said. Anything else that does not fit is damage, and told.
+A crash can leave a last record with some zero sectors: a power loss any, a kill all from the end of a page on, because
+the system writes page by page. Nobody was told that such a record is on disk. The witness beside the log (witness.py)
+has the newest record that was reported as on disk. Anything else that does not fit is damage, and is reported.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ MAGIC: Final = b"mqprolog"
 VERSION: Final = 2
 SALT_BYTES: Final = 8
 SECTOR_BYTES: Final = 512
-"""A disk writes so many bytes wholly or not at all."""
+"""A disk writes this many bytes completely or not at all."""
 HEADER: Final = Struct(f"<8sI16sQQQ{SALT_BYTES}sI")
 """Magic, version, the node's GUID, the segment's number, that of its first record, the size of the file, the salt; the
 checksum of these."""
 LENGTHS: Final = Struct(f"<{SALT_BYTES}sII")
 """A record begins with the salt, how many bytes follow before its packets, and how many its packets have."""
 HEAD: Final = Struct(f"<{LENGTHS.size}sII")
-"""Of a record: that, its checksum, and the checksum of all that follows before the packets."""
+"""The head of a record: those lengths, their checksum, and that of all that follows before the packets."""
 CHECKSUM_BYTES: Final = 4
 NUMBER: Final = Struct("<Q")
-"""The record's own, with which the bytes before its packets begin."""
+"""The number of a record, with which the bytes before its packets begin."""
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """After these, room can be made while the node runs."""
@@ -66,7 +66,7 @@ class SegmentName(NamedTuple):
 
 
 class Header(NamedTuple):
-    """How a segment begins."""
+    """The beginning of a segment."""
 
     node: Guid
     number: int
@@ -76,14 +76,14 @@ class Header(NamedTuple):
     version: int = VERSION
 
     def encoded(self) -> bytes:
-        """As bytes, with their checksum."""
+        """Return the header as bytes, with their checksum."""
         *fields, version = self
         data = HEADER.pack(MAGIC, version, *fields, 0)[:-CHECKSUM_BYTES]
         return data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
 
     @classmethod
     def decoded(cls, data: bytes) -> Self | None:
-        """What these bytes say; None if they are no header."""
+        """Return the header in these bytes; None if they are not a header."""
         if len(data) < HEADER.size:
             return None
         magic, version, node, number, first_record, size_bytes, salt, checksum = HEADER.unpack(data)
@@ -95,7 +95,7 @@ class Header(NamedTuple):
 class Record(NamedTuple):
     """A transaction as it goes to the log.
 
-    keys: of the messages that it puts into the store, in their order.
+    keys: the keys of the messages that it puts into the store, in their order.
     """
 
     head: bytes
@@ -105,13 +105,13 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, number: int, writes: Writes) -> Self:
-        """The record with this number."""
+        """Return the record with this number."""
         head, packets = encoded(writes)
         size_bytes = HEAD.size + NUMBER.size + len(head) + sum(map(len, packets))
         return cls(NUMBER.pack(number) + head, packets, size_bytes, [row.key for row in writes.messages])
 
     def after(self, salt: bytes) -> bytes:
-        """As bytes, in a segment with this salt."""
+        """Return the record as bytes, in a segment with this salt."""
         packets_bytes = self.size_bytes - HEAD.size - len(self.head)
         lengths = LENGTHS.pack(salt, len(self.head), packets_bytes)
         start = HEAD.pack(lengths, zlib.crc32(lengths), zlib.crc32(self.head))
@@ -122,9 +122,9 @@ class Segment:
     """The segment that is written to. `create` makes it; `append` adds to it.
 
     Attributes:
-        used_bytes: header and records.
-        keys: of all messages that its records put into the store, in their order.
-        is_sound: whether it is known to hold whole records alone. After a failed flush, say, only reading it can tell.
+        used_bytes: the bytes of header and records.
+        keys: the keys of all messages that its records put into the store, in their order.
+        is_sound: whether it is known to hold only whole records. After a failed flush, say, only reading it can tell.
     """
 
     def __init__(self, files: Files, path: Path, header: Header, file: LogFile) -> None:
@@ -143,10 +143,10 @@ class Segment:
     def create(
         cls, files: Files, store: Path, node: Guid, number: int, first_record: int, size_bytes: int
     ) -> Self:
-        """A new file, which is on disk with its name, its header, and room for this many bytes.
+        """Make a new file, which is on disk with its name, its header, and room for this many bytes.
 
         Raises:
-            StoreError: it cannot be made, and none is there.
+            StoreError: it cannot be made, and does not exist.
         """
         path = segment_path(store, number)
         header = Header(node, number, first_record, size_bytes, os.urandom(SALT_BYTES))
@@ -155,7 +155,7 @@ class Segment:
 
     @classmethod
     def gone_on(cls, files: Files, found: FoundSegment, keys: list[int]) -> Self:
-        """One that was found, to write to behind its last whole record. What stood there by half is gone.
+        """Open a segment that was found, to write behind its last whole record. A half record there is wiped.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -171,7 +171,7 @@ class Segment:
 
     @property
     def free_bytes(self) -> int:
-        """What is left for records."""
+        """How many bytes are left for records."""
         return self.size_bytes - self.used_bytes
 
     def has_room_for(self, record: Record) -> bool:
@@ -179,10 +179,10 @@ class Segment:
         return record.size_bytes <= self.free_bytes
 
     def append(self, record: Record) -> None:
-        """Put a record on disk, for which there is room, with one write and one flush.
+        """Put a record, for which there is room, on disk with one write and one flush.
 
         Raises:
-            StoreError: it is not there, if `is_sound`; else it may be.
+            StoreError: it is not on disk, if `is_sound`; otherwise it may be.
         """
         self.is_sound = False
         with explained_file(self.path):
@@ -190,8 +190,8 @@ class Segment:
                 self._file.write(self.used_bytes, [record.after(self._salt)])
             except OSError as error:
                 if error.errno in FULL:
-                    # The room was there and is not: some file systems put what is written elsewhere. What was written
-                    # of it must not be found behind the next record.
+                    # The room was there and is gone: some file systems write to another place. Bytes of this
+                    # record must not be found behind the next one.
                     self._file.write(self.used_bytes, [bytes(record.size_bytes)])
                     self._file.flush()
                     self.is_sound = True
@@ -202,11 +202,11 @@ class Segment:
         self.is_sound = True
 
     def close(self) -> None:
-        """Leave the file where it is."""
+        """Close the file and leave it where it is."""
         self._file.close()
 
     def remove(self) -> None:
-        """The tables have all of it."""
+        """Remove the file, because the tables have all of it."""
         self._file.close()
         with explained_file(self.path):
             self._files.remove(self.path)
@@ -216,8 +216,8 @@ class FoundSegment:
     """A segment that was there when the store was opened.
 
     Attributes:
-        torn: what is to be said of a last record that was dropped; empty if none was.
-        used_bytes: header and whole records, when all of these were read.
+        torn: what to report about a last record that was dropped; empty if none was.
+        used_bytes: the bytes of header and whole records, once all of these were read.
 
     Raises:
         StoreError: it cannot be read, is damaged, or is another node's.
@@ -255,14 +255,14 @@ class FoundSegment:
         self._salt = header.salt
 
     def forget(self) -> None:
-        """What was read of it is not needed any more."""
+        """Forget the bytes that were read, which are no longer needed."""
         self._data = b""
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Its transactions, in order; of the last segment without one that was being written when the end came.
+        """Yield its transactions, in order; in the last segment, without one that was being written when the end came.
 
         Args:
-            acknowledged: the number of a record that is known to have been on disk wholly.
+            acknowledged: the number of a record that is known to have been completely on disk.
 
         Raises:
             StoreError: it is damaged.
@@ -294,7 +294,7 @@ class FoundSegment:
             self.torn = "" if self.flipped else self._half_there(number, at)
 
     def _following(self, at: int) -> int | None:
-        """Where the next whole head stands behind a place; None if there is none."""
+        """The place of the next whole head behind another; None if there is none."""
         if len(self._salt) != SALT_BYTES:
             return None
         following = self._data.find(self._salt, at + 1)
@@ -303,7 +303,7 @@ class FoundSegment:
         return following if following >= 0 else None
 
     def _flipped(self, at: int) -> str:
-        """What to say if all is zero from there on but for one bit; empty if it is not so."""
+        """What to report if all is zero from there on, except for one bit; empty if it is not so."""
         rest = self._data[at:].strip(b"\0")
         if len(rest) != 1 or rest[0].bit_count() != 1:
             return ""
@@ -320,7 +320,7 @@ class FoundSegment:
         )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:
-        """Head and packets of a record; None if none stands there, or its head is not whole."""
+        """Head and packets of the record at a place; None if there is none, or its head is not whole."""
         lengths = self._lengths(data, at)
         if lengths is None:
             return None
@@ -330,7 +330,7 @@ class FoundSegment:
         return (head, data[middle:end]) if zlib.crc32(head) == checksum else None
 
     def _lengths(self, data: memoryview, at: int) -> tuple[int, int, int] | None:
-        """Where head and packets of a record are, from, to and to; None if that is not whole."""
+        """The start and end of a record's head, and the end of its packets; None if a length is broken."""
         start = at + HEAD.size
         if start > len(data):
             return None
@@ -347,10 +347,10 @@ class FoundSegment:
         return start, middle, end
 
     def _may_be_torn(self, at: int) -> bool:
-        """Whether what stands there can be what a power loss leaves of one record that was being written.
+        """Whether the bytes there can be what a power loss leaves of one record that was being written.
 
-        Each of its sectors is then zero, as it was, or what it was to be, and at least one is zero. Behind it is
-        nothing. How long it is stands in its first bytes, if these are there.
+        Then each of its sectors is zero, as before, or as it was to be, and at least one is zero. Nothing is
+        behind it. Its first bytes tell its length, if they are there.
         """
         data = self._data
         if at + HEAD.size > len(data):
@@ -376,7 +376,7 @@ class FoundSegment:
 
 
 def named(rows: list[MessageRow]) -> str:
-    """Some messages by what people call them, in one line."""
+    """Name some messages for people, in one line."""
     first = rows[0]
     others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return (
@@ -399,7 +399,7 @@ def segment_path(store: Path, number: int) -> Path:
 
 
 def store_of(path: Path) -> Path:
-    """The store that a file of its log or of SQLite's, its witness, or the file of its life lies beside."""
+    """The store that a file lies beside: of its log or SQLite's, its witness, or the file of its life."""
     return path.with_name(re.sub(r"\.life$", ".sqlite", re.sub(r"-(log-\d+|witness|wal)$", "", path.name)))
 
 
@@ -417,24 +417,24 @@ def segments_of(files: Files, store: Path) -> list[SegmentName]:
 
 
 def damaged(path: Path, what: str) -> StoreError:
-    """What to say of a file that no crash can have left so."""
+    """The error for a file that no crash can have left like this."""
     return DamagedFileError(f"{path}: it is damaged, {what}: {repair_advice(store_of(path))}")
 
 
 def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
-    """What to say of a file that belongs to another node."""
+    """The error for a file that belongs to another node."""
     return StoreError(
         f"{path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
     )
 
 
 def explained_file(path: Path) -> AbstractContextManager[None]:
-    """Turn what the system says of a file into a StoreError."""
+    """Turn the system's error about a file into a StoreError."""
     return _ExplainedFile(path)
 
 
 class _ExplainedFile:
-    """It stands around each write, as `explained` does around each commit."""
+    """Stands around each write, as `explained` does around each commit."""
 
     __slots__ = ("_path",)
 

@@ -1,8 +1,8 @@
 """A node's disk: a log to which each transaction is appended, and tables for what lasts longer.
 
-`Store.commit` writes one record to the log, flushes it, and remembers what it says. Most messages leave a second after
-they came, so most of what a record says has passed when the log has grown long: only what is left of its oldest segment
-then goes to the tables, some of it with each further commit, and the segment is removed.
+`Store.commit` writes one record to the log, flushes it, and remembers what it says. Most messages leave a
+second after they came, so most of a record is obsolete when the log has grown long. Only the rest of its
+oldest segment then goes to the tables, a part with each further commit, and the segment is removed.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ from mqproto.wire.guid import Guid
 
 
 class Limits(NamedTuple):
-    """How much is in the log alone.
+    """How much is only in the log.
 
-    segment_bytes: how long a segment is, but for one that has a single longer record.
+    segment_bytes: how long a segment is, unless it has a single longer record.
     segments: with one more, the oldest goes to the tables.
-    memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
-    slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
-    reserve_bytes: what is set aside for a full disk, for the log; 0 for nothing. One share of it has room for what
-        neighbours bring with one batch at most (simulator/node/turns.py).
+    memory_bytes: about how much messages may take that are only in the log; with more, the oldest segment goes.
+    slice_messages, slice_bytes: how much goes to the tables with a commit; twice what the commit has, if that is more.
+    reserve_bytes: how much is set aside, for the log, for a full disk; 0 for nothing. One share of it has room for all
+        that neighbours can bring with one batch (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -83,25 +83,25 @@ class Limits(NamedTuple):
 LIMITS: Final = Limits()
 SYSTEM_DICE: Final = random.SystemRandom()
 REMOVALS: Final = 8
-"""How many messages leave the tables in the time in which one goes there."""
+"""How many messages can leave the tables in the time that one takes to go there."""
 SCANNED_MESSAGES: Final = 5_000
-"""How many messages of a segment are looked at with a commit, to see which are still there."""
+"""How many messages of a segment are checked with a commit, to see which are still there."""
 SMALLEST_BYTES: Final = 512
-"""Of a segment on a disk that has no room for more."""
+"""The size of a segment on a disk that has no room for more."""
 TABLES_PART: Final = 12
-"""One part in so many of the reserve is set aside in the tables as well."""
+"""One part in this many of the reserve is set aside in the tables as well."""
 OVERDRAFT: Final = 4
-"""How many times as much as `Limits` say the log may have if the tables cannot be written just now."""
+"""How many times the size in `Limits` the log may have if the tables cannot be written just now."""
 
 
 @dataclass(slots=True)
 class _Due:
     """What has to go to the tables before the oldest segment can be removed.
 
-    keys: of the messages that it put into the store; those that are still there have to go.
-    looked_at: with how many of them that is done.
-    removals, identifiers: how many of those that the log alone has, the oldest first. What comes later is in a later
-        segment.
+    keys: the keys of the messages that it put into the store; those that are still there have to go.
+    looked_at: how many of them are done.
+    removals, identifiers: how many of those that only the log has, the oldest first. Later ones are in a
+        later segment.
     """
 
     keys: list[int]
@@ -114,16 +114,16 @@ class Store:
     """The store of one queue manager.
 
     Args:
-        path: the file of the tables; it is made if it is not there, its folder is not. The log lies beside it.
+        path: the file of the tables, beside which the log lies; it is made if it does not exist, its folder is not.
         node: the queue manager's GUID. A file that belongs to another is refused.
-        limits: how much is in the log alone.
-        files: of the system, or of a simulated one.
-        dice: say where the MessageIDs of a life begin.
-        is_adopted: an operator has said that the store was moved here, so that another life begins.
+        limits: how much may be only in the log.
+        files: the system's, or simulated ones.
+        dice: choose where the MessageIDs of a life begin.
+        is_adopted: whether an operator has said that the store was moved here, and another life begins.
         again: what a proposed command needs to find the node, after a space.
 
     Raises:
-        StoreError: the file cannot be had, is not this node's, lacks a part of its log, or was copied here.
+        StoreError: the file cannot be opened, is not this node's, lacks a part of its log, or was copied here.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Store:
     ) -> None:
         self.path = path
         self.commits = Durations()
-        """How long those took that were done."""
+        """The durations of the commits that succeeded."""
         """How many commits were flushed."""
         self._place = path.resolve()
         self._node = node
@@ -149,17 +149,17 @@ class Store:
         self._older: list[Segment] = []
         """Full segments, the oldest first."""
         self._segment: Segment | None = None
-        """The one that is written to."""
+        """The segment that is written to."""
         self._is_overdrawn = False
-        """Whether the log has more than it should, as the tables have no room."""
+        """Whether the log has more than it should, because the tables have no room."""
         self._due: _Due | None = None
-        """What of the oldest segment is still to go to the tables; None if there is no need yet."""
+        """What is still to go from the oldest segment to the tables; None if there is no need yet."""
         self._together = Lock()
-        """Held while log and tables change, for another thread that looks at both."""
+        """Held while log and tables change, for another thread that reads both."""
         with explained(path), ExitStack() as undo:
             self._lock = undo.enter_context(closing(files.lock(path)))
             if limits.reserve_bytes and files.identity(self._place).inode:
-                undo.callback(files.keep_room, self._place)  # One that does not start loses no room by that.
+                undo.callback(files.keep_room, self._place)  # A store that does not start loses no room.
             self._identity = undo.enter_context(
                 closing(Identity(files, self._place, node, is_adopted=is_adopted, again=again))
             )
@@ -172,7 +172,7 @@ class Store:
                 found = recover(files, self._tables, self._witness, self._place, node)
                 self._mark, self.notices, self._next_record, self._recent, self._older, _ = found
                 self.unfinished = found.unfinished
-                """Which record a kill has cut short, of which nobody was told; empty if none."""
+                """The record that a kill cut short, and that nobody was told of; empty if there is none."""
                 if self._older:
                     self._segment = self._older.pop()
                 for segment in self._segments():
@@ -180,7 +180,7 @@ class Store:
                 self._tables.set_aside_found()
                 if self._tables.is_upgraded:
                     self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
-                """What an operator should know of how the store was found, a line each."""
+                """What an operator should know about how the store was found, a line each."""
                 self._see_which_life_it_is(dice)
                 self._contents = Contents(self._tables, self._recent)
             self._reserve = Reserve(files, self._place, limits.reserve_bytes)
@@ -188,7 +188,7 @@ class Store:
                 self._tables.set_room_aside(limits.reserve_bytes // TABLES_PART)
                 files.keep_room(self._place)
             self.size_bytes = self._tables.size_bytes() + self._recent.size_bytes
-            """What all messages take, without what the disk needs for them."""
+            """The bytes that all messages take, without what the disk needs for them."""
             self._tables.db.execute(f"PRAGMA busy_timeout = {BUSY_RUNNING_MS}").close()
             self._remember_log()
             undo.pop_all()
@@ -212,19 +212,19 @@ class Store:
                 raise
 
     def _remember_log(self) -> None:
-        """The witness knows which of SQLite's logs it is now; on a full disk it learns that with the next record."""
+        """Tell the witness which of SQLite's logs it is now; on a full disk it learns that with the next record."""
         if self._witness.salts != self._tables.log_salts:
             self._witness.salts = self._tables.log_salts
             with suppress(WitnessFullError):
                 self._witness.flush()
 
     def _all_seen(self) -> AbstractContextManager[None]:
-        """Within, the tables have what a start found in the log and could not bring there, as well."""
+        """Within, the tables also have what a start found in the log and could not move there."""
         return self._tables.seen_with(self._recent) if self._segments() else nullcontext()
 
     @property
     def life(self) -> NewLife | None:
-        """The life that is to begin with a transaction that says so; None if one goes on."""
+        """The life that is to begin with a transaction that says so; None if the last one goes on."""
         return self._identity.new
 
     @property
@@ -234,20 +234,20 @@ class Store:
 
     @property
     def room_bytes(self) -> int | None:
-        """What a batch may bring of new messages, and as much for those of neighbours; None for any amount.
+        """How many bytes of new messages a batch may bring, and as many of neighbours'; None if there is no limit.
 
-        It is 0 if the reserve is in use, or the tables have had no room for long: what makes the store smaller goes on.
+        0 if the reserve is in use, or the tables have had no room for long: what makes the store smaller goes on.
         """
         return 0 if self._is_overdrawn else self._reserve.share_bytes
 
     @property
     def lacks_room(self) -> bool:
-        """Whether its reserve is not what it should be: `make_room` may mend that."""
+        """Whether its reserve is not as it should be; `make_room` may mend that."""
         return self._reserve.is_short
 
     @property
     def is_usable(self) -> bool:
-        """Whether it goes on: after a commit that found no room, say."""
+        """Whether it can go on, as it can after a commit that found no room."""
         return self._usable
 
     def __enter__(self) -> Self:
@@ -259,7 +259,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give the files free, and leave all in the tables if that can be. What was committed is on disk already."""
+        """Release the files, and leave all in the tables if possible. What was committed is on disk already."""
         try:
             if self._usable:
                 with explained(self.path):
@@ -281,10 +281,10 @@ class Store:
     # Reading
 
     def load(self) -> StoredState:
-        """All that the node must know to start, oldest first; of the messages only the held ones.
+        """Return all that the node must know to start, oldest first; of the messages, only the held ones.
 
         Raises:
-            StoreError: the file cannot be read, or what is in it does not fit together.
+            StoreError: the file cannot be read, or its contents do not fit together.
         """
         with explained(self.path), sound(self.path):
             try:
@@ -299,7 +299,7 @@ class Store:
             return state
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
-        """The messages that are asked for, as (position, packet, final_ack), or with their key for those that expire.
+        """Return the messages that are asked for, as (position, packet, final_ack), or with their key if they expire.
 
         Raises:
             StoreError: the file cannot be read.
@@ -319,7 +319,7 @@ class Store:
         return contents.expired(page) if isinstance(page, ReadExpired) else contents.page(page)
 
     def _logged(self, keys: set[int]) -> dict[int, MessageRow]:
-        """Of these messages of the tables, those that the log has as well, as they were written."""
+        """Return those of these messages of the tables that the log has as well, as they were written."""
         return {
             row.key: row
             for segment in self._segments()
@@ -332,7 +332,7 @@ class Store:
         }
 
     def sequences(self, read: ReadSequences) -> list[IncomingRow]:
-        """The incoming sequences that are asked for.
+        """Return the incoming sequences that are asked for.
 
         Raises:
             StoreError: the file cannot be read.
@@ -345,12 +345,12 @@ class Store:
         return [row for row in found.values() if row is not None]
 
     def take_forgotten(self) -> int:
-        """How many sequences of strangers were forgotten since the last call, as there were too many."""
+        """Return how many strangers' sequences were forgotten since the last call for lack of places."""
         count, self._tables.forgotten_count = self._tables.forgotten_count, 0
         return count
 
     def counts(self, kind: QueueKind) -> dict[str, int]:
-        """How many messages the queues of one kind have, by name; none that has none.
+        """Return how many messages the queues of one kind have, by name; empty queues are left out.
 
         Raises:
             StoreError: the file cannot be read.
@@ -359,7 +359,7 @@ class Store:
             return self._contents.counts(kind)
 
     def everything(self) -> Iterator[tuple[QueueRow, bytes]]:
-        """All messages with their queues, of a store that was just opened, but for those that are hurt.
+        """Yield all undamaged messages with their queues, from a store that was just opened.
 
         Raises:
             StoreError: the file cannot be read.
@@ -373,7 +373,7 @@ class Store:
                     )
 
     def find(self, message_id: int) -> list[tuple[int, bytes]]:
-        """Key and packet of the messages with this MessageID.
+        """Return key and packet of the messages with this MessageID.
 
         It looks at all that was committed, which may take seconds: call it in a thread of its own.
 
@@ -406,7 +406,7 @@ class Store:
 
         Raises:
             StoreError: nothing of it is there. The store goes on after a full disk; after anything worse it refuses
-                each further commit, and the next process that opens it finds this batch wholly there or not at all.
+                each further commit, and the next process that opens it finds this batch complete or absent.
         """
         if not self._usable:
             raise StoreError(
@@ -435,7 +435,7 @@ class Store:
         self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
-        """Find room for a batch with so much of new messages, or with 0 make the reserve again, if it is missing.
+        """Find room for a batch with this many bytes of new messages; with 0, make the reserve again if it is missing.
 
         Returns:
             Whether there is room for the batch.
@@ -462,7 +462,7 @@ class Store:
             return True
 
     def tidy(self) -> None:
-        """Bring a slice of what is due to the tables, if anything is: for turns of a node that commit nothing.
+        """Move a slice of what is due to the tables, if anything is: for turns of a node that commit nothing.
 
         A million messages may leave with a few commits, and what is due with each of them is more than a slice.
 
@@ -473,10 +473,10 @@ class Store:
             with self._together, explained(self.path):
                 self._segment_for(Writes())
 
-    # Of what has left nothing stays
+    # Nothing stays of what has left
 
     def settle(self) -> None:
-        """Bring all to the tables, and begin the log anew: no commit needs the tables until that log is long.
+        """Move all to the tables, and begin the log anew: no commit needs the tables until that log is long.
 
         Raises:
             StoreError: the disk fails, or has no room for it just now.
@@ -487,10 +487,10 @@ class Store:
                 self._begun()
 
     def overwrite(self) -> None:
-        """Write the tables anew, so that nothing is in their files any more of what has left them.
+        """Write the tables anew, so nothing stays in their files of what has left them.
 
-        It takes about as long as a backup, and a disk with room for one. Meanwhile commits go to the log: call it in a
-        thread of its own, after `settle`, and `overwritten` behind it.
+        It takes about as long as a backup, and needs a disk with room for one. Meanwhile commits go to the
+        log: call it in a thread of its own, after `settle`, and call `overwritten` after it.
 
         Raises:
             StoreError: it cannot be done now; nothing has changed.
@@ -499,7 +499,7 @@ class Store:
             write_anew(db)
 
     def overwritten(self) -> None:
-        """Have the room in the tables and beside them again that `overwrite` has given free.
+        """Take back the room, in the tables and beside them, that `overwrite` has released.
 
         Raises:
             StoreError: the disk fails.
@@ -528,19 +528,19 @@ class Store:
         )
 
     def _segment_for(self, writes: Writes) -> Segment:
-        """Where the next record goes. The log is kept within its limits on the way."""
+        """Return the segment for the next record. The log is kept within its limits on the way."""
         if self._segment is None:
             return self._begun()
         if not self._has_work():
             return self._segment
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
-            # The reserve is used to its end: a segment behind it may have no room for the next record, also if it is
-            # one that was done with and is a reserve now, a short one.
+            # The reserve is used to its end: a segment behind it may have no room for the next record, even
+            # if that segment was done with before and is now a reserve, a short one.
             if memory_bytes > limits.memory_bytes and not (self._older or self._reserve.is_short):
                 with suppress(DiskFullError):
                     self._segment = self._next_segment(self._segment)
-            # Each segment that is done with is a reserve again, so with none the log is kept as short as can be.
+            # Each segment that is done with becomes a reserve, so without one the log is kept as short as possible.
             if self._older and (
                 len(self._older) >= limits.segments
                 or memory_bytes > limits.memory_bytes
@@ -553,7 +553,7 @@ class Store:
         return self._segment
 
     def _begun(self) -> Segment:
-        """The log's first segment. The tables know of it, so that it cannot be mislaid without a word."""
+        """Begin the log's first segment. The tables know of it, so it cannot be mislaid unnoticed."""
         number, record = self._mark.segment, self._mark.record
         segment = self._new_segment(number, record, SMALLEST_BYTES)
         mark = self._mark._replace(is_begun=True)
@@ -574,7 +574,7 @@ class Store:
         return segment
 
     def _new_segment(self, number: int, record: int, needed_bytes: int) -> Segment:
-        """A segment of the usual size, or of what the disk still has room for, if that is enough.
+        """Make a segment of the usual size, or as large as the disk still has room for, if that is enough.
 
         Raises:
             StoreError: it cannot be made.
@@ -598,7 +598,7 @@ class Store:
         return segment
 
     def _longer_segment(self, needed_bytes: int) -> Segment:
-        """One that is made for a large batch alone. The reserve stays what it is.
+        """Make a segment for a large batch alone. The reserve stays as it is.
 
         Raises:
             DiskFullError: there is no room for it.
@@ -617,7 +617,7 @@ class Store:
         return segment
 
     def _segment_behind(self, full: Segment, needed_bytes: int) -> tuple[Segment, bool]:
-        """Where a record goes that has no room in the last segment, and whether all before it is in the tables now.
+        """Return a segment for a record that has no room in the last one, and whether all before it is in the tables.
 
         Raises:
             DiskFullError: there is no room for it anywhere.
@@ -625,7 +625,7 @@ class Store:
         try:
             self._segment = self._next_segment(full, needed_bytes)
         except DiskFullError:
-            # Most of what the log has is gone again, perhaps, and the tables have room for the rest.
+            # Perhaps most of the log is obsolete, and the tables have room for the rest.
             self._take_over()
             segment = self._begun()
             if segment.free_bytes < needed_bytes:
@@ -634,7 +634,7 @@ class Store:
         return self._segment, False
 
     def _try_to_spill(self, writes: Writes) -> None:
-        """Bring some of what is due to the tables. If that is not possible now, it is tried with each commit.
+        """Move some of what is due to the tables. If that is not possible now, each commit tries again.
 
         Raises:
             StoreError, sqlite3.Error: the disk fails; or has been full, or the file in another's hands, for long.
@@ -655,14 +655,14 @@ class Store:
                 size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
                 or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
             )
-            # With a reserve, what makes the store larger is refused instead, until the tables have room.
+            # With a reserve, all that makes the store larger is refused instead, until the tables have room.
             if self._is_overdrawn and not (limits.reserve_bytes and finds_no_room(error)):
                 raise
         else:
             self._is_overdrawn = False
 
     def _spill(self, limit: int, limit_bytes: int) -> None:
-        """Bring at most `limit` messages from the oldest segment to the tables; of all else as many rows.
+        """Move at most `limit` messages from the oldest segment to the tables, and as many rows of all else.
 
         Raises:
             WitnessFullError, sqlite3.Error: the tables are as they were.
@@ -692,13 +692,13 @@ class Store:
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
-            self._tables.remove(gone)  # first, as what comes may need its room
+            self._tables.remove(gone)  # This is first, because what comes may need its room.
             self._tables.insert(rows)
-            # What is gone and stays for a later slice is counted out as it was when it went.
+            # Messages that are gone, and left for a later slice, are subtracted as they were when they went.
             self._tables.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
             if following is not None:
-                # These may be newer than the segment: the others will say the same again, if it comes to that.
+                # These may be newer than the segment: the later segments say the same again, if it comes to that.
                 self._tables.put_states(states)
                 mark = Mark(following.number, following.first_record, is_begun=True)
                 self._tables.put_mark(mark)
@@ -713,7 +713,7 @@ class Store:
             self._reserve.take(self._older.pop(0))
 
     def _settle(self) -> None:
-        """Bring all to the tables, and remove the log."""
+        """Move all to the tables, and remove the log."""
         if self._segments():
             with self._together:
                 self._take_over()

@@ -1,9 +1,9 @@
 """The tables of a node's store, and the statements that fill them.
 
-The key of a message has its queue in the high bits, so that a queue is one range of the table, and leaves it as one.
-Counts and sizes stand with the queue, so that opening a file reads no messages. The views are for people: they show
-names for numbers, GUIDs as text, and `waiting` says what waits where, once the node has stopped: of one that runs,
-what is new is in its log alone.
+The key of a message has its queue in the high bits, so a queue is one range of the table, and leaves it as
+one. Counts and sizes stand with the queue, so opening a file reads no messages. The views are for people:
+they show names instead of numbers, GUIDs as text, and `waiting` says what waits where, once the node has
+stopped; while it runs, new messages are only in its log.
 """
 
 from __future__ import annotations
@@ -128,24 +128,24 @@ def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
 
 UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
 GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? AND name <> ?"
-"""What a queue is called until it has its new name. No queue has such a name for long."""
+"""Names a queue until it has its new name. No queue has such a name for long."""
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 SEQUENCES_KEPT: Final = 1_000_000
-"""How many incoming sequences there are at most, nearly all of them of strangers and not in memory."""
+"""The most incoming sequences; nearly all of them are strangers' and not in memory."""
 FORGET_SEQUENCES: Final = """
 DELETE FROM incoming_sequence WHERE (source, queue) IN (SELECT source, queue FROM (
     SELECT *, row_number() OVER (PARTITION BY reply_host ORDER BY last_access_s DESC) AS place
     FROM incoming_sequence WHERE queue < 0
 ) ORDER BY place DESC, last_access_s LIMIT ?)"""
-"""So many of those that gave up their places go: the oldest of the hosts that have the most."""
+"""This many of those that gave up their places go: the oldest of the hosts that have the most."""
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")
 UPSERT_OUTCOME: Final = _upsert("outcome", OutcomeRow._fields, "invoker, identifier")
 INSERT_MESSAGE: Final = f"INSERT INTO message ({MESSAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 QUARANTINE: Final = (
     "CREATE TABLE IF NOT EXISTS quarantine (key, packet, message_id, final_ack, expires_s, checksum)"
 )
-"""What becomes of messages that are not what was written: their rows as they stand, whatever stands there."""
+"""Keeps damaged messages: their rows as they stand, whatever they contain."""
 INTO_QUARANTINE: Final = (
     f"INSERT INTO quarantine SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ?"
     f" AND checksum IS NOT {SET_ASIDE}"
@@ -161,7 +161,7 @@ RECOUNT_QUEUE: Final = (
 REPLACE_IDENTIFIER: Final = (
     "REPLACE INTO message_id (source, ordinal, time_stamp_s, checksum) VALUES (?, ?, ?, ?)"
 )
-"""A known identifier gets a new row, and that the highest `arrival`: it is the newest again."""
+"""A known identifier gets a new row with the highest `arrival`: it is the newest again."""
 
 
 def keys_of(queue: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """What an operator does with the store of a node: see what is whole in it, copy it, keep what is whole, adopt it.
 
-Read salvage.py first, which reads all that can be read at one moment, whatever is hurt and whether the node runs or
-not. It asks hurtsegment.py for a log, reading.py for the tables, and header.py for those that SQLite does not open.
-backup.py copies the moment, export.py has its messages as text; repair.py writes a store of it and sets aside the old
+Read salvage.py first, which reads all that can be read at one moment, whatever is damaged and whether the node runs or
+not. It uses hurtsegment.py for a log, reading.py for the tables, and header.py for tables that SQLite does not open.
+backup.py copies the moment, export.py has its messages as text; repair.py writes a store from it and sets aside the old
 one. adopt.py is for a store that was copied or moved to another place.
 """
 

@@ -1,6 +1,6 @@
 """A store that was copied or moved to another place: an operator says which, and it starts again.
 
-The node refuses it, for two nodes with one GUID would each give the identifiers of the other.
+The node refuses it until then, because two nodes with one GUID would each give the identifiers of the other.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 
 def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
-    """Nothing goes on where the store was: it begins a life here when its node starts.
+    """Adopt a store that was moved: nothing goes on where it was. It begins a life here when its node starts.
 
     Args:
-        node: whose it is to be; None for what it says itself.
+        node: the node that it is to belong to; None for the one that it names.
 
     Raises:
-        StoreError: there is no store, it is another node's, it is hurt, or its node runs.
+        StoreError: there is no store, it is another node's, it is damaged, or its node runs.
     """
     with Store(path, node or owner_of(files, path), files=files, is_adopted=True) as store:
         assert store.life is not None, "one that is adopted begins"
@@ -32,17 +32,17 @@ def adopt_moved(files: Files, path: Path, node: Guid | None) -> NewLife:
 
 
 def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> Path:
-    """The store goes on where it was: set this one aside, so that its node begins with an empty one.
+    """Set aside a store that was copied, because the original goes on: its node begins with an empty one.
 
     Args:
-        node: who the node is from now on; None if that is not known here.
-        date: for the name of what is set aside.
+        node: the node's GUID from now on; None if that is not known here.
+        date: for the name of the folder.
 
     Returns:
         The folder with all that was there.
 
     Raises:
-        StoreError: there is no store, its node runs, or the node is still who the other one is.
+        StoreError: there is no store, its node runs, or the node still has the GUID of the other one.
     """
     path = path.resolve()
     owner = owner_of(files, path)
@@ -65,10 +65,10 @@ def set_aside_copied(files: Files, path: Path, node: Guid | None, date: str) -> 
 
 
 def owner_of(files: Files, path: Path) -> Guid:
-    """Whose a store is.
+    """Return the GUID of the node that a store belongs to.
 
     Raises:
-        StoreError: there is none, or it does not say.
+        StoreError: there is no store, or it does not say.
     """
     if not path.exists():
         raise StoreError(f"{path}: there is no such store: name a node of the topology, or its file")

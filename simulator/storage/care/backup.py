@@ -27,11 +27,11 @@ ADVICE_FOR_BACKUPS: Final = {
 
 
 class BackUp(NamedTuple):
-    """What was copied.
+    """A finished copy.
 
     path: its tables; the witness lies beside them.
-    record: the newest of its records, that of the moment.
-    counts: how many messages it has, by what people call their queues.
+    record: its newest record, which tells the moment.
+    counts: how many messages it has, by the names that people have for their queues.
     """
 
     path: Path
@@ -40,16 +40,16 @@ class BackUp(NamedTuple):
 
 
 def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = lambda: None) -> BackUp:
-    """Copy a store, all of which is in the tables of the copy: it has no log.
+    """Copy a store. The copy has no log: everything is in its tables.
 
-    The whole store is read first, so that no backup is one of damage. It is there wholly or not at all.
+    The whole store is read first, so a damaged store is never backed up. The backup is complete or absent.
 
     Args:
         target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
-        then: is called when it is the moment of which the copy is; what it copies beside it goes on afterwards.
+        then: called at the moment of which the copy is; what it copies beside it goes on afterwards.
 
     Raises:
-        StoreError: there is no store, or it is hurt; the copy is there already, or cannot be written.
+        StoreError: there is no store, or it is damaged; the copy exists already, or cannot be written.
     """
     if target.suffix != ".sqlite":
         target /= path.name
@@ -70,7 +70,7 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
             draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
             with explained(target, ADVICE_FOR_BACKUPS):
                 _copy(files, found, draft / target.name)
-            # The tables come last: where they are, the rest is.
+            # The tables come last: if they are there, the rest is.
             for name in (witness_path(target).name, target.name):
                 (draft / name).rename(target.parent / name)
             files.flush_folder(target.parent)
@@ -87,7 +87,7 @@ def back_up(files: Files, path: Path, target: Path, then: Callable[[], None] = l
 
 
 def _copy(files: Files, found: Salvage, path: Path) -> None:
-    """Tables and log of a moment become the tables of a store of their own."""
+    """Turn the tables and the log of a moment into the tables of a store of their own."""
     assert found.node is not None
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path)) as copy:

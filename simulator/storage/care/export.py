@@ -1,8 +1,8 @@
 """The messages of a store as text, one a line, and back: `mqproto store export`, `mqproto send --import`.
 
 A line is a JSON object. `packet`, in hex, is the message; `stored` says where it lay. All else is for people: what
-`mqproto decode --json` says of the same packet, by the same names, and its body and extension, as text where they are
-UTF-8. Whoever reads lines may find fields missing; one that is there has to say what the packet says.
+`mqproto decode --json` says about the same packet, by the same names, and its body and extension, as text if they are
+UTF-8. A line may lack fields when it is read; a field that is there must agree with the packet.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from mqproto.wire.guid import Guid, guid_from_text, guid_text
 VERSION: Final = 1
 NO_LINE: Final = "it is no line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
-"""Of these a line has those that fit."""
+"""A line has those of these that fit."""
 SHOWN: Final = 60
-"""So many characters of a field are said when it is wrong."""
+"""How many characters of a wrong field an error quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """A message of a store.
 
-    node: whose store it is; None if that was not to be read.
+    node: the node whose store it is; None if that could not be read.
     kind, queue: the queue that it lay in; None and a number if the tables, which know it, cannot be read.
-    may_have_left: whether it was sent, or may have been, so that its destination may have it.
+    may_have_left: whether it was or may have been sent, and its destination may have it.
     """
 
     node: Guid | None
@@ -46,7 +46,7 @@ class Exported:
 
 
 def exported(found: Salvage, queues: Collection[int] | None = None) -> Iterator[Exported]:
-    """The messages of these queues, or of all, that are whole, in order; the others were found already."""
+    """Yield the whole messages of these queues, or of all, in order; the others are findings already."""
     sequences = {row.queue: row for row in found.outgoing}
     for number in sorted(found.records):
         sequences |= found.records[number].outgoing
@@ -69,7 +69,7 @@ def _may_have_left(kind: QueueKind | None, position: int, sequence: OutgoingRow 
 
 
 def line_of(message: Exported) -> str:
-    """One line, without its end."""
+    """Return one line, without its end."""
     stored = {
         "kind": message.kind and str(message.kind),
         "queue": message.queue,
@@ -87,7 +87,7 @@ def line_of(message: Exported) -> str:
 
 
 def _fields(packet: bytes) -> dict[str, Any]:
-    """What people read of a packet."""
+    """Return the fields of a packet that people read."""
     from mqproto.captures.decode.row import message_columns
 
     try:
@@ -109,10 +109,10 @@ def _contents(message: UserMessage) -> dict[str, str]:
 
 
 def message_in(line: str) -> Exported:
-    """The message that a line is.
+    """Return the message in a line.
 
     Raises:
-        UsageError: it is none, or a field does not say what the packet says.
+        UsageError: there is none, or a field does not say what the packet says.
     """
     try:
         found = json.loads(line)

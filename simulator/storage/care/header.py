@@ -1,9 +1,9 @@
-"""Tables whose file SQLite does not open, since its first page is hurt or its end is gone: a copy that it opens.
+"""A readable copy of tables that SQLite does not open, because their first page is damaged or their end is gone.
 
-Of a file like that all rows may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
-before it reads any. In the copy these bytes say what is there, and pages that are gone are empty. Which were free is
-forgotten, so it is for reading. If that does not help, the pages that name the tables are hurt: every store has the
-same ones, but for those that began as stores of 0.5, whose rows do not fit their checksums then.
+All rows of such a file may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
+before it reads any. In the copy these bytes say what is there, and missing pages are empty. Which pages were free is
+forgotten, so the copy is only for reading. If that does not help, the pages that name the tables are damaged: every
+store has the same ones, except those that began as stores of 0.5, whose rows do not fit their checksums then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENCODING, USER_VERSION, APPLICATION = 56, 60, 68
 
 
 def mended(path: Path, undo: ExitStack, *, with_log: bool) -> sqlite3.Connection | None:
-    """A copy of the tables that SQLite opens, until `undo` ends; None if there is no such copy, or no room for one.
+    """Return a copy of the tables that SQLite opens, until `undo` ends; None if there is none, or no room for one.
 
     Args:
         with_log: whether SQLite's log belongs to them.
@@ -51,7 +51,7 @@ def mended(path: Path, undo: ExitStack, *, with_log: bool) -> sqlite3.Connection
             found = file.read(HEADER_BYTES)
             fewest, naming = _new_store(folder / "new")
             page_count = max(-(-size_bytes // PAGE_BYTES), _promised(found), fewest)
-            # Pages that are gone are empty ones, which take no room on the disk.
+            # Missing pages become empty ones, which take no room on the disk.
             file.truncate(page_count * PAGE_BYTES)
             for pages in ({}, naming):
                 for number, page in pages.items():
@@ -79,8 +79,8 @@ def _opened(copy: Path) -> sqlite3.Connection | None:
 
 
 def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
-    """How many pages a new store has; and by number those in which SQLite has what its tables are called and where each
-    begins."""
+    """How many pages a new store has; and by number the pages in which SQLite has the names of its tables and
+    where each begins."""
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         db.executescript(SCHEMA)
@@ -100,7 +100,7 @@ def _new_store(path: Path) -> tuple[int, dict[int, bytes]]:
 
 
 def _promised(header: bytes) -> int:
-    """How many pages a header says that there are, if that can be."""
+    """How many pages a header promises, if that is possible."""
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         return 0
     [pages] = unpack_from(">I", header, PAGES)
@@ -108,7 +108,7 @@ def _promised(header: bytes) -> int:
 
 
 def _header(found: bytes, page_count: int) -> bytes:
-    """A header of so many pages, none of them free; what the one that was found says stays if it makes sense."""
+    """A header for this many pages, none of them free; fields of the one that was found stay if they make sense."""
     header = bytearray(found.ljust(HEADER_BYTES, b"\0"))
     if not found.startswith(MAGIC):
         header = bytearray(HEADER_BYTES)

@@ -1,4 +1,4 @@
-"""A segment of a log that may be hurt anywhere, and may be written just now."""
+"""A segment of a log that may be damaged anywhere, and may be in the middle of a write."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mqproto.turn.effects import Writes
 
 
 class Salvaged(NamedTuple):
-    """What stands at one place of a segment.
+    """What was found at one place of a segment.
 
-    number: of the record, if that can be read.
-    writes: what is whole of it.
-    finding: what is to be said of what is not.
-    notice: that it is there by half, which is no damage.
+    number: the record's number, if it can be read.
+    writes: the part of it that is whole.
+    finding: what to report about the rest.
+    notice: that half of the record is there, which is not damage.
     """
 
     number: int = 0
@@ -36,18 +36,18 @@ class Salvaged(NamedTuple):
 
 
 class HurtSegment(FoundSegment):
-    """What is whole in a segment.
+    """Reads what is whole in a segment.
 
     Args:
         is_last: whether no segment follows.
-        acknowledged: the number of a record that is known to have been on disk wholly; None if nobody knows.
-        is_written: whether its node runs, so that the record at its end may be there by half just now.
+        acknowledged: the number of a record that is known to have been completely on disk; None if nobody knows.
+        is_written: whether its node runs, so half of the record at its end may be there just now.
     """
 
     def __init__(
         self, name: SegmentName, data: bytes, *, is_last: bool, acknowledged: int | None, is_written: bool
     ) -> None:
-        # Not what FoundSegment's does: that refuses what is hurt.
+        # This does not call FoundSegment's, which refuses damage.
         self.path = name.path
         self.torn = ""
         self._number = name.number
@@ -58,7 +58,7 @@ class HurtSegment(FoundSegment):
         self._acknowledged = acknowledged if is_last and self._header else None
 
     def salvaged(self) -> Iterator[Salvaged]:
-        """Each record, and each place where none can be read."""
+        """Yield each record, and each place where none can be read."""
         name, data, header = self.path.name, self._data, self._header
         if header is None:
             yield Salvaged(finding=f"{name}: its header does not fit its checksum")
@@ -99,7 +99,7 @@ class HurtSegment(FoundSegment):
             at += HEAD.size + len(head) + len(packets)
 
     def _is_unfinished(self, number: int, at: int) -> bool:
-        """Whether the record there was being written, so that nobody was told that it is on disk."""
+        """Whether the record there was being written, and nobody was told that it is on disk."""
         if self._acknowledged is None or number <= self._acknowledged:
             return False
         return self._may_be_torn(at) or (self._is_written and self._following(at) is None)

@@ -1,4 +1,4 @@
-"""What the records of a log make of the messages that the tables have."""
+"""What the records of a log do to the messages that the tables have."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mqproto.turn.effects import MessageRow, Writes
 
 
 class Logged(NamedTuple):
-    """What the log makes of the messages that the tables have.
+    """What the log does to the messages that the tables have.
 
-    messages: those that it brings and leaves, in order.
-    keys: theirs.
-    removed: ranges of keys that it takes, in order.
+    messages: those that it adds and keeps, in order.
+    keys: the keys of those.
+    removed: ranges of keys that it removes, in order.
     """
 
     messages: list[MessageRow]
@@ -25,7 +25,7 @@ class Logged(NamedTuple):
 
     @classmethod
     def of(cls, records: Mapping[int, Writes]) -> Self:
-        """What these records make of them."""
+        """Return what these records do to them."""
         recent = Recent()
         removed: list[tuple[int, int]] = []
         for number in sorted(records):
@@ -35,7 +35,7 @@ class Logged(NamedTuple):
         return cls([rows[key] for key in sorted(rows)], frozenset(rows), _joined(removed))
 
     def replaces(self, key: int) -> bool:
-        """Whether what the tables have under a key is gone, or is here."""
+        """Whether the message that the tables have under a key is gone, or is here."""
         at = bisect_right(self.removed, key, key=itemgetter(0))
         return key in self.keys or (at > 0 and key <= self.removed[at - 1][1])
 

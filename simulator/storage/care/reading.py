@@ -1,4 +1,4 @@
-"""The tables of a store, opened for reading alone: with what SQLite's log has, or without if that belongs to others."""
+"""The tables of a store, opened only for reading: with SQLite's log, or without if that belongs to others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mqproto.simulator.storage.witnesses.witness import said_by_witness, witness
 from mqproto.wire.guid import NULL_GUID, Guid
 
 ATTEMPTS: Final = 20
-"""So often the moment is chosen anew because the node has written what was looked at meanwhile."""
+"""How often the moment is chosen anew because the node has meanwhile written what was read."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What may come of hurt tables; the second if SQLite quotes a statement of theirs that is no text any more."""
+"""The errors of damaged tables; the second if SQLite quotes a statement of theirs that is not text any more."""
 
 
 def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
-    """The tables, for reading alone.
+    """Open the tables, only for reading.
 
     Args:
         with_log: whether SQLite's log belongs to them. If not, nobody may write to them meanwhile.
@@ -31,7 +31,7 @@ def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
 
 
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
-    """What tells the log of a node that has ended from that of each later moment: its witness, and its segments.
+    """Return what tells the log of a node that has ended from a later one: its witness, and its segments.
 
     Each commit changes the witness, and a start removes the segments that it finds.
     """
@@ -42,9 +42,9 @@ def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
 
 
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
-    """What is to be said of SQLite's log if it does not belong to the tables; nothing if it does, or nobody knows.
+    """What to report about SQLite's log if it does not belong to the tables; empty if it does, or nobody knows.
 
-    A node that runs saw at its start that it does, and the witness learns soon of each later one.
+    A running node saw at its start that it does, and the witness soon learns of each later one.
 
     Args:
         is_locked: whether the caller has the store's lock.
@@ -52,7 +52,7 @@ def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
     log = log_path(path)
     for _ in range(ATTEMPTS):
         with explained_file(path.parent):
-            # The witness first, since it never knows of a later log than there is.
+            # The witness comes first, because it never knows of a later log than there is.
             witness = _witness_of(files, path)
             header = files.head(log, LOG_HEADER_BYTES)
             trouble = trouble_with(header, _salts_in(path, witness))
@@ -69,7 +69,7 @@ def _witness_of(files: Files, path: Path) -> bytes:
 
 
 def _salts_in(path: Path, witness: bytes) -> Salts | None:
-    """Those of SQLite's log as it was seen last, if this witness can be read."""
+    """The salts of SQLite's log as it was last seen, if this witness can be read."""
     try:
         return said_by_witness(witness_path(path), witness, _owner_in(witness)).salts
     except StoreError:
@@ -77,7 +77,7 @@ def _salts_in(path: Path, witness: bytes) -> Salts | None:
 
 
 def _is_of(path: Path, witness: bytes) -> bool:
-    """Whether tables and witness are of one node, as far as the tables say without SQLite's log."""
+    """Whether tables and witness belong to one node, as far as the tables tell without SQLite's log."""
     whose = []
     with suppress(*UNREADABLE), closing(opened(path, with_log=False)) as db:
         whose = db.execute("SELECT guid FROM node").fetchall()

@@ -1,4 +1,4 @@
-"""A store of what is whole in a hurt one. The hurt one is set aside as it is, with a list of what is hurt in it."""
+"""A store of what is whole in a damaged one. The damaged one is set aside as it is, with a list of its damage."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BATCH: Final = 1_000
 FINDINGS: Final = "findings.txt"
 COUNTER: Final = "message_id_ceiling"
 APART: Final = 2**30
-"""How far MessageIDs begin behind the last one known, if it is not known which was given out last."""
+"""How far behind the last known MessageID new ones begin, if it is not known which was given out last."""
 
 
 class Repaired(NamedTuple):
-    """What came of a repair.
+    """The result of a repair.
 
-    quarantine: the folder with the old files and with what was found; None if nothing was hurt.
+    quarantine: the folder with the old files and the findings; None if nothing was damaged.
     """
 
     findings: list[str]
@@ -40,10 +40,10 @@ class Repaired(NamedTuple):
 
 
 def repair(files: Files, path: Path, date: str) -> Repaired:
-    """Set a hurt store aside, and put one of the rest in its place.
+    """Set a damaged store aside, and put one made from the rest in its place.
 
     Args:
-        date: for the name of what is set aside.
+        date: for the name of the folder.
 
     Raises:
         StoreError: there is no store, its node runs, the disk fails, or nothing says whose it is.
@@ -80,7 +80,7 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
 
 
 def brought(tables: Tables, transactions: Iterable[Writes]) -> Recent:
-    """What a log says and these tables lack, all or part, by its transactions in order."""
+    """Return what a log has and these tables lack, all or part, from its transactions in order."""
     recent = Recent()
     for writes in transactions:
         take_again(recent, tables, writes)
@@ -107,7 +107,7 @@ def _without_a_sequence(found: Salvage) -> set[int]:
 
 
 def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Writes:
-    """A record without messages and sequences of queues that are not known any more, and without the lost queues."""
+    """Return a record without messages and sequences of queues that are no longer known, and without lost queues."""
     found.queues |= {queue.queue: queue for queue in writes.queues}
     kept = [row for row in writes.messages if row.key >> POSITION_BITS in found.queues.keys() - lost]
     if len(kept) < len(writes.messages):
@@ -122,9 +122,9 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
 
 
 def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
-    """Messages of sequences that their destination has acknowledged; the record that took them away is lost.
+    """Remove messages that their destination has acknowledged, if the record that removed them is lost.
 
-    A sequence never looks back behind that number, so nobody would remove them.
+    A sequence never looks back behind that number, so nobody else would remove them.
     """
     numbers = tables.db.execute("SELECT queue, base + last_ack FROM outgoing_sequence").fetchall()
     for queue, acknowledged in numbers:
@@ -138,7 +138,7 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
 
 
 def _gone_on(found: Salvage, tables: Tables) -> Recent:
-    """Sequences that are of an earlier moment than their last messages: they go on behind these."""
+    """Have sequences that are older than their last messages go on behind these."""
     recent = Recent()
     found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
     for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):
@@ -162,7 +162,7 @@ def _named(found: Salvage, counts: Counter[int]) -> dict[str, int]:
 
 
 def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
-    """A new store of what is whole, settled into its tables."""
+    """Write a new store of what is whole, settled into its tables."""
     assert found.node is not None
     known = 0
     with closing(Tables(files, path, found.node)) as tables:

@@ -1,10 +1,10 @@
-"""All that can be read of a store at one moment, whatever is hurt in it. Nothing is changed.
+"""All that can be read from a store at one moment, however damaged it is. Nothing is changed.
 
-Its node may run. Tables are read in one transaction of SQLite, which begins first; then the witness, then the log. So
-the log has at least what the tables have, and whatever it has beyond what the witness says came in between. What the
-log has of its newest records, and what the tables have, is one moment: that after the newest whole record. If the node
-moves a segment to the tables meanwhile, the transaction is too old, and all begins anew; so it does if a node starts
-meanwhile, also if that has ended again.
+Its node may run. The tables are read in one SQLite transaction, which begins first; then the witness, then
+the log. So the log has at least what the tables have, and all beyond what the witness says came in between.
+The newest records of the log and the tables together are one moment: the one after the newest whole record.
+If the node moves a segment to the tables meanwhile, the transaction is too old, and all begins anew; so it
+does if a node starts meanwhile, even if that has ended again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mqproto.wire.guid import Guid
 
 LAST_KEY: Final = 2**63 - 1
 FAILURES: Final = 20_000
-"""After so many reads that fail, what is left of a table is given up."""
+"""After this many failed reads, the rest of a table is given up."""
 NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -67,7 +67,7 @@ NO_SHARED_MEMORY: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMLOCK,
     }
 )
-"""The same: what programs that read one file share is a file beside it, which cannot be made."""
+"""The same: the file beside the tables that their readers share cannot be made."""
 _NO_LOOK: Final = (
     "SQLite cannot look at it: is there room on its disk, and may this user write to its folder?"
 )
@@ -78,18 +78,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Salvage:
-    """What is whole in a store. Close it.
+    """All that is whole in a store. Close it.
 
     Attributes:
         db: the tables, as they were at the beginning.
-        with_log: whether what SQLite's log has is in them.
-        lacks: whether something of the tables, but for single messages, and how many records cannot be read.
+        with_log: whether the contents of SQLite's log are in them.
+        lacks: whether a part of the tables, apart from single messages, cannot be read, and how many records cannot.
         is_running: whether its node runs, or another program has its lock.
         findings: what is not whole, with its place, a line each.
-        notices: what else somebody should know of it, a line each.
+        notices: what else to know about it, a line each.
         stored: how many messages of each queue the tables have, by number.
-        counts: how many of them the queues have, with those that the log brings and without those that it takes.
-        records: of the log, by number, without the messages that are hurt.
+        counts: how many messages the queues have, with those that the log adds and without those that it removes.
+        records: the records of the log, by number, without damaged messages.
     """
 
     path: Path
@@ -115,22 +115,22 @@ class Salvage:
     notices: list[str] = field(default_factory=list)
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the files."""
         self.db.close()
         self.undo.close()
 
     @property
     def record(self) -> int:
-        """The number of the newest record that is known to have been: the moment of which all this is."""
+        """The number of the newest record known to have existed; all this is of the moment after it."""
         return max([self.mark.record - 1 if self.mark else 0, self.witness or 0, *self.records])
 
     def name_of(self, queue: int) -> str:
-        """What people call a queue."""
+        """The name that people have for a queue."""
         row = self.queues.get(queue)
         return f"{row.kind} {row.name}" if row else f"queue {queue}"
 
     def is_kept(self, row: OutgoingRow | IncomingRow) -> bool:
-        """Whether the queue of a sequence is known, and is one for it; a stranger's that gave up its place has none."""
+        """Whether a sequence's queue is known, and of its kind; a stranger's that gave up its place has none."""
         if row.queue < 0:
             return True
         queue = self.queues.get(row.queue)
@@ -138,14 +138,14 @@ class Salvage:
         return queue is not None and queue.kind is kind
 
     def named_counts(self) -> dict[str, int]:
-        """How many messages there are, by what people call their queues."""
+        """How many messages there are, by the names that people have for their queues."""
         named = Counter[str]()
         for queue, count in self.counts.items():
             named[self.name_of(queue)] += count
         return dict(named)
 
     def stored_messages(self, findings: list[str]) -> Iterator[MessageRow]:
-        """The messages of the tables that are whole, of queues that are; the others become findings."""
+        """Yield the whole messages of the tables whose queues exist; the others become findings."""
         failures = [FAILURES]
         for number in sorted(self.queues):
             for columns in _readable(self.db, *keys_of(number), failures):
@@ -155,7 +155,7 @@ class Salvage:
                     findings.append(f"{self.name_of(number)}: {error}")
 
     def messages(self, findings: list[str]) -> Iterator[MessageRow]:
-        """All messages that are whole, in the order of their keys, as tables and log have them together."""
+        """Yield all whole messages, in the order of their keys, as tables and log have them together."""
         logged, gone = Logged.of(self.records), self.stored_messages(findings)
         yield from merge((row for row in gone if not logged.replaces(row.key)), logged.messages)
 
@@ -175,7 +175,7 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
     what_of_log = finding_of_log(files, path, is_locked=is_locked)
     found = _salvaged(files, path, is_locked=is_locked, with_log=not what_of_log)
     if found.with_log and found.findings and not found.is_running and log_path(path).exists():
-        # What is hurt is SQLite's log, if there is more without it.
+        # SQLite's log is what is damaged, if there is more without it.
         without = _salvaged(files, path, is_locked=is_locked, with_log=False)
         is_better = without.lacks < found.lacks
         found, other = (without, found) if is_better else (found, without)
@@ -187,7 +187,7 @@ def salvaged(files: Files, path: Path, *, is_locked: bool = False) -> Salvage:
 
 
 def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> Salvage:
-    """The same, of the tables with what SQLite's log has or without."""
+    """Read all, with what SQLite's log has in the tables or without."""
     has_file = path.exists()
     for attempt in range(1, ATTEMPTS + 1):
         before = log_at(files, path)
@@ -227,9 +227,9 @@ class _Log:
     """What was found when the moment was chosen.
 
     has_tables: whether the tables can be read at all.
-    missing: segments that should be there, by number.
+    missing: the numbers of segments that should be there.
     missing_records: how many records cannot be read, or are not there.
-    findings: what is not whole of the log.
+    findings: what is not whole in the log.
     """
 
     has_tables: bool = True
@@ -239,7 +239,7 @@ class _Log:
 
 
 def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
-    """Choose the moment, and read the log of it."""
+    """Choose the moment, and read its log."""
     log = _Log()
     try:
         if not has_file:
@@ -262,7 +262,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
 
 
 def _are_mended(found: Salvage) -> bool:
-    """Whether a copy of the tables can be read, of which SQLite does not open the original."""
+    """Whether a copy of the tables can be read, although SQLite does not open the original."""
     db = mended(found.path, found.undo, with_log=found.with_log)
     if db is None:
         return False
@@ -284,7 +284,7 @@ def _see_whose_it_is(found: Salvage) -> None:
 
 
 def _is_the_disks(error: Exception) -> bool:
-    """Whether the store may be whole: there is no room for SQLite to look at it, say, or we may not."""
+    """Whether the store may be whole: perhaps SQLite has no room to look at it, or we are not allowed to."""
     extended: int = getattr(error, "sqlite_errorcode", 0)
     return primary_code(error) in NO_DAMAGE or extended in NO_SHARED_MEMORY
 
@@ -300,7 +300,7 @@ def _see_that_it_is_a_store(found: Salvage) -> None:
 
 
 def _compare_moments(found: Salvage, log: _Log) -> None:
-    """Whether tables, log and witness are of one moment."""
+    """Check that tables, log and witness are of one moment."""
     mark = found.mark
     if mark is not None and found.witness is not None and mark.record > found.witness + 1:
         found.findings.append(
@@ -308,13 +308,13 @@ def _compare_moments(found: Salvage, log: _Log) -> None:
         )
     found.findings += [f"{segment_path(found.path, number).name} is missing" for number in log.missing]
     if mark is None and len(found.records) < found.record:
-        # Whole queues of the tables may be gone, and of a store that ran for long the log has the last records alone.
+        # Whole queues of the tables may be gone, and the log of a store that ran for long has only the last records.
         lost = f"messages of records 1 to {found.record} may be missing"
         found.findings.append(f"{found.path.name}: where the log begins is lost, so {lost}")
 
 
 def _rows(found: Salvage, table: str, columns: str, make: Callable[..., T]) -> list[T]:
-    """The rows of a table that are whole; the others become findings."""
+    """Return the whole rows of a table; the others become findings."""
     whole: list[T] = []
     try:
         for row in found.db.execute(f"SELECT {columns} FROM {table}"):
@@ -342,7 +342,7 @@ def _read_tables(found: Salvage) -> None:
 
 
 def _count(found: Salvage) -> None:
-    """Read all messages, and see that as many are whole as were counted."""
+    """Read all messages, and check that as many are whole as were counted."""
     logged = Logged.of(found.records)
     for row in found.stored_messages(found.findings):
         found.stored[row.key >> POSITION_BITS] += 1
@@ -367,7 +367,7 @@ def _count(found: Salvage) -> None:
 
 
 def _without_a_queue(found: Salvage) -> Counter[int]:
-    """How many messages the tables have, by the number of their queue, of queues that they do not have."""
+    """How many messages the tables have for queues that they do not have, by the number of the queue."""
     failures, counts, first = [FAILURES], Counter[int](), 0
     for last, after in [*map(keys_of, sorted(found.queues)), (LAST_KEY + 1, 0)]:
         counts.update(
@@ -380,7 +380,7 @@ def _without_a_queue(found: Salvage) -> Counter[int]:
 def _readable(
     db: sqlite3.Connection, first: int, last: int, failures: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """The messages with these keys that SQLite can read, in order. Ranges that it cannot are halved."""
+    """Yield the messages with these keys that SQLite can read, in order. Unreadable ranges are halved."""
     ranges = [(first, last)]
     while ranges and failures[0] > 0:
         first, last = ranges.pop()

@@ -1,1 +1,1 @@
-"""When tables are opened: of which version they are (earlier.py), and whether all is there (complete.py)."""
+"""Checks when tables are opened: of their version (earlier.py), and of whether all is there (complete.py)."""

@@ -19,10 +19,10 @@ COUNTS: Final = "message_count, size_bytes, final_ack_count, message_checksums"
 
 
 def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
-    """Compare the tables with what SQLite, the queues and the totals say of them. It reads all but long packets.
+    """Compare the tables with what SQLite, the queues and the totals say about them. It reads all but long packets.
 
     Returns:
-        The keys of messages that are not what they were; another may be, of which all but the packet is.
+        The keys of damaged messages; another one may be damaged, in its packet alone.
 
     Raises:
         DamageError: something is missing, or there that was not put there.
@@ -56,7 +56,7 @@ def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
 
 
 def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -> None:
-    """There are no messages of queues that were never declared."""
+    """Check that there are no messages of queues that were never declared."""
     if (
         first <= last
         and db.execute("SELECT 1 FROM message WHERE key BETWEEN ? AND ?", (first, last)).fetchone()
@@ -65,7 +65,7 @@ def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -
 
 
 def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
-    """The same of the messages of one queue. If as many are there as were counted, some may be hurt.
+    """Check the messages of one queue. If as many are there as were counted, return the keys of damaged ones.
 
     Raises:
         DamageError: one is missing, or there that was not put there.
@@ -85,7 +85,7 @@ def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[
 
 
 def _told(where: str, what: str, found: Any, counted: Any) -> str:
-    """What is wrong: first how many there are, last the sum of their checksums."""
+    """The error text; both lists begin with the count of rows and end with the sum of their checksums."""
     if counted is None:
         return f"{where} is not counted"
     if found[0] == counted[0]:

@@ -31,7 +31,7 @@ from mqproto.wire.guid import Guid
 
 EARLIER_LAYOUT: Final = 4
 EARLIER_VERSION: Final = 1
-"""Of the segments of a log."""
+"""The version of the segments of a log."""
 COLUMNS: Final = {
     "node": "guid",
     "log": "segment, record, is_begun",
@@ -45,24 +45,24 @@ COLUMNS: Final = {
     "counter": "name, value",
     "outcome": "invoker, identifier, outcome, lasting, performed_s",
 }
-"""Of each table, in their order."""
+"""The columns of each table, in their order."""
 ADDED: Final = {"outgoing_sequence": "renumbered_through"}
-"""A column that a table has besides, with 0 in it."""
+"""A further column of a table, which is 0."""
 VIEWS: Final = ("waiting", "messages", "outgoing", "incoming")
 BOOLEANS: Final = ("is_begun", "on_hold", "lasting")
-"""Columns of which a checksum has the truth, and not the number."""
+"""Columns that count for a checksum as truth values, and not as numbers."""
 
 HEADER: Final = Struct("<8sI16sQQ8sI")
 """Magic, version, the node's GUID, the segment's number, that of its first record, the salt; the checksum of these."""
 HEAD: Final = Struct("<8sII")
-"""Of a record: the salt, how many bytes follow, their checksum."""
+"""The head of a record: the salt, how many bytes follow, their checksum."""
 
 
 def upgrade(files: Files, store: Path, db: sqlite3.Connection, salts: Salts) -> None:
     """Give the tables their checksums, in one transaction, and the log its witness before that.
 
     Args:
-        salts: of SQLite's log.
+        salts: the salts of SQLite's log.
 
     Raises:
         DamageError: they are not tables of layout 4.
@@ -105,7 +105,7 @@ def upgrade(files: Files, store: Path, db: sqlite3.Connection, salts: Salts) -> 
 
 
 def _copied(table: str, columns: str) -> str:
-    """SQL that fills a table with what its earlier form has."""
+    """SQL that fills a table from its earlier form."""
     if table == "node":
         return (
             "INSERT INTO node SELECT guid, '', '', 0, row_checksum('0, 0, 0, 0', guid, '', '', 0) FROM earlier_node;"
@@ -139,7 +139,7 @@ def _message_checksum(key: int, packet: bytes, message_id: int, final_ack: int, 
 
 
 class EarlierSegment(FoundSegment):
-    """A segment of a log that version 0.5 has left: what it says is read by its own rules."""
+    """A segment of a log that version 0.5 has left, read by its own rules."""
 
     def _read_header(self, name: SegmentName, node: Guid) -> None:
         fields = HEADER.unpack(self._data[: HEADER.size].ljust(HEADER.size, b"\0"))
@@ -153,7 +153,7 @@ class EarlierSegment(FoundSegment):
             raise damaged(self.path, f"it is segment {number} under another's name")
 
     def records(self, *, is_last: bool, acknowledged: int) -> Iterator[Writes]:
-        """Its transactions, in order; of the last segment without one that was written by half.
+        """Yield its transactions, in order; in the last segment, without one that was half written.
 
         Raises:
             StoreError: it is damaged.
@@ -181,7 +181,7 @@ class EarlierSegment(FoundSegment):
             at += HEAD.size + len(body)
 
     def _body(self, data: memoryview, at: int) -> memoryview | None:
-        """What follows the head of a record; None if no record stands there, or not all of it."""
+        """The bytes behind the head of a record; None if there is no record, or not all of it."""
         if at + HEAD.size + NUMBER.size > len(data):
             return None
         salt, size, checksum = HEAD.unpack_from(data, at)
@@ -192,7 +192,7 @@ class EarlierSegment(FoundSegment):
 
 
 def found_segment(files: Files, name: SegmentName, node: Guid) -> FoundSegment:
-    """A segment that was there when the store was opened.
+    """Return a segment that was there when the store was opened.
 
     Raises:
         StoreError: it cannot be read, is damaged, or is another node's.

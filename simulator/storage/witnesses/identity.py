@@ -10,11 +10,11 @@
     none               says that it lives elsewhere                         a copy: refused
     damaged            there, at home by its own word                       put back, perhaps: a new life
 
-A folder that gets another name is at home: machine and file are the same, and the old name leads nowhere.
+A store whose folder is renamed is at home: machine and file are the same, and the old name leads nowhere.
 
-That a life is to begin is in its file, flushed, before anything else changes. It has begun with the first transaction
-of the queue manager, which has its number. The file learns of that after the log. So after a kill at any instant it is
-to begin still, or the store is one life ahead of the file, and the same that it was.
+Before anything else changes, the file says, flushed, that a life is to begin. It begins with the first
+transaction of the queue manager, which has its number. The file learns of that after the log. So after a kill
+at any instant it is still to begin, or the store is one life ahead of the file, and the same that it was.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from mqproto.wire.guid import Guid
 CIRCLE: Final = 2**32
 """How many MessageIDs there are."""
 APART: Final = 2**30
-"""How far MessageIDs begin from the last one known, on either side."""
+"""How far from the last known MessageID new ones begin, on either side."""
 FREE: Final = 2**30
-"""How many MessageIDs, from the first one on, are those of no message that waits, if that can be."""
+"""How many MessageIDs, from the first one on, belong to no message that waits, if possible."""
 
 
 class Identity:
-    """What is known of a store's life. The caller has the store's lock.
+    """What is known about a store's life. The caller has the store's lock.
 
     Args:
-        is_adopted: an operator has said that the store was moved here.
+        is_adopted: whether an operator has said that the store was moved here.
         again: what a proposed command needs to find the node.
 
     Attributes:
-        notices: what an operator should know of it, a line each.
+        notices: what an operator should know about it, a line each.
         new: the life that is to begin; None if one goes on.
 
     Raises:
@@ -80,19 +80,19 @@ class Identity:
             self._see_that_it_is_no_copy(self._file.known)
 
     def close(self) -> None:
-        """Leave the file where it is. It may be closed already."""
+        """Close the file and leave it where it is. It may be closed already."""
         if self._file is not None:
             self._file.close()
 
     # At the start
 
     def compare(self, stored: Known, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
-        """See which life it is, when the log is in the tables.
+        """Decide which life it is, once the log is in the tables.
 
         Args:
-            stored: what the store says of itself.
+            stored: what the store says about itself.
             waiting: the MessageIDs of our messages that wait in it.
-            dice: for the first MessageID of a life that begins.
+            dice: choose the first MessageID of a life that begins.
 
         Returns:
             The home that the store has from now on.
@@ -132,7 +132,7 @@ class Identity:
                 return Cause.DAMAGED_FILE
             return Cause.WITHOUT_FILE if stored.life else Cause.FIRST
         if stored.life > file.life:
-            # It has begun, and the file was not told.
+            # The life has begun, and the file was not told.
             return Cause.NONE if stored.home.inode == here.inode else Cause.RESTORED
         if not file.life:
             return Cause.FIRST
@@ -146,7 +146,7 @@ class Identity:
         return Cause.NONE
 
     def _about_to_begin(self, stored: Known, file: Known | None, here: Home, cause: Cause) -> Known:
-        """What the file says from now on until the life has begun."""
+        """What the file says from now on, until the life has begun."""
         if file is None:
             return stored._replace(home=here, cause=cause)
         seen_s = file.seen_s
@@ -164,12 +164,12 @@ class Identity:
         )
 
     def _write(self, known: Known) -> None:
-        """Have another file in the place of the one that is there.
+        """Replace the file with another one.
 
-        Where a life goes on, one that is there says the same on a disk that has no room for another.
+        If a life goes on, and the disk has no room for another file, the existing one is changed in place.
 
         Raises:
-            LifeFullError: a life is to begin, and the disk has no room for saying so.
+            LifeFullError: a life is to begin, and the disk has no room to say so.
         """
         before = self._file
         try:
@@ -183,10 +183,10 @@ class Identity:
                 before.close()
 
     def _see_that_it_is_no_copy(self, known: Known) -> None:
-        """It lies where it lived last, or an operator has said what it is.
+        """Check that the store lies where it last lived, or that an operator has said what it is.
 
         Raises:
-            StoreError: neither.
+            StoreError: neither is so.
         """
         if not known.life or known.home == NOWHERE or self._is_adopted:
             return
@@ -240,7 +240,7 @@ class Identity:
     # While it runs
 
     def committed(self, record: int, counters: dict[str, int]) -> None:
-        """A transaction is on disk that has this record and says this of its counters.
+        """Note that a transaction with this record and these counters is on disk.
 
         Raises:
             StoreError: the disk fails.
@@ -254,10 +254,10 @@ class Identity:
             file.begins(file.known._replace(cause=Cause.NONE, seen_s=0), record, counters)
 
     def flush(self) -> None:
-        """What the file says is on disk, unless that is full.
+        """Put what the file says on disk, unless the disk is full.
 
         Raises:
-            StoreError: it may not be.
+            StoreError: it may not be on disk.
         """
         if self._file is not None:
             self._file.flush()
@@ -266,11 +266,11 @@ class Identity:
 def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Random) -> int:
     """Where the MessageIDs of a life begin.  [MS-MQQB] 3.1.1.3, [MS-MQMQ] 2.2.18.1.3
 
-    It is at least APART from the last one known, before it and behind it. The following FREE are those of no message
-    that waits; if that cannot be, fewer are.
+    It is at least APART from the last known one, on either side. The FREE numbers that follow belong to no
+    message that waits; if that is not possible, fewer do.
 
     Args:
-        last: None if none was ever given.
+        last: the last MessageID; None if none was ever given.
         waiting: MessageIDs of messages that wait.
     """
     if last is None:
@@ -288,7 +288,7 @@ def first_message_id(last: int | None, waiting: Iterable[int], dice: random.Rand
 
 
 def _free_ranges(distances: list[int], free: int) -> list[range]:
-    """The distances from the last MessageID at which as many follow that are nobody's."""
+    """The distances from the last MessageID at which this many numbers follow that belong to no message."""
     ranges, begin, end = list[range](), APART, CIRCLE - APART + 1
     for distance in distances:
         ranges.append(range(begin, min(end, distance - free + 1)))

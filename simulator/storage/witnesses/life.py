@@ -1,8 +1,8 @@
-"""The file of a store's life, `a.life` beside `a.sqlite`: what was there last, whatever is put there now.
+"""The file of a store's life, `a.life` beside `a.sqlite`: what was there last, whatever is there now.
 
-It is no part of the store. A copy or a backup of `a.sqlite*` does not take it along, so it stays when the store is put
-back or moved away, and what it says can be compared with the store (identity.py). It is written after each commit and
-not flushed: after a kill it is exact, after a power loss it may be behind the log, and never ahead of it.
+It is not part of the store. A copy or a backup of `a.sqlite*` does not include it, so it stays when the store
+is put back or moved away, and can be compared with the store (identity.py). It is written after each commit
+and not flushed: after a kill it is exact; after a power loss it may be behind the log, but never ahead of it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mqproto.wire.guid import Guid, guid_text
 
 MAGIC: Final = b"mqprolif"
 PATH_BYTES: Final = 320
-"""Of a longer path its digest is known, and its end."""
+"""A longer path is kept as its digest and its end."""
 HEAD: Final = Struct("<8s16sQQQQ")
 """Magic, the node's GUID; the life, its newest record, the ceilings of MessageIDs and of Ordinals of TxSequenceIDs."""
 TAIL: Final = Struct(f"<BQQ32s{PATH_BYTES}s")
-"""The cause for which a life is to begin, when the one before was last seen; of the home: inode, machine, path."""
+"""The cause why a life is to begin, when the one before was last seen; the home's inode, machine, path."""
 SIZE_BYTES: Final = HEAD.size + TAIL.size
 
 
@@ -35,8 +35,8 @@ class Home(NamedTuple):
     """Where a store lives.
 
     machine: see `Files.machine`.
-    path: of its tables.
-    inode: of their file.
+    path: the path of its tables.
+    inode: the inode of their file.
     """
 
     machine: str
@@ -45,7 +45,7 @@ class Home(NamedTuple):
 
 
 NOWHERE: Final = Home("", "", 0)
-"""The home of a store that says nothing of it."""
+"""The home of a store that does not tell it."""
 
 
 class Cause(IntEnum):
@@ -58,24 +58,24 @@ class Cause(IntEnum):
     GONE = 2
     """The store of the life before was moved away, or lost."""
     RESTORED = 3
-    """The store is of an earlier moment than the file of its life, or another file."""
+    """The store is from an earlier moment than the file of its life, or is another file."""
     WITHOUT_FILE = 4
-    """There is no file of its life, so it cannot be told."""
+    """There is no file of its life, so nobody can tell."""
     DAMAGED_FILE = 5
-    """The same, and there is one that nobody can read."""
+    """The same, because the file cannot be read."""
     ADOPTED = 6
     """An operator has said that it was moved here."""
 
 
 class Known(NamedTuple):
-    """What a store, or the file of its life, says of it.
+    """What a store, or the file of its life, says about it.
 
     life: 0 before the first has begun.
-    record: the newest of its log.
+    record: the newest record of its log.
     message_id: no MessageID from this one on was given.
     sequence_ordinal: no TxSequenceID with this Ordinal or a higher one was given.
     cause: why a life is to begin that has not begun.
-    seen_s: when the one before that was last seen, UTC; 0 if nobody knows.
+    seen_s: when the life before that was last seen, UTC; 0 if nobody knows.
     """
 
     life: int
@@ -99,7 +99,7 @@ class LifeFile:
 
     @classmethod
     def create(cls, files: Files, store: Path, node: Guid, known: Known) -> Self:
-        """A new one, which is on disk. One that is there is gone then.
+        """Create a file, which is on disk. It replaces one that exists.
 
         Raises:
             StoreError: it cannot be made.
@@ -111,10 +111,10 @@ class LifeFile:
 
     @classmethod
     def open(cls, files: Files, store: Path, node: Guid) -> Self:
-        """The one that is there.
+        """Open the existing file.
 
         Raises:
-            StoreError: it cannot be read, is damaged, or another node's.
+            StoreError: it cannot be read, is damaged, or belongs to another node.
         """
         path = life_path(store)
         with explained_file(path):
@@ -124,7 +124,7 @@ class LifeFile:
             return cls(node, Sectors.open(files, path), found[newest], newest)
 
     def committed(self, record: int, counters: dict[str, int]) -> None:
-        """A transaction is on disk that has this record and says this of its counters.
+        """Write that a transaction with this record and these counters is on disk.
 
         On a full disk the file may stay behind the log until the next, as after a power loss.
 
@@ -136,7 +136,7 @@ class LifeFile:
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
 
     def goes_on(self, known: Known) -> None:
-        """It says this from now on, in its place, which needs no room. After a power loss it says this or what it said.
+        """Say this from now on, in place, which needs no room. After a power loss it says this or what it said.
 
         Raises:
             DiskFullError: its file system has no room even for that.
@@ -148,7 +148,7 @@ class LifeFile:
         self.known, self._tail = known, tail
 
     def begins(self, known: Known, record: int, counters: dict[str, int]) -> None:
-        """The same of the transaction with which a life begins. What the file says of it is on disk as well.
+        """Write the transaction with which a life begins. What the file says about it is on disk as well.
 
         Raises:
             StoreError: the disk fails.
@@ -158,15 +158,15 @@ class LifeFile:
         self.flush()
 
     def flush(self) -> None:
-        """What was written is on disk, in both sectors, unless that is full.
+        """Put what was written on disk, in both sectors, unless the disk is full.
 
         Raises:
-            StoreError: it may not be.
+            StoreError: it may not be on disk.
         """
         self._sectors.flush(_head(self._node, self.known) + self._tail)
 
     def close(self) -> None:
-        """Leave the file where it is. It may be closed already."""
+        """Close the file and leave it where it is. It may be closed already."""
         self._sectors.close()
 
 
@@ -190,7 +190,7 @@ def home_of(files: Files, store: Path) -> Home:
 
 
 def _followed(known: Known, record: int, counters: dict[str, int]) -> Known:
-    # Once for each commit, and `_replace` takes three times as long.
+    # This runs once for each commit, and `_replace` takes three times as long.
     life, _, message_id, sequence_ordinal, home, cause, seen_s = known
     if counters:
         life = counters.get(LIFE, life)

@@ -15,7 +15,7 @@ SIZE_BYTES: Final = 2 * SECTOR_BYTES
 
 
 class Sectors:
-    """Such a file, open for writing."""
+    """A file of two sectors, open for writing."""
 
     def __init__(self, path: Path, file: LogFile) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class Sectors:
 
     @classmethod
     def create(cls, files: Files, path: Path, said: bytes) -> Self:
-        """A new one, or another in the place of one that is there. It is on disk, and says this in both sectors.
+        """Create a file, or replace one that exists. It is on disk, and says this in both sectors.
 
         Raises:
             OSError: it cannot be made.
@@ -34,7 +34,7 @@ class Sectors:
 
     @classmethod
     def open(cls, files: Files, path: Path) -> Self:
-        """One that is there.
+        """Open a file that exists.
 
         Raises:
             OSError: it cannot be opened.
@@ -44,7 +44,7 @@ class Sectors:
     def write(self, turn: int, said: bytes) -> bool:
         """Say something from now on, in the sector whose turn it is. It is not flushed.
 
-        Where a file system puts what is written elsewhere, a full disk may have no room for it.
+        If a file system writes to another place, a full disk may have no room for it.
 
         Returns:
             Whether there was room.
@@ -62,7 +62,7 @@ class Sectors:
         return True
 
     def flush(self, said: bytes) -> bool:
-        """Say something in both sectors, and have it on disk; whether there was room.
+        """Say something in both sectors, and have it on disk. Return whether there was room.
 
         Raises:
             StoreError: it may not be on disk.
@@ -80,14 +80,14 @@ class Sectors:
         return True
 
     def close(self) -> None:
-        """Leave the file where it is. It may be closed already."""
+        """Close the file and leave it where it is. It may be closed already."""
         if not self._is_closed:
             self._is_closed = True
             self._file.close()
 
 
 def said_in(path: Path, data: bytes, size_bytes: int) -> dict[int, bytes]:
-    """What the sectors of such a file say, if that has this many bytes; one that is torn says nothing.
+    """Return what the sectors of such a file say, in this many bytes each; a torn one says nothing.
 
     Raises:
         StoreError: it is damaged.

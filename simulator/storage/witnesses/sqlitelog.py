@@ -1,10 +1,10 @@
-"""Which of SQLite's logs, `a.sqlite-wal`, belongs to the tables of a store: its header tells, before SQLite reads it.
+"""Tells from its header which of SQLite's logs, `a.sqlite-wal`, belongs to a store's tables, before SQLite reads it.
 
-SQLite takes any log that is whole for that of the tables beside it. The log of another store, or of an earlier moment,
-would put its pages among those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first
-grows by one each time the log begins anew in its place, the second is drawn each time. SQLite removes its log when a
-store is closed, and would draw both salts of the next one. So we write the header of that one, which SQLite keeps: the
-first salt grows for as long as there is the store. The witness has the salts that were seen last.
+SQLite takes any whole log for that of the tables beside it. The log of another store, or from an earlier moment, would
+put its pages among those of the tables. A header has two salts (https://sqlite.org/walformat.html): the first grows by
+one each time the log begins anew in its place, the second is drawn each time. SQLite removes its log when a store is
+closed, and would draw both salts of the next one. So we write the header of that next log, and SQLite keeps it: the
+first salt grows for as long as the store exists. The witness has the salts that were last seen.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MAGIC: Final = 0x377F0682
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""How often a log may have begun anew since the witness that the disk has; each time it has grown to some 4 MiB."""
+"""How often a log may have begun anew since the witness on disk was written; each time it had some 4 MiB."""
 
 
 class Salts(NamedTuple):
-    """What tells one beginning of SQLite's log from all others.
+    """Identifies one beginning of SQLite's log.
 
     number: how often it has begun, counted from a random number, modulo 2^32.
-    drawn: by dice.
+    drawn: drawn by dice.
     """
 
     number: int
@@ -41,28 +41,28 @@ class Salts(NamedTuple):
 
     @classmethod
     def some(cls, dice: random.Random) -> Self:
-        """Those of a log that nobody has begun."""
+        """Return salts for a log that has not begun."""
         return cls(dice.randrange(WORD), dice.randrange(WORD))
 
     def next(self, dice: random.Random) -> Salts:
-        """Those of the log that follows."""
+        """Return the salts of the log that follows."""
         return Salts((self.number + 1) % WORD, dice.randrange(WORD))
 
     def follow(self, known: Salts) -> bool:
-        """Whether a log with these can be the one that was seen last, or one that came after it."""
+        """Whether a log with these salts can be the one that was last seen, or one that came after it."""
         later = (self.number - known.number) % WORD
         return later < FURTHEST and (later > 0 or self == known)
 
 
 def header_of(salts: Salts, page_bytes: int) -> bytes:
-    """How a log begins that has these salts."""
+    """Return the beginning of a log that has these salts."""
     # SQLite would draw other salts for a log that has never begun anew.
     data = HEADER.pack(MAGIC | (sys.byteorder == "big"), VERSION, page_bytes, 1, *salts)
     return data + _checksum(data)
 
 
 def found_salts(header: bytes) -> Salts | None:
-    """The salts of a log that begins so; None if nothing was ever written to it, or that is no header."""
+    """Return the salts in a log's header; None if nothing was ever written to it, or it is not a header."""
     data = header[: HEADER.size]
     if len(header) < HEADER_BYTES or _checksum(data) != header[HEADER.size :] or not any(header):
         return None
@@ -73,8 +73,8 @@ def trouble_with(header: bytes, known: Salts | None) -> str:
     """Why SQLite's log does not belong to the tables; empty if it does, or there is none.
 
     Args:
-        header: how it begins; empty if there is none.
-        known: the salts that were seen last; None if nothing tells.
+        header: the log's first bytes; empty if there is none.
+        known: the salts that were last seen; None if they are not known.
     """
     salts = found_salts(header)
     if salts is None:
@@ -85,7 +85,7 @@ def trouble_with(header: bytes, known: Salts | None) -> str:
 
 
 def see_that_it_belongs(store: Path, header: bytes, known: Salts | None) -> None:
-    """The same.
+    """Check that SQLite's log belongs to the tables.
 
     Raises:
         DamagedFileError: it does not belong to the tables.
@@ -102,7 +102,7 @@ def log_path(store: Path) -> Path:
 
 
 def _checksum(data: bytes) -> bytes:
-    """The sum that SQLite has of these bytes; the words are big-endian if the magic number is odd."""
+    """SQLite's checksum of these bytes; the words are big-endian if the magic number is odd."""
     order: Literal["big", "little"] = "big" if data[3] & 1 else "little"
     words = [int.from_bytes(data[at : at + 4], order) for at in range(0, len(data), 4)]
     first = second = 0

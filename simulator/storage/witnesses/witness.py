@@ -1,9 +1,9 @@
-"""The witness of a log: which record was the newest of which it was said that it is on disk, and what SQLite's log was.
+"""The witness of a log: the newest record that was said to be on disk, and the last salts of SQLite's log.
 
-It lies beside the log, `a.sqlite-witness`. A log says by itself only what it has; that something is missing at its end
-only a witness can tell. It is written after each flush of the log and not flushed itself: after a kill it is exact,
-after a power loss it may be behind the log, and never ahead of it. Before the tables move their mark it is flushed, so
-it is never behind the tables. Of SQLite's log it has the salts that were seen last (sqlitelog.py).
+It lies beside the log, `a.sqlite-witness`. A log tells only what it has; only a witness can tell that something is
+missing at its end. It is written after each flush of the log and not flushed itself: after a kill it is exact; after a
+power loss it may be behind the log, but never ahead of it. It is flushed before the tables move their mark, so it is
+never behind the tables. It has the salts of SQLite's log that were last seen (sqlitelog.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SAID: Final = Struct("<8s16sQII")
 class Said(NamedTuple):
     """What a witness says.
 
-    record: the newest of the log that is known to have been on disk; 0 if there was none.
-    salts: of SQLite's log, as it was last seen.
+    record: the newest record of the log that is known to have been on disk; 0 if there was none.
+    salts: the salts of SQLite's log, as it was last seen.
     """
 
     record: int
@@ -55,7 +55,7 @@ class Witness:
 
     @classmethod
     def create(cls, files: Files, store: Path, node: Guid, said: Said) -> Self:
-        """A new one, which is on disk.
+        """Create a witness, which is on disk.
 
         Raises:
             StoreError: it cannot be made.
@@ -66,10 +66,10 @@ class Witness:
 
     @classmethod
     def open(cls, files: Files, store: Path, node: Guid) -> Self:
-        """The one that is there.
+        """Open the existing witness.
 
         Raises:
-            StoreError: it cannot be read, is damaged, or another node's.
+            StoreError: it cannot be read, is damaged, or belongs to another node.
         """
         path = witness_path(store)
         with explained_file(path):
@@ -77,7 +77,7 @@ class Witness:
             return cls(node, Sectors.open(files, path), said)
 
     def write(self, record: int, salts: Salts) -> None:
-        """All records up to this one are on disk, and SQLite's log has these salts now.
+        """Say that all records up to this one are on disk, and that SQLite's log has these salts now.
 
         On a full disk the witness may stay behind the log until the next record, as after a power loss.
 
@@ -88,17 +88,17 @@ class Witness:
         self._sectors.write(record, _packed(self._node, Said(record, salts)))
 
     def flush(self) -> None:
-        """What was written is on disk, in both sectors.
+        """Put what was written on disk, in both sectors.
 
         Raises:
-            WitnessFullError: it is not: the disk is full. It may be tried again.
-            StoreError: it may not be.
+            WitnessFullError: it is not on disk, because that is full. It may be tried again.
+            StoreError: it may not be on disk.
         """
         if not self._sectors.flush(_packed(self._node, Said(self.record, self.salts))):
             raise WitnessFullError(f"{self.path}: {ADVICE[sqlite3.SQLITE_FULL]}")
 
     def close(self) -> None:
-        """Leave the file where it is. It may be closed already."""
+        """Close the file and leave it where it is. It may be closed already."""
         self._sectors.close()
 
 
@@ -108,10 +108,10 @@ def witness_path(store: Path) -> Path:
 
 
 def said_by_witness(path: Path, data: bytes, node: Guid) -> Said:
-    """What a witness says.
+    """Return what a witness says.
 
     Raises:
-        StoreError: it is damaged, or another node's.
+        StoreError: it is damaged, or belongs to another node.
     """
     found: list[Said] = []
     for said in said_in(path, data, SAID.size).values():
