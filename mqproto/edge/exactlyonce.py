@@ -104,7 +104,7 @@ ENTRY_AFTER: Final = {
     Attempt.FAILED_FOR_GOOD: Entry.FAILED,
 }
 """The entry that a transaction in which a message was processed, or its end, leaves in the document history.
-One that never ended leaves that it was started.
+One that never ended leaves "started".
 
 After a transient error it is new the next time; after a fatal one it is refused, and a retrieval failure is reported.
 Without a history neither happens, and a failure is reported when the message has been delivered as often as it may be.

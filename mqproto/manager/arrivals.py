@@ -291,7 +291,8 @@ class Arrivals:
 
         Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
         transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
-        queue is closed to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
+        queue is closed
+        to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
         """
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
@@ -488,7 +489,7 @@ class Arrivals:
     def _let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Insert messages into their queue, or refuse them. Transactional ones come next in sequence.  3.1.5.8.8
 
-        They are inserted together if no check can fail for one of them alone.
+        They are inserted together if no check can fail for any of them.
         """
         packets = run.packets
         if len(packets) > 1 and not (

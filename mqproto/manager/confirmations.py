@@ -376,7 +376,7 @@ class Confirmations:
         self._undecided[queue, place] = word
 
     def pages(self) -> list[ReadPage]:
-        """The messages to read now: one page for each."""
+        """Return the pages to read now, one for each message."""
         if self._proven:
             # A message that came to be in doubt in this turn had no dead letter when its OrderAck came.
             for proven in self._proven:
@@ -386,7 +386,7 @@ class Confirmations:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """The message that an acknowledgment decides, if it is there."""
+        """Take the message that an acknowledgment decides, if it is there."""
         message_id = page.after + 1
         word = self._undecided.pop((page.queue, message_id))
         found = [packet for position, packet, _ in rows if position == message_id]

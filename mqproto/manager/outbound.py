@@ -75,7 +75,7 @@ class Outbound:
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
         self._successions: dict[str, Succession] = {}
-        """By the one spelling of the destination's name."""
+        """The successions by their destination's name, in the one spelling."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._numbered: dict[Succession, None] = {}
         """The successions that may have numbers that are given only once, the one with the highest last."""

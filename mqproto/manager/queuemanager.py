@@ -2,7 +2,7 @@
 
 It decides; it never waits. The shell feeds it all that happened, takes one batch, commits its writes, then sends:
 
-        core.is_blocked / count_blocked        a connection came from a blocked host
+    core.is_blocked / count_blocked        a connection came from a blocked host
     core.accepted(host, now)               somebody has connected
     core.pinged(datagram)                  a neighbour asks whether it may connect; returns the answer
     core.ping_answered(session, data)      a datagram came from where we asked
@@ -11,18 +11,18 @@ It decides; it never waits. The shell feeds it all that happened, takes one batc
     core.receive(session, data, now)       bytes arrived
     core.tick(now)                         a deadline passed
     core.stored(size_bytes)                a batch was committed
-        core.has_room(room_bytes)              how much a batch may add while the disk is nearly full
+    core.has_room(room_bytes)              how much a batch may add while the disk is nearly full
     core.loaded(page, rows, now)           a page of a queue was read
     core.enqueue(messages, now)            an application sends
     core.consume / settle / abandon        an application receives, commits or rolls back, goes away
     core.reject                            it refuses what it was given, for good
-        core.remember(outcomes)                the outcome of the operation that was fed last
+    core.remember(outcomes)                the outcome of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
-        core.make / change / delete            an operator adds, changes or deletes a queue
-        core.block / unblock                   an operator blocks a host or network, or unblocks it
+    core.make / change / delete            an operator adds, changes or deletes a queue
+    core.block / unblock                   an operator blocks a host or network, or unblocks it
     core.peek / status / peers             an operator looks
     core.is_empty                          whether a consumer has to wait
-        core.whereabouts                       an operator looks for messages
+    core.whereabouts                       an operator looks for messages
     core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
 
@@ -515,7 +515,7 @@ class QueueManager:
         rows: dict[tuple[bytes, int], OutcomeRow | None] | None = None,
         counters: dict[str, int] | None = None,
     ) -> None:
-        """Forget the outcomes of these invokers, who come no more, with the next commit; keep these rows and
+        """Forget the outcomes of these invokers, who will not return, with the next commit; keep these rows and
         counters in the same transaction."""
         self._writes.forget(invokers, rows or {}, counters or {})
 
@@ -571,10 +571,10 @@ class QueueManager:
         """Add a queue to those of its topology, from now on and over restarts.
 
         Args:
-                declaration: the queue to add. Its identifier is chosen here, and was never that of another queue.
+            declaration: the queue to add. Its identifier is chosen here, and was never that of another queue.
 
-            Raises:
-                UsageError: a queue has that name or GUID, or one of that name was deleted and is not empty yet.
+        Raises:
+            UsageError: a queue has that name or GUID, or one of that name was deleted and is not empty yet.
         """
         return self._queues.make(declaration)
 
@@ -616,7 +616,7 @@ class QueueManager:
             How many were sent; the others have no destination any more, or are not there.
 
         Raises:
-            UsageError: there is no such queue, or it is another.
+            UsageError: there is no such queue, or it is of another kind.
         """
         return self._dead_letters.send_back(queue, keys, now)
 

@@ -71,7 +71,7 @@ class Room:
         A duplicate that was never acknowledged takes no room; acknowledgments make room.
 
         Raises:
-            NoRoomError: there is no place for it.
+            NoRoomError: there is no room for it.
         """
         [packet] = run.packets
         recoverable = bool(head.flags & RECOVERABLE)

@@ -63,7 +63,7 @@ BY_DIRECT_NAME: Final = (
     "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
     "public one"
 )
-"""5.1, 3.1.7.1.5"""
+"""The error text for such a message.  5.1, 3.1.7.1.5"""
 FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
 """The place of a transactional message that has no place yet."""
 STAMP_LIMIT: Final = 1_000

@@ -63,7 +63,7 @@ class Acquaintance:
     first_s, last_s: when it was seen first and last, UTC.
     name: what an operator calls it, or empty.
     awaited_s: until when answers from it are awaited, UTC; it is called for them.
-    invited: the numbers of those of our queues to which answers were asked for: it may send to them.
+    invited: the numbers of our queues for which we asked it for answers: it may send to them.
     also: further addresses that an operator has given to it.
     other, other_s: where else its GUID has last turned up, and when; not kept over a restart, unlike the rest.
     verdict: the outcome of a call to `address` then; empty while nobody knows.
@@ -134,7 +134,7 @@ class Met:
         self._routes = routes
         self._next_number = next_number
         self._all: dict[int, Acquaintance] = {}
-        """By row."""
+        """All of them, by the number of their row."""
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
         """Those that are called at a host, by the host in lower case; one may be known by several."""
@@ -326,7 +326,7 @@ class Met:
     def expect_answers(
         self, manager: Guid | None, host: str, until_s: int, queues: Collection[int], now: Moment
     ) -> None:
-        """One was sent messages that may be answered until then.
+        """Expect answers, until then, to messages that were sent to one.
 
         Args:
             manager: its GUID; None for the queue manager at the host.

@@ -54,7 +54,7 @@ class PeerStatus:
     sessions, half_open: its present sessions: open ones, and those not open yet.
     first_s, last_s: when it was here first, and last to within 10 seconds; UTC.
     opened, messages, size_bytes, sent, sent_bytes, refused, ended: `Figures`.
-    reason: why something of it was last refused; empty if nothing was.
+    reason: why its last refused connection or message was refused; empty if none was.
     sequences, held_bytes: its incoming sequences, and what they hold behind a gap.
     acknowledgments: how many messages wait to be sent to its order queue.
     blocked: whether it gets no answer.

@@ -44,7 +44,7 @@ from mqproto.wire.guid import Guid
 CLOSINGS: Final = 3
 """A trial begins after this many sessions that ended with the same message unanswered."""
 CLOSINGS_OF: Final = 1_024
-"""How many messages that are not on their way have such a count; if only a few go at a time, others go next."""
+"""The most messages with such a count that are not on their way; if few go at a time, others go next."""
 REFUSALS: Final = 3
 """How often a suspect is refused alone before others pass it, at first."""
 PROOFS: Final = 2

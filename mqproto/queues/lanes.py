@@ -78,7 +78,7 @@ class QueueWindow:
 
     @property
     def next_position(self) -> int:
-        """The position that leaves next, or a lower bound of it: everything below it has left."""
+        """The position that leaves next, or a lower bound for it: everything below it has left."""
         return self._ready[0].position if self._ready else self.read_through + 1
 
     @property

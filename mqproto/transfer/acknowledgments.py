@@ -1,4 +1,4 @@
-"""Making OrderAcks and FinalAcks.  2.2.4, 2.2.5, 3.1.7.17"""
+"""Makes OrderAcks and FinalAcks.  2.2.4, 2.2.5, 3.1.7.17"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Doubts:
         self._next_queue = next_queue
         self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
         self._by_letter: dict[tuple[int, int], Doubt] = {}
-        """The oldest first."""
+        """The messages in doubt, the oldest first."""
         self._letters = letters
         self._lists: dict[int, int] = {}
         """By a lane of letters, the store's number of the queue that marks those in doubt."""

@@ -57,7 +57,7 @@ class Verdict(Enum):
     """What becomes of a transactional message at its destination."""
 
     ACCEPT = auto()
-    """It is the next one: into the queue."""
+    """It is the next one: it goes into the queue."""
     HOLD = auto()
     """It came early: keep it until what is missing has come."""
     DUPLICATE = auto()

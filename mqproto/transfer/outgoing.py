@@ -123,7 +123,7 @@ class OutgoingQueue(Lane):
     def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
         """Let go of messages that were sent, are over, and end without the neighbour's answer. Return them.
 
-        By figures 5 and 7, transactional ones do not end so: they go on until they are acknowledged, or are back.
+        By figures 5 and 7, transactional messages do not: they go on until they are acknowledged, or are back.
         """
         if not self.expires_sent:
             return []

@@ -76,7 +76,7 @@ class OutgoingSequence(OutgoingQueue):
         self.destination_manager = destination_manager
         self.identifier = TxSequenceId()
         self.is_closed = stored is not None
-        """Whether an earlier process began it, so that no message joins it."""
+        """Whether an earlier process began it, so no message joins it."""
         self.is_head = True
         """Whether it may send; those after it in their Succession wait."""
         self.emptied: Callable[[], None] | None = None

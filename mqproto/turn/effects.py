@@ -18,7 +18,7 @@ POSITION_BITS: Final = 40
 
 
 def message_key(queue: int, position: int) -> int:
-    """The store's key of a message: queue in the high bits, position in the low 40, so that a queue is one range."""
+    """The store's key of a message: queue in the high bits, position in the low 40, so a queue is one range."""
     return queue << POSITION_BITS | position
 
 
@@ -296,7 +296,7 @@ class NewLife(NamedTuple):
     """The store begins a life: it is empty, or may be from an earlier moment than what peers have heard from this node.
 
     The life has begun when the counters of COUNTERS_OF_LIFE, which the queue manager writes with its first transaction,
-    are on disk; until then each start is told again.
+    are on disk; until then each start reports it again.
 
     number: how many lives there were, this one included.
     first_message_id: the ordinal at which MessageIDs begin, far from those that an earlier life can have given.

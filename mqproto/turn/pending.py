@@ -20,7 +20,7 @@ from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
 PURGED_UNTIL: Final = "purged_until_"
-"""The counter of a queue that is purged has this and its number as name: the last position to delete."""
+"""The prefix, before the number, of a purged queue's counter, whose value is the last position to delete."""
 
 
 def purges_of(counters: Mapping[str, int]) -> dict[int, int]:

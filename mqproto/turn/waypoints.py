@@ -192,7 +192,7 @@ class Waypoints:
     """Is told of every step, and keeps none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
-        """Messages were handed in here, for the queue of that format name."""
+        """Messages were handed in here, for the queue with that format name."""
 
     def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
         """Messages join a queue on disk."""
