@@ -291,8 +291,7 @@ class Arrivals:
 
         Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
         transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
-        queue is closed
-        to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
+        queue is closed to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
         """
         [packet] = run.packets
         if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):

@@ -1,7 +1,7 @@
 """What follows when a message ends: who is told, and what is kept.
 
-Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
-3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 says a part of it:
+Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.4, 3.1.5.7, 3.1.5.8.2, 3.1.5.8.8,
+3.1.5.8.10, 3.1.7.1.2 and 3.1.7.2 each say a part of it:
 
 - the sender's administration queue hears of it, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
@@ -66,7 +66,7 @@ EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.
 TEXT: Final = 31
 """The type of a body that is UTF-16: VT_LPWSTR."""
 LONGER_NAMES_BYTES: Final = 256
-"""By how much, at most, an administration acknowledgment may exceed a message with the same body."""
+"""The most bytes by which an administration acknowledgment may exceed a message with the same body."""
 
 
 class Outcomes:
@@ -286,8 +286,8 @@ class Outcomes:
     def _is_told(self, ending: Ending, message: UserMessage, destination: Destination) -> bool:
         """Whether an administration queue hears of an end here, and not from where the message ended.
 
-        What destinations disregard they tell nobody by default. If it was ours, we know of it by its FinalAck: a queue
-        of our own hears that, and nobody else.  3.1.7.15, 5.1
+        By default, destinations tell nobody about messages that they disregard. If such a message was ours, its
+        FinalAck tells us: a queue of our own hears of it, and nobody else.  3.1.7.15, 5.1
         """
         stays_here = self._identity == message.user.source_queue_manager == destination.manager
         insecure, sent = ending.message_class in DISREGARDED, self._settings.send_insecure_nacks
