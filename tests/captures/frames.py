@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable
 
-from mqproto.captures.files.frame import Frame
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import read_frames
 from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import SYN, Segment
@@ -63,3 +65,14 @@ def shakes_hands(frame: Frame) -> bool:
     return bool(place.flags & SYN) or (
         data[4:8] == SIGNATURE and len(data) > 18 and data[18] & 0x0F in (2, 3)
     )
+
+
+def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
+    """The frames before the damage, and the damage."""
+    result = []
+    try:
+        for frame in read_frames(io.BytesIO(data)):
+            result.append(bare(frame))
+    except CaptureError as error:
+        return result, error
+    return result, None

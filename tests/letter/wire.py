@@ -13,7 +13,7 @@ import trio.testing
 
 from .peer.codec import Codec
 from .peer.network import Answer, Serve
-from .peer.packets import Packet, Ping
+from .peer.packets import Packet
 from .peer.peer import Peer
 from .peer.queues import Queue
 from .peer.switches import Switches
@@ -91,9 +91,6 @@ class Wire:
     def of(self, own: str, codec: Codec | None = None) -> list[Packet]:
         """What one of them sent, as records."""
         return [(codec or Codec()).unpack(data) for address, data in self.packets if address == own]
-
-    def pings_of(self, own: str) -> list[Ping | None]:
-        return [Codec().read_ping(data) for address, data in self.pings if address == own]
 
 
 @asynccontextmanager

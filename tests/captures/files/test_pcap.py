@@ -21,7 +21,7 @@ from mqproto.captures.files import pcap
 from mqproto.captures.files.frame import MAX_FRAME_BYTES, CaptureError, Frame, Interface
 from mqproto.captures.files.pcap import PcapWriter, read_capture, read_frames
 from mqproto.captures.files.pcapng import PcapngWriter
-from tests.captures.frames import bare
+from tests.captures.frames import bare, read
 from tests.conformance import ROOT
 
 frames = st.builds(
@@ -48,17 +48,6 @@ def pcapng(some: list[Frame]) -> bytes:
         for frame in some:
             writer.write(frame)
     return file.getvalue()
-
-
-def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
-    """The frames before the damage, and the damage."""
-    result = []
-    try:
-        for frame in read_frames(io.BytesIO(data)):
-            result.append(bare(frame))
-    except CaptureError as error:
-        return result, error
-    return result, None
 
 
 @ORDERS

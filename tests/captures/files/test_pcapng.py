@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.captures.files.frame import ONLY_INTERFACE, CaptureError, Frame, Interface
+from mqproto.captures.files.frame import ONLY_INTERFACE, Frame, Interface
 from mqproto.captures.files.pcap import read_frames
 from mqproto.captures.files.pcapng import PcapngReader, PcapngWriter, Section, read_pcapng
-from tests.captures.frames import bare
+from tests.captures.frames import read
 
 frames = st.builds(
     Frame,
@@ -42,17 +42,6 @@ def written(
         for frame in frames:
             writer.write(frame)
     return file.getvalue()
-
-
-def read(data: bytes) -> tuple[list[Frame], CaptureError | None]:
-    """The frames before the damage, and the damage."""
-    result = []
-    try:
-        for frame in read_frames(io.BytesIO(data)):
-            result.append(bare(frame))
-    except CaptureError as error:
-        return result, error
-    return result, None
 
 
 def block(order: str, kind: int, body: bytes) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
-from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.cli import top as command
@@ -24,24 +24,20 @@ from mqproto.simulator.cli.cli import DONE, FINDING
 from mqproto.simulator.cli.top import Look, drawn, sections
 from mqproto.simulator.client.live import Away
 from mqproto.simulator.node.control import Explanation
-from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import guid_text
+from tests.simulator.statuses import ORDERS, SEQUENCE, THREE
 from tests.simulator.typed import COMMAND, TIMEOUT_S, in_process, interruptible
 
-THREE = load("three-node")
 INTERMEDIATE = guid_text(THREE.nodes["intermediate"].guid)
-ORDERS = str(THREE.resolve(r"destination\orders").format_name)
-SENT = OutgoingStatus(
-    name=ORDERS,
-    sequence=True,
-    waiting=3,
-    next_hop="127.0.0.2:1801",
+SENT = replace(
+    SEQUENCE,
     state="disconnected",
     last_failure="connection refused by 127.0.0.2:1801",
     last_ack=7,
     resent=12,
     resend_at_ms=None,
+    next_manager="",
     next_number=10,
 )
 NOTES = LocalStatus("notes", False, 5, 0, 0, entered=100, left=95, oldest_s=940)

@@ -38,17 +38,17 @@ SUCCEEDED, FOR_NOW, FOR_GOOD = Attempt.SUCCEEDED, Attempt.FAILED_FOR_NOW, Attemp
 CALL = Call(message="GUID\\1", key="order-17", delivery_count=1, body=b"one")
 
 
+NO_FAULT = (b"", b'{"fault": null}', b'{"fault": 0}', b'{"fault": ""}', b'{"fault": false}')
+NO_CODE = (b"", None, b'{"code": true}', b'["code"]', b"[" * 60_000, b'{"code": "\xff"}')
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error_field", "attempt"),
     [
         (200, b"", "", SUCCEEDED),
         (299, b'{"code": "looks like one"}', "", SUCCEEDED),
         (200, None, "", SUCCEEDED),
-        (200, b"", "fault", SUCCEEDED),
-        (200, b'{"fault": null}', "fault", SUCCEEDED),
-        (200, b'{"fault": 0}', "fault", SUCCEEDED),
-        (200, b'{"fault": ""}', "fault", SUCCEEDED),
-        (200, b'{"fault": false}', "fault", SUCCEEDED),
+        *((200, body, "fault", SUCCEEDED) for body in NO_FAULT),
         (200, b'{"fault": "E1"}', "fault", FOR_GOOD),
         (200, b'{"fault": 1}', "fault", FOR_GOOD),
         (200, None, "fault", FOR_NOW),
@@ -57,17 +57,8 @@ CALL = Call(message="GUID\\1", key="order-17", delivery_count=1, body=b"one")
         (499, b'{"fault": "E1"}', "fault", FOR_GOOD),
         (422, b'{"code": "E1"}', "fault", FOR_GOOD),
         (404, b"<html>not found</html>", "", FOR_NOW),
-        (400, b"", "", FOR_NOW),
-        (400, None, "", FOR_NOW),
-        (400, b'{"code": true}', "", FOR_NOW),
-        (400, b'["code"]', "", FOR_NOW),
-        (400, b"[" * 60_000, "", FOR_NOW),
-        (400, b'{"code": "\xff"}', "", FOR_NOW),
-        (408, b'{"code": "E1"}', "", FOR_NOW),
-        (425, b'{"code": "E1"}', "", FOR_NOW),
-        (429, b'{"code": "E1"}', "", FOR_NOW),
-        (301, b'{"code": "E1"}', "", FOR_NOW),
-        (500, b'{"code": "E1"}', "", FOR_NOW),
+        *((400, body, "", FOR_NOW) for body in NO_CODE),
+        *((status, b'{"code": "E1"}', "", FOR_NOW) for status in (408, 425, 429, 301, 500)),
         (503, b'{"fault": "E1"}', "fault", FOR_NOW),
         (599, b"", "", FOR_NOW),
     ],
