@@ -35,6 +35,11 @@ LISTED_EACH: Final = 10
 LISTED: Final = 3
 BRIEFED: Final = 10
 """How many of each list programs get."""
+LISTS: Final = "stuck", "unknown", "failed", "slowest", "latest", "resent"
+BRIEF: Final = (
+    *("message", "label", "outcome", "whereabouts", "route", "first_ns", "arrived_ns", "order_acked_ns"),
+    *("resends", "file", "frame", "reason"),
+)
 
 
 def lines(facts: Facts) -> Iterator[str]:
@@ -235,12 +240,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "outcomes": messages.outcomes,
             "to_destination": messages.arrived.as_json(),
             "until_order_ack": messages.confirmed.as_json(),
-            "stuck": [_brief(row) for row in messages.stuck[:BRIEFED]],
-            "unknown": [_brief(row) for row in messages.unknown[:BRIEFED]],
-            "failed": [_brief(row) for row in messages.failed[:BRIEFED]],
-            "slowest": [_brief(row) for row in messages.slowest[:BRIEFED]],
-            "latest": [_brief(row) for row in messages.latest[:BRIEFED]],
-            "resent": [_brief(row) for row in messages.resent[:BRIEFED]],
+            **{name: [_brief(row) for row in getattr(messages, name)[:BRIEFED]] for name in LISTS},
         },
         "queues": [
             {
@@ -316,14 +316,4 @@ def _course(course: Course | None) -> dict[str, Any] | None:
 
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
-    names = (
-        "message",
-        "label",
-        "outcome",
-        "whereabouts",
-        "route",
-        "first_ns",
-        "arrived_ns",
-        "order_acked_ns",
-    )
-    return {name: row[name] for name in (*names, "resends", "file", "frame")} | {"reason": row.get("reason")}
+    return {name: row.get(name) for name in BRIEF}

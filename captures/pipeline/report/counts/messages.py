@@ -58,7 +58,6 @@ def messages(
     """Everything about messages."""
     found = Messages(every=has_room(tables, embedded_limit))
     found.outcomes = counts(connection, "histories", "outcome")
-    found.deliveries = counts(connection, "histories", "delivery")
     [[found.count, found.resends]] = connection.execute(
         "select count(*), coalesce(sum(resends), 0) from histories"
     ).fetchall()

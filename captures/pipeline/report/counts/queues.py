@@ -29,7 +29,7 @@ _CHOSEN: Final = """
 create or replace temp table chosen as
 with each_queue as (
     select name, count(*) as messages, coalesce(sum(resends), 0) as resends, min(first_ns) as first_ns,
-        max(last_ns) as last_ns, count(*) filter (is_good) as ended, count(*) filter (is_bad) as failed,
+        count(*) filter (is_good) as ended, count(*) filter (is_bad) as failed,
         coalesce(max(at_least_0($ended_ns - first_ns)) filter (not (is_good or is_bad)), 0) as oldest_ns,
         max(at_least_0(latency_ns)) as latency_ns, max(at_least_0(confirmed_ns)) as confirmed_ns
     from went group by name
@@ -51,7 +51,7 @@ where queue_name <> '' group by name
 """
 """What people call queues, as it stands with the first packet to each."""
 _QUEUES: Final = f"""
-select name, coalesce(called, '') as called, messages, resends, first_ns, last_ns, ended, failed, oldest_ns
+select name, coalesce(called, '') as called, messages, resends, ended, failed, oldest_ns
 from chosen left join ({CALLED}) using (name) order by thing
 """
 _HOSTS: Final = """

@@ -151,8 +151,6 @@ class Queue:
     called: str = ""
     messages: int = 0
     resends: int = 0
-    first_ns: int = 0
-    last_ns: int = 0
     arrived: Spread = field(default_factory=Spread)
     confirmed: Spread = field(default_factory=Spread)
     ended: int = 0
@@ -260,7 +258,6 @@ class Messages:
     count: int = 0
     resends: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
-    deliveries: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     arrived: Spread = field(default_factory=Spread)
     confirmed: Spread = field(default_factory=Spread)

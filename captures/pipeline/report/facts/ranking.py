@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from mqproto.captures.pipeline.report.facts.facts import Hop, Queue
@@ -22,13 +21,5 @@ def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
     Args:
         rows: those with most messages first.
     """
-    turns = itertools.chain.from_iterable(zip(slowest(rows), rows, strict=True))
-    return list(itertools.islice(_once(turns), limit))
-
-
-def _once(rows: Iterable[Ranked]) -> Iterator[Ranked]:
-    seen: set[int] = set()
-    for row in rows:
-        if id(row) not in seen:
-            seen.add(id(row))
-            yield row
+    turns = [row for both in zip(slowest(rows), rows, strict=True) for row in both]
+    return list({id(row): row for row in turns}.values())[:limit]

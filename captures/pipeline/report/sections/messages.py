@@ -32,59 +32,35 @@ def worst(facts: Facts) -> Iterator[str]:
     if not messages.count:
         yield "<p>The captures have no message of an application.</p>"
     outcomes = messages.outcomes
+    stuck, untold = messages.stuck[:ENDED_BADLY], messages.unknown[:ENDED_BADLY]
+    cannot = "The captures cannot tell how these ended. "
     lists = (
-        (
-            "Not seen to end",
-            messages.stuck[:ENDED_BADLY],
-            total(outcomes, STUCK),
-            "Those first seen longest ago come first.",
-            BECAME,
-        ),
-        (
-            "Not known",
-            messages.unknown[:ENDED_BADLY],
-            unknown(outcomes),
-            "The captures cannot tell how these ended. The earliest come first.",
-            BECAME,
-        ),
-        (
-            "Refused or expired",
-            messages.failed,
-            total(outcomes, BAD),
-            f"{_failures(messages.failures)}. The earliest come first.",
-            BECAME,
-        ),
+        ("Not seen to end", stuck, total(outcomes, STUCK), "", BECAME),
+        ("Not known", untold, unknown(outcomes), cannot, BECAME),
+        ("Refused or expired", messages.failed, total(outcomes, BAD), _failures(messages.failures), BECAME),
         ("Longest to their destination", messages.slowest[:WORST], 0, "", "route"),
         ("Longest until their OrderAck", messages.latest[:WORST], 0, "", "route"),
         ("Sent again most often", messages.resent[:WORST], 0, "", "route"),
     )
-    for title, rows, count, caption, last in lists:
+    heads = ("message", "~first seen, UTC", f">{TO_DESTINATION}", f">{TO_ORDER_ACK}", ">resends", "~end")
+    for title, rows, count, said, last in lists:
         if not rows:
             continue
-        heads = (
-            "message",
-            "~first seen, UTC",
-            f">{TO_DESTINATION}",
-            f">{TO_ORDER_ACK}",
-            ">resends",
-            "~end",
-            last,
-        )
+        caption = f"{said}The earliest come first." if last == BECAME else ""
         of_all = "" if count <= len(rows) else f", {len(rows)} of {count:,}"
         yield f"<h3>{title}{of_all}</h3>"
         lines = (_line(row, messages.stories[row["message"]], last) for row in rows)
-        yield from table(heads, lines, caption, named="failed-table" if rows is messages.failed else "")
+        yield from table(
+            (*heads, last), lines, caption, named="failed-table" if rows is messages.failed else ""
+        )
     if messages.count and not any(rows for _, rows, *_ in lists):
         yield "<p>None: every message came where it should at once.</p>"
     yield "</section>"
 
 
 def _line(row: dict[str, Any], told: Story, last: str) -> Line:
-    sought = {
-        "queue": [row["queue"] or ""],
-        "host": row["route"] or (),
-        "label": [row["label"] or "", row["message"]],
-    }
+    label = [row["label"] or "", row["message"]]
+    sought = {"queue": [row["queue"] or ""], "host": row["route"] or (), "label": label}
     return Line(_worst_row(row, told, last), sought, {})
 
 
@@ -109,7 +85,7 @@ def _worst_row(row: dict[str, Any], told: Story, last: str) -> Iterator[str]:
 def _failures(found: dict[str, int]) -> str:
     """`23 refused: its queue does not exist`."""
     shown = [f"{count:,} {escaped(text)}" for text, count in list(found.items())[:REASONS]]
-    return "; ".join([*shown, "and others"] if len(found) > REASONS else shown)
+    return "; ".join([*shown, "and others"] if len(found) > REASONS else shown) + ". "
 
 
 def _route(labels: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def _charted(rows: list[Queue]) -> tuple[list[tuple[str, Course]], str]:
 
 def took(queue: Queue) -> str:
     """From where to where its durations are."""
-    return TO_DESTINATION if queue.arrived.count else TO_ORDER_ACK if queue.confirmed.count else "–"
+    return TO_DESTINATION if queue.arrived.count else TO_ORDER_ACK
 
 
 def _row(queue: Queue) -> Line:
@@ -78,7 +78,7 @@ def _cells(queue: Queue) -> Iterator[str]:
     oldest = f'<br><span class="faint">for {duration(queue.oldest_ns)}</span>' if queue.unended else ""
     yield f"{queue.unended:,}{oldest}"
     yield f"{queue.failed:,}"
-    yield f"{took(queue)}<br>{quantiles(queue.took)}"
+    yield f"{took(queue)}<br>{quantiles(queue.took)}" if queue.took.count else "–"
 
 
 def quantiles(spread: Spread) -> str:
@@ -91,7 +91,7 @@ def quantiles(spread: Spread) -> str:
 
 def over_time(course: Course | None, waiting: str) -> str:
     """How it went, drawn; and its longest slow time and since when something waits, in words."""
-    if course is None:
+    if course is None or not (any(course.counts) or any(course.waiting)):
         return "–"
     said = [text for text in (*slow_texts(course, limit=1), waiting_text(course, waiting)) if text]
     return sparkline(course, waiting) + "<br>".join(map(escaped, said))

@@ -318,6 +318,12 @@ def test_the_page_has_every_time_in_which_something_was_slow_the_longest_first(t
     assert found[0].startswith("PRIVATE=C-GUID\\00000001: source to destination 2023-11-14 22:13:30.000 ")
 
 
+def test_a_queue_of_which_no_time_is_known_has_no_empty_picture(tmp_path: Path) -> None:
+    row = history(1, hops=1, latency_ns=None, order_acked_ns=None, delivery="express", outcome="reached")
+    text = page(gather(made_up(tmp_path / "out", {"captures": [capture()], "histories": [row]})))
+    assert rows_of(text, "queues") == ["PRIVATE=C-GUID\\00000001 – 1 0 0 –"]
+
+
 def test_who_sends_again_is_said_by_host(gap_held_page: str) -> None:
     assert rows_of(gap_held_page, "routes") == ["127.0.0.1 9 7 78 % 7", "127.0.0.2:1801 9 4 44 % 4"]
 
