@@ -91,6 +91,7 @@ def test_spoilt_worlds_are_told_as_they_are(worlds: Callable[[int], World], tmp_
 
 
 @needs("dumpcap")
+@pytest.mark.timeout(7_200)
 async def test_real_traffic_that_was_spoilt_is_told_as_it_is(tmp_path: Path) -> None:
     truth = Truth(await caught(tmp_path, "dumpcap"))
     assert truth.decoded.faults == []
