@@ -33,7 +33,7 @@ server text  the same of the other end
 first_ns integer  its first packet, since 1970
 opened_ns integer  when the handshake was complete, since 1970, if the capture shows that
 last_ns integer  its last packet, since 1970
-skew_ns integer  how far times went back from one packet to the next: the halves of a TAP may have clocks of their own
+skew_ns integer  how far times went back between packets, lost bytes aside: halves of a TAP may have clocks of their own
 begun flag  whether the captures have its beginning, or lack bytes of that
 handshake text  how far it came: nothing, asked, granted, proposed, open, refused
 state text  at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn,
