@@ -33,6 +33,7 @@ from mqproto.wire import (
     UserMessage,
     encode_packet,
 )
+from mqproto.wire.layouts.session import session_header
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded, decoded
 from tests.captures.truth.whole import Coverage, Whole
@@ -195,7 +196,9 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
         each for each, sight in truth.sights.items() if each > min(mine) and sight.seen.time_ns <= until_ns
     ]
     lost = [each for each in here if coverage.lacks(truth.whole.spans[each])]
-    for way in islice(_chains(truth, lost, origin, acker), WAYS_LIMIT):
+    ways = _chains(truth, lost, origin, acker)
+    alike = (way for way in ways if len({_bare_bytes(truth.sights[each]) for each in way}) == 1)
+    for way in islice(alike, WAYS_LIMIT):
         others = {each: sent(each, way, hops, truth.sights[each].seen) for hops, each in enumerate(way)}
         if (
             all(
@@ -226,6 +229,13 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
         if not _ends(frame) and _breaches(decoded([frames])) <= allowed:
             return True
     return False
+
+
+def _bare_bytes(sight: Sight) -> int:
+    """How large a packet is without its SessionHeader: a message is as large on each hop."""
+    return len(sight.seen.data) - session_header.sizeof() * (
+        getattr(sight.seen.packet, "session", None) is not None
+    )
 
 
 def _chains(truth: Truth, packets: list[int], holder: NodeKey, destination: NodeKey) -> Iterator[list[int]]:
