@@ -1,1 +1,1 @@
-"""What several parts of the simulator use, and no part of it owns."""
+"""Modules that several parts of the simulator share."""

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger, Processor
 
 
 class Lines(Protocol):
-    """Where lines go: a stream, or a file that rotates."""
+    """The destination of lines: a stream, or a file that rotates."""
 
     def write(self, text: str, /) -> int: ...
 
@@ -22,7 +22,7 @@ class Lines(Protocol):
 
 
 class _Forgiving:
-    """Lines that cannot be written, as on a full disk, end nobody: they are counted, and told of with the next one."""
+    """Swallows write errors, such as a full disk; counts the lost lines and reports them with the next one."""
 
     def __init__(self, file: Lines) -> None:
         self._file = file
@@ -48,9 +48,9 @@ class _Forgiving:
 
 
 def _unbuffered(file: Lines) -> Callable[[str], object]:
-    """Writes a line at once, or never.
+    """Return a function that writes a line at once, or never.
 
-    What a buffer still has, Python tries to write as the program ends, and where it cannot, the status is 120.
+    Python tries to flush a buffer as the program ends; if it cannot, the exit status is 120.
     """
     raw = getattr(getattr(file, "buffer", None), "raw", None)
     if raw is None:
@@ -59,11 +59,11 @@ def _unbuffered(file: Lines) -> Callable[[str], object]:
 
 
 COMPLAINT: Final = "ended"
-"""The event of a node that cannot run, or not any more."""
+"""The event of a node that cannot run, or cannot run any longer."""
 
 
 def node_log(file: Lines, node: str) -> FilteringBoundLogger:
-    """A log that writes JSON, one object a line; for people if the file is a terminal."""
+    """Return a log that writes one JSON object per line; on a terminal, lines for people."""
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()
     log = structlog.wrap_logger(

@@ -1,4 +1,4 @@
-"""A log file that nobody else can read, and that rotates by size: NAME.log, and before it NAME.log.1 to NAME.log.4."""
+"""A private log file that rotates by size: NAME.log, with the older NAME.log.1 to NAME.log.4."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEVICES: Final = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: the file is for its owner alone, also if it was there and was not. A device is as it is:
-    root would take /dev/null away from all others."""
+    """An opener for `open` that makes a file, new or not, private to its owner. A device keeps its mode: root
+    would take /dev/null away from everybody else."""
     file = os.open(path, flags, PRIVATE)
     if is_regular(file):
         os.fchmod(file, PRIVATE)
@@ -32,8 +32,8 @@ def private(path: str, flags: int) -> int:
 
 
 def unlinked(path: str, flags: int) -> int:
-    """The same for a log, which follows no symbolic link: whoever may write to its folder could have any file of ours
-    written to. /dev/stdout is one that is meant."""
+    """An opener like `private` for a log, which follows no symbolic link: a link planted in its folder could
+    make us write to any of our files. A link such as /dev/stdout is followed."""
     is_device = path.startswith(DEVICES)
     try:
         return private(path, flags if is_device else flags | os.O_NOFOLLOW)
@@ -44,27 +44,27 @@ def unlinked(path: str, flags: int) -> int:
 
 
 def is_regular(file: int) -> bool:
-    """Whether it is a file on a disk, and no device."""
+    """Whether the descriptor is a regular file, not a device."""
     return stat.S_ISREG(os.fstat(file).st_mode)
 
 
 def appended(path: Path) -> BinaryIO:
-    """A file of ours, to add to."""
+    """Open a private file for appending."""
     return open(path, "ab", opener=unlinked)
 
 
 def written(path: Path, text: str) -> None:
-    """Write a whole file of ours."""
+    """Write a whole private file."""
     with open(path, "w", encoding="utf-8", opener=private) as file:
         file.write(text)
 
 
 class LogFile(io.TextIOBase):
-    """Whole lines go in. If the standard error output is this file, too, it moves along when that rotates.
+    """A log file that takes whole lines. If standard error is this file too, it follows the rotation.
 
-    A line that cannot be written, as on a full disk, ends nobody: it is counted, and told of when there is room.
-    Each line is one write to the file: the handler of `logging` takes five times as long, for a record and two looks at
-    the file before each.
+    A write error, such as a full disk, is swallowed; the lost lines are counted and reported when there is room.
+    Each line is one write to the file. The handler of `logging` takes five times as long: it makes a record and
+    looks at the file twice before each write.
     """
 
     _file: int | None = None
@@ -74,12 +74,12 @@ class LogFile(io.TextIOBase):
         self._limit_bytes = limit_bytes
         self._lost = 0
         self._torn = b""
-        """What ends a line of which a part was written."""
+        """The newline that ends a line which was written only in part; usually empty."""
         self._file = self._open()
         self._rotates = is_regular(self._file)
 
     def write(self, text: str) -> int:
-        """One line or several, with their ends."""
+        """Write one or more lines, including their newlines."""
         lost = self._lost
         told = {"event": "lines-lost", "level": "warning", "count": lost}
         lines = f"{json.dumps(told)}\n{text}" if lost else text
@@ -107,7 +107,7 @@ class LogFile(io.TextIOBase):
                 self._torn = b"" if written_bytes == len(data) else b"\n"
 
     def _rotate(self) -> None:
-        """Begin a new file, and keep those before it."""
+        """Begin a new file and keep the older ones."""
         names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, OLDER + 1))]
         for older, newer in pairwise(reversed(names)):
             with suppress(FileNotFoundError):
@@ -126,16 +126,16 @@ class LogFile(io.TextIOBase):
         return unlinked(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def sync(self) -> None:
-        """Have on disk what was written.
+        """Flush the written lines to disk.
 
         Raises:
-            OSError: it is not.
+            OSError: they could not be flushed.
         """
         if self._file is not None:
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Nothing more comes. One whose file could not be had is closed as well when it goes."""
+        """Close the file. This also works if it could not be opened: the finaliser then calls it."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -144,10 +144,10 @@ class LogFile(io.TextIOBase):
 
 @contextmanager
 def open_log(path: Path | None) -> Iterator[LogFile | None]:
-    """The log in a file, or None for none.
+    """Yield the log at `path`, or None if `path` is None.
 
     Raises:
-        UsageError: the file cannot be had.
+        UsageError: the file cannot be opened.
     """
     if path is None:
         yield None

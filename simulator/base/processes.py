@@ -1,4 +1,4 @@
-"""What processes take: resident memory and processor time, as /proc has them. Elsewhere nothing is known."""
+"""Resident memory and processor time of processes, from /proc; unknown on systems without it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final, NamedTuple
 
 PROC: Final = Path("/proc")
 SCHEDULED: Final = 2
-"""In the number of a process's clock: what the scheduler gave it, user and system time."""
+"""In the number of a process's clock, selects user and system time as the scheduler counts them."""
 RESET_PEAK: Final = "5"
-"""Written to /proc/PID/clear_refs, this makes the peak what is resident now.  man 5 proc"""
+"""Written to /proc/PID/clear_refs, this resets the peak to the current resident size.  man 5 proc"""
 
 
 class Memory(NamedTuple):
-    """Resident memory of a process, now and at its most; None where the kernel does not tell."""
+    """Resident memory of a process, current and peak; None where the kernel does not say."""
 
     resident_bytes: int | None
     peak_bytes: int | None
 
 
 def memory_of(pid: int) -> Memory:
-    """The resident memory of a process, from /proc; on a system without it both are None."""
+    """Return the resident memory of a process, from /proc; both None on a system without it."""
     try:
         text = (PROC / str(pid) / "status").read_text("utf-8", "replace")
     except OSError:
@@ -32,16 +32,16 @@ def memory_of(pid: int) -> Memory:
 
 
 def memory_in(status: str) -> Memory:
-    """The two lines of /proc/PID/status that tell of resident memory; what it calls kB is 1,024 bytes."""
+    """Return the resident memory that /proc/PID/status states; its kB is 1,024 bytes."""
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB$", status, re.MULTILINE))
     resident, peak = (1_024 * int(found[name]) if name in found else None for name in ("VmRSS", "VmHWM"))
     return Memory(resident, peak)
 
 
 def cpu_s_of(pid: int) -> float | None:
-    """User and system time of a process so far, without those that it started; None where the kernel does not tell.
+    """Return a process's user and system time, without its children; None where the kernel does not say.
 
-    On Linux to the microsecond, by the clock that each process has (man 3 clock_getcpuclockid).
+    On Linux this is exact to the microsecond: each process has a clock (man 3 clock_getcpuclockid).
     """
     with suppress(AttributeError, OSError):
         return time.clock_gettime(~pid << 3 | SCHEDULED)

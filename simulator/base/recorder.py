@@ -1,4 +1,4 @@
-"""Writes what crosses links to a capture, as if somebody had sniffed there."""
+"""Writes the traffic of links to a capture, as a sniffer would."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from mqproto.captures.net.udp import encode_datagram
 # Far apart, so that a reader never takes a port's second connection for a repetition of its first.
 SEQUENCE_STEP: Final = 0x9E37_79B1
 REMEMBERED: Final = 16_384
-"""Of how many pairs of ends we know how often they were connected; as many connections
-`mqproto.captures.net.streams` keeps."""
+"""For this many pairs of ends we count the connections; `mqproto.captures.net.streams` keeps as many
+connections."""
 
 
 class Recorder:
     """Many connections in one pcapng file.
 
-    A full disk stops the recording, not the run: `failure` has the error, and `close` raises it. The frames that did
-    not fit are counted in `lost_frame_count`.
+    A full disk stops the recording, not the run: `failure` has the error, and `close` raises it.
+    `lost_frame_count` counts the frames that did not fit.
 
-    Initial sequence numbers come from the addresses and ports of a connection, so that two nodes which record the same
-    one agree on them, and their files can be merged.
+    Initial sequence numbers come from the addresses and ports of a connection. Two nodes that record the same
+    connection agree on them, so their files can be merged.
 
     Args:
         file: stays open; the caller closes it after `close`.
         comment: about the whole capture: which topology, which seed.
-        interface: the name that Wireshark shows for where this was seen.
+        interface: the name of the interface in Wireshark.
         clock: nanoseconds since 1970. The default starts at the wall clock and never goes back.
         segment_bytes: the most payload in one frame.
     """
@@ -55,7 +55,7 @@ class Recorder:
         self._connection_counts: dict[tuple[Endpoint, Endpoint], int] = {}
 
     def connection(self, client: Endpoint, server: Endpoint) -> RecordedConnection:
-        """`client` has just opened a connection to `server`.
+        """Record that `client` has just opened a connection to `server`.
 
         Raises:
             UsageError: an address is not IPv4.
@@ -76,7 +76,7 @@ class Recorder:
         return RecordedConnection(self, conversation)
 
     def datagram(self, source: Endpoint, destination: Endpoint, data: bytes) -> None:
-        """A datagram went from one to the other.
+        """Record a datagram from `source` to `destination`.
 
         Raises:
             UsageError: an address is not IPv4.
@@ -84,7 +84,7 @@ class Recorder:
         self.write([encode_datagram(source, destination, data)])
 
     def write(self, frames: list[bytes], comment: str = "") -> None:
-        """Append frames that cross now; the comment goes to the first."""
+        """Append frames, stamped with the current time; the first gets the comment."""
         now_ns = self._clock()
         for number, frame in enumerate(frames):
             if self.failure is None:
@@ -98,7 +98,7 @@ class Recorder:
                 self.lost_frame_count += 1
 
     def flush(self) -> None:
-        """Hand what is recorded so far to the operating system, so that a kill loses none of it."""
+        """Hand everything recorded so far to the operating system: a kill then loses none of it."""
         if self.failure is None:
             try:
                 self._writer.flush()
@@ -141,6 +141,6 @@ class RecordedConnection:
 
 
 def steady_clock() -> Callable[[], int]:
-    """The time in nanoseconds since 1970 that starts at the wall clock, and from there on never goes back."""
+    """Return a clock in nanoseconds since 1970 that starts at the wall clock and never goes back."""
     offset_ns = time.time_ns() - time.monotonic_ns()
     return lambda: offset_ns + time.monotonic_ns()

@@ -1,7 +1,7 @@
-"""The same line again and again: it is counted, and told at growing intervals with how often it came.
+"""Counts repeated log lines and reports the count at growing intervals.
 
-A neighbour that is down is called five times a second, and each call fails in the same way. Whoever can have us write a
-line can have us write many that differ a little: beyond some of them all are counted as one.
+A neighbour that is down is called five times a second, and each call fails in the same way. A peer that can make us
+write one line can make us write many that differ a little: beyond a limit they all count as one.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FIRST_S: Final = 60.0
-"""How long after the first line the next one comes that says how often it came meanwhile; then twice as long."""
+"""The count of repeats is reported this long after the first line; each further interval is twice as long."""
 LONGEST_S: Final = 3_600.0
 QUIET_S: Final = 60.0
-"""What has not come for so long is over: it is told at once if it comes again."""
+"""After this long without a repeat, a series is over: the next such line is written at once."""
 LIMIT: Final = 1_000
 """How many kinds of lines are watched."""
 KINDS_OF_PEER: Final = 16
 KINDS: Final = 128
-"""How many lines of one name differ, of one peer and of all: of one more it is only counted how often such came. Those
-of known peers have places beyond that."""
+"""How many different lines of one name are told apart, for one peer and for all; further ones are only counted
+together. Lines about known peers have places beyond KINDS."""
 PASSING: Final = "session"
-"""A fact that is another one each time."""
+"""A fact that is different each time."""
 SECTION: Final = "section"
-"""A fact that lines which are counted as one have in common: a rule of the specification, of which there are few."""
+"""A fact that lines counted as one share: a rule of the specification. There are few of these."""
 
 Line = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
 class Series:
-    """A line that came more than once, or may.
+    """A line that may come more than once.
 
-    peer: whom all of these lines are about; nothing if it is about no peer, or about several.
+    peer: the peer that all these lines are about; empty if there is none, or several.
     is_mixed: whether the lines differ in their facts.
-    count: how often it came since it was told.
+    count: how often it came since the last report.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Series:
     count: int = 0
 
     def line(self) -> Line:
-        """How often it came since it was told, and over how many seconds."""
+        """Return the line with its count since the last report, and over how many seconds."""
         mixed = {"facts": "those of the last"} if self.is_mixed else {}
         times = {"repeated": self.count, "for_s": round(self.last_s - self.told_s)}
         return self.name, {**self.facts, **mixed, **times}
 
     def told(self, now_s: float) -> None:
-        """Count from the beginning."""
+        """Begin counting anew, as it has been reported."""
         self.told_s, self.count = now_s, 0
 
 
@@ -66,18 +66,18 @@ class Repeats:
     """Turns lines that come into lines to write. A line about a message is always written.
 
     Args:
-        is_known: whether a host is one whose lines are not to be lost among those of any others.
+        is_known: whether lines about a host keep places of their own, however many there are about others.
     """
 
     def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
         self._is_known = is_known
         self._series: dict[Key, Series] = {}
         self._kinds: Counter[tuple[str, str]] = Counter()
-        """How many series there are, by name and peer, and by name with an empty peer."""
+        """The number of series by name and peer, and by name with an empty peer."""
         self._looked_s = 0.0
 
     def lines(self, name: str, facts: Mapping[str, Any], now_s: float) -> Iterator[Line]:
-        """What to write now that this line comes."""
+        """Yield the lines to write when this line comes."""
         if "message" in facts:
             yield name, facts
             return
@@ -101,7 +101,7 @@ class Repeats:
             series.pause_s = min(2 * series.pause_s, LONGEST_S)
 
     def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, str, bool]:
-        """Under what a line is counted, whom all such are about, and whether they have other facts."""
+        """Return the key a line is counted under, the peer of all such lines, and whether their facts differ."""
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
             return key, peer, False
@@ -113,7 +113,7 @@ class Repeats:
         return key, peer, False
 
     def rest(self) -> Iterator[Line]:
-        """What was counted and not told, at the end."""
+        """Yield the counts that are not reported yet, at the end."""
         for key in list(self._series):
             yield from self._end(key)
 
@@ -126,12 +126,12 @@ class Repeats:
             yield from self._end(key)
 
     def _of_peer(self, peer: str, now_s: float) -> Iterator[Line]:
-        """Something new about a peer: what came before it is told before it."""
+        """Yield the open counts about a peer, before something new about it is written."""
         if not peer:
             return
         for series in self._series.values():
             other = series.peer
-            # One line has the port, another has not.
+            # Some lines have the port, others do not.
             if series.count and other and (peer.startswith(other) or other.startswith(peer)):
                 yield series.line()
                 series.told(now_s)
@@ -145,5 +145,5 @@ class Repeats:
 
 
 def _peer(facts: Mapping[str, Any]) -> str:
-    """Whom a line is about: a host, or a host and a port; else the queue manager that sent something, or nothing."""
+    """Return the host, with or without port, that a line is about; else the source queue manager, or nothing."""
     return str(facts.get("peer") or facts.get("source", ""))

@@ -1,4 +1,4 @@
-"""What people see. On a terminal long work shows its progress; in a pipe it says nothing until it is done."""
+"""Output for people. Long work shows its progress on a terminal; in a pipe it is silent until it is done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIPE_COLUMNS: Final = 200
 
 
 def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
-    """The terminal as wide as it is; a pipe as wide as any of our tables, so that none is folded for a program."""
+    """Return a console as wide as the terminal. A pipe is wide enough for all our tables, so none is folded."""
     console = Console(highlight=False, stderr=stderr, markup=markup)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_COLUMNS
@@ -26,7 +26,7 @@ def wide_console(*, stderr: bool = False, markup: bool = True) -> Console:
 
 
 def plain_table(*headings: str) -> Table:
-    """A table without lines; the first column is words, the others are numbers."""
+    """Return a table without lines; the first column has words, the others numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
@@ -35,10 +35,10 @@ def plain_table(*headings: str) -> Table:
 
 @contextmanager
 def working(words: str) -> Iterator[Callable[[str], None]]:
-    """Say what is being done, and for how long, on a line of the terminal that is gone at the end; nothing in a pipe.
+    """Show the current step and its seconds on a temporary line of the terminal; show nothing in a pipe.
 
-    It is for work that cannot tell how much is left. Call what it yields with the words of the next step, or with how
-    far this one has come.
+    This is for work that cannot tell how much is left. Call the yielded function with the words of the next step,
+    or with the progress of this one.
     """
     console = wide_console(stderr=True, markup=False)
     began_s = time.monotonic()
@@ -59,14 +59,14 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
         get_renderable=drawn,
         refresh_per_second=4,
         transient=True,
-        # What is printed meanwhile goes above the line, but into a file if it was to go there.
+        # Other output goes above the line, unless standard output is redirected to a file.
         redirect_stdout=sys.stdout.isatty(),
     ):
         yield say
 
 
 class ProgressScreen:
-    """Nodes while they run: one line for each, and what happens to them above it."""
+    """Running nodes: one live line or table, and above it the lines that stay."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = wide_console(stderr=quiet)
@@ -83,18 +83,18 @@ class ProgressScreen:
         self._live = None
 
     def say(self, text: str) -> None:
-        """One line that stays; for the terminal only."""
+        """Print a line that stays; on a terminal only."""
         if self._console.is_terminal:
             self._console.print(text, markup=False)
 
     def show(self, what: RenderableType) -> None:
-        """A line or a table that is replaced by the next."""
+        """Show a line or a table until the next one replaces it."""
         if self._live is not None:
             self._live.update(what)
 
 
 def show_verdict(console: Console, broken: list[str], kept: str) -> None:
-    """The promises that were not kept, or that they were."""
+    """Print each broken promise, or `kept` if there is none."""
     for promise in broken:
         console.print("[bold red]broken:[/] ", end="")
         console.print(promise, markup=False)

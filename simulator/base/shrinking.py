@@ -1,7 +1,7 @@
-"""Smaller things that still show a fault: the one search of worlds, conversations and packets.
+"""The search for something smaller that still shows a fault: for worlds, conversations and packets.
 
-What is made smaller is a value: a scenario, a packet, some parts. A `Step` is a way to make it smaller: it tries one
-candidate after the other, is told of each whether the fault still shows, and goes on from the smaller one if it does.
+The thing to make smaller is a value: a scenario, a packet, some parts. A `Step` is a way to make it smaller: it tries
+one candidate after the other, learns whether each still shows the fault, and goes on from the smaller one if it does.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TypeAlias, TypeVar
 Thing = TypeVar("Thing")
 Part = TypeVar("Part")
 Search: TypeAlias = Generator[Thing, bool, None]
-"""Candidates; each is answered with whether it still shows the fault, and is where it goes on from if it does."""
+"""Yields candidates and is sent whether each still shows the fault; if so, it continues from that candidate."""
 Step: TypeAlias = Callable[[Thing], Search[Thing]]
 
 
 def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generator[Thing, bool, Thing]:
-    """The search: all steps in turn, again and again, until none of them helps or there were enough tries.
+    """Run all steps in turn, again and again, until none of them helps or the tries are used up.
 
     Args:
-        best: what shows the fault.
-        tries: how many candidates there are at most.
+        best: a value that shows the fault.
+        tries: the most candidates to try.
 
     Returns:
-        The smallest that still shows it.
+        The smallest value that still shows it.
     """
     progress = True
     while progress:
@@ -47,7 +47,7 @@ def shrinking(best: Thing, steps: Sequence[Step[Thing]], tries: int) -> Generato
 
 
 def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], bool], tries: int) -> Thing:
-    """The smallest that still shows a fault.
+    """Return the smallest value that still shows a fault.
 
     Args:
         shows: whether a candidate does; `best` is not asked about.
@@ -63,7 +63,7 @@ def shrunk(best: Thing, steps: Sequence[Step[Thing]], shows: Callable[[Thing], b
 
 
 def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
-    """A step that asks for all candidates anew after each that still shows the fault."""
+    """Return a step that asks for new candidates after each one that still shows the fault."""
 
     def step(best: Thing) -> Search[Thing]:
         found = True
@@ -78,9 +78,9 @@ def anew(candidates: Callable[[Thing], Iterable[Thing]]) -> Step[Thing]:
 
 
 def fewer(parts: tuple[Part, ...]) -> Search[tuple[Part, ...]]:
-    """Parts left out: all, halves, quarters, down to single ones; a size again for as long as it helps.
+    """Leave out parts: all, halves, quarters, down to single ones; repeat a size for as long as it helps.
 
-    From the end, as what comes later mostly depends on what came before.
+    Start from the end, because later parts mostly depend on earlier ones.
     """
     size = len(parts)
     while size:

@@ -1,4 +1,4 @@
-"""What all who listen or connect have to know of sockets."""
+"""Helpers for sockets that listen or connect."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mqproto.base.errors import UsageError
 
 BACKLOG: Final = 128
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER, on and zero seconds: close() sends RST, drops what was not sent, and leaves the port free at once."""
+"""SO_LINGER, on and zero seconds: close() sends RST, drops unsent data, and frees the port at once."""
 
 
 def refuse_itself(connected: socket.socket) -> None:
-    """See that a socket is connected to somebody else.
+    """Refuse a socket that is connected to itself.
 
-    Where nobody listens on a port that the system also gives to those who call, it gives a caller that very port once
-    in some 28,000 calls. The call then meets itself, TCP takes that for a connection (RFC 9293 3.5, simultaneous
-    open), all that is sent comes back, and nobody else can listen there.
+    If nobody listens on a port in the ephemeral range, the system gives a caller that very port once in some
+    28,000 calls. The call then meets itself and TCP takes that for a connection (RFC 9293 3.5, simultaneous open):
+    everything sent comes back, and nobody else can listen there.
 
     Raises:
-        ConnectionRefusedError: it is connected to itself; to close it frees the port.
+        ConnectionRefusedError: it is connected to itself; closing it frees the port.
     """
     if connected.getsockname() == connected.getpeername():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
@@ -38,13 +38,13 @@ TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform 
 
 
 class HasOptions(Protocol):
-    """A socket, or what stands before one."""
+    """A socket, or a wrapper around one."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
 def round_trip_s(connected: HasOptions) -> float | None:
-    """How long TCP takes there and back, smoothed, as the system measures it; None where it does not tell."""
+    """Return TCP's smoothed round-trip time as the system measures it; None where it does not say."""
     if TCP_INFO is None:
         return None
     try:
@@ -66,14 +66,14 @@ def listen(
     advice: str = "name another address in the topology, or have `mqproto run --free-ports` choose one",
     backlog: int = BACKLOG,
 ) -> socket.socket:
-    """Listen for connections, or for datagrams: on this machine alone, unless more is asked for.
+    """Listen for connections or datagrams, from this machine alone unless `allow_remote`.
 
     Args:
-        advice: what to do if the address cannot be had.
+        advice: what to do if the address is not available.
         backlog: how many connections may wait until they are accepted.
 
     Raises:
-        UsageError: the address cannot be had; the text says what to do.
+        UsageError: the address is not available; the text says what to do.
     """
     is_stream = kind == socket.SOCK_STREAM
     where = f"{host}:{port}" if is_stream else f"{host}:{port} (UDP)"
@@ -86,7 +86,7 @@ def listen(
     listener = socket.socket(family, kind)
     try:
         listener.setblocking(False)
-        if is_stream:  # For datagrams it would let two programs have one port.
+        if is_stream:  # With datagrams this would let two programs share one port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         if is_stream:

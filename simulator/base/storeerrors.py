@@ -1,4 +1,4 @@
-"""What can go wrong with a node's disk, in one line that says what to do."""
+"""Errors of a node's disk; each text is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class StoreError(MqprotoError):
 
 
 class DiskFullError(StoreError):
-    """The disk has no room for something. Nothing of it is there, and it may be tried again."""
+    """The disk has no room for a write. Nothing of it was written, and it may be tried again."""
 
 
 class LifeFullError(DiskFullError):
-    """A life of the store must begin, or it has another home, and the disk has no room for saying so."""
+    """The store must begin a life, or was moved, and the disk has no room to record that."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -31,23 +31,23 @@ class LifeFullError(DiskFullError):
 
 
 class DamageError(Exception):
-    """What was read is not what was written; the text says what, without the store and what to do."""
+    """The store returned something else than was written; the text says what, without the path or advice."""
 
 
 def repair_advice(store: Path) -> str:
-    """What to do with a store that is hurt."""
+    """Return the advice for a damaged store."""
     return f"`mqproto store repair {store}` sets aside what is hurt and keeps the rest"
 
 
 def damaged_store(store: Path, what: object) -> StoreError:
-    """The tables of a store are not what was written there."""
+    """Return the error for a store whose tables are not as they were written."""
     said = " ".join(str(what).split())
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
     return StoreError(f"{store}: it is damaged ({said}): {repair_advice(store)}")
 
 
 LONGEST: Final = 300
-"""So much of what SQLite says of a damaged file; it may repeat whole statements."""
+"""How many characters of SQLite's message about a damaged file are shown; it may repeat whole statements."""
 _READ_ONLY: Final = "it is read-only: let this user write to the file and its folder"
 ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full: make room, then start the node again; nothing acknowledged is lost",
@@ -57,33 +57,33 @@ ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
-"""By SQLite's primary result code. What is not listed is the disk's own trouble."""
+"""Keyed by SQLite's primary result code. Any other code is a failure of the disk itself."""
 
 POSTPONED_AFTER: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 """A transaction that broke off with one of these is known to be undone, and may succeed later."""
 
 
 def finds_no_room(error: BaseException) -> bool:
-    """Whether a full disk is what went wrong."""
+    """Whether a full disk caused the error."""
     return isinstance(error, DiskFullError) or primary_code(error) == sqlite3.SQLITE_FULL
 
 
 def primary_code(error: BaseException) -> int | None:
-    """SQLite's primary result code, without the detail in the higher bits; None if the error did not come from it."""
+    """Return SQLite's primary result code, without the higher bits; None if the error is not SQLite's."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def explained(path: Path, advice: Mapping[int, str] = ADVICE) -> AbstractContextManager[None]:
-    """Turn what SQLite says of a file into a StoreError; what only a bug of ours can cause stays a bug.
+    """Turn SQLite's errors about a file into StoreErrors; an error that only our bug can cause stays a bug.
 
-    advice: what to do, by SQLite's primary result code.
+    advice: what to do, keyed by SQLite's primary result code.
     """
     return _Explained(path, advice)
 
 
 class _Explained:
-    """It stands around each commit and each read. A generator for it takes four times as long (contextlib)."""
+    """Wraps each commit and each read. A generator (contextlib) takes four times as long."""
 
     __slots__ = ("_advice", "_path")
 
@@ -120,7 +120,7 @@ class _Explained:
 
 @contextmanager
 def sound(path: Path) -> Iterator[None]:
-    """A file that is a store and makes no sense was damaged by something else than this program."""
+    """Turn errors from a store that makes no sense into damage: something other than this program caused it."""
     try:
         yield
     except (AssertionError, TypeError, ValueError, sqlite3.OperationalError) as error:

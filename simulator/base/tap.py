@@ -1,7 +1,7 @@
 """A node records what it sends and receives: `mqproto node --capture`.
 
-The recording shows what the node's process handed to its system and was given by it, when that happened; the frames
-around it are made up, as a network without loss would have shown them. Connections that were never made are not in it.
+The recording has the data that the node's process exchanged with its system, and when. The frames around the data
+are made up, as on a network without loss. Connections that were never made are not in it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.simulator.base.recorder import RecordedConnection, Recorder
 
 if TYPE_CHECKING:
-    # Clients have connections too, and no log: structlog would be a tenth of what they wait for.
+    # Clients have connections too, but no log: importing structlog would be a tenth of their start-up time.
     from structlog.typing import FilteringBoundLogger
 
 
 class Recording:
-    """One node's capture. What fails here is said in the log, once, and stops nothing but the recording.
+    """One node's capture. A failure is logged once and stops only the recording.
 
     Args:
-        path: the file; one that is there is gone on with.
-        name: the node, as Wireshark shows it for the interface.
+        path: the file; an existing one is continued.
+        name: the node's name, which Wireshark shows for the interface.
 
     Raises:
         UsageError: the file is something else, or cannot be written.
@@ -43,28 +43,28 @@ class Recording:
         self._has_told = False
 
     def opened(self, connected: socket.socket) -> Tap | None:
-        """We have opened a connection; None if it cannot be recorded."""
+        """Return a tap for a connection that we opened; None if it cannot be recorded."""
         return self._tap(connected, Side.CLIENT)
 
     def accepted(self, connected: socket.socket) -> Tap | None:
-        """We have accepted a connection; None if it cannot be recorded."""
+        """Return a tap for a connection that we accepted; None if it cannot be recorded."""
         return self._tap(connected, Side.SERVER)
 
     def datagram(self, source: tuple[str, int], destination: tuple[str, int], data: bytes) -> None:
-        """A datagram came or went."""
+        """Record a datagram, sent or received."""
         try:
             self._recorder.datagram(Endpoint(*source[:2]), Endpoint(*destination[:2]), data)
         except UsageError as error:
             self._tell(str(error))
 
     def flush(self) -> None:
-        """A turn is over: what happened in it is to outlive the process."""
+        """Flush at the end of a turn: its frames then outlive the process."""
         self._recorder.flush()
         if self._recorder.failure is not None:
             self._tell(self._recorder.failure.strerror or str(self._recorder.failure))
 
     def close(self) -> None:
-        """The node ends."""
+        """Flush and close the file, as the node ends."""
         self.flush()
         self._file.close()
 
@@ -86,7 +86,7 @@ class Recording:
 
 
 class Tap:
-    """One connection as its own end sees it; what cannot follow what was said before is left out.
+    """One connection as our end sees it; data after an end or a reset is left out.
 
     Args:
         side: ours.
@@ -99,22 +99,22 @@ class Tap:
         self._is_reset = False
 
     def sent(self, data: bytes | memoryview) -> None:
-        """The system took this from us."""
+        """Record data that the system accepted from us."""
         self._passed(self._side, data)
 
     def received(self, data: bytes | memoryview) -> None:
-        """The system gave us this; nothing at all is the end of what the peer sends."""
+        """Record data that we received; empty data means that the peer sends no more."""
         if data:
             self._passed(self._side.other, data)
         else:
             self._finish(self._side.other)
 
     def finished(self) -> None:
-        """We send nothing more."""
+        """Record that we send no more."""
         self._finish(self._side)
 
     def broken(self) -> None:
-        """The peer, or the network, has reset the connection."""
+        """Record that the peer or the network reset the connection."""
         if not self._is_reset:
             self._is_reset = True
             self._record.reset(self._side.other)

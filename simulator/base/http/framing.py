@@ -1,6 +1,6 @@
-"""Where a request ends, as far as h11 leaves it open: what two servers may read differently is refused.
+"""Checks that h11 leaves out: a request whose end two servers may read differently is refused.
 
-server.py has the table of what that is.  [RFC 9112]
+server.py has the table of these cases.  [RFC 9112]
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]+)(/[^#]*|\?[^#]*)?", re.IGNORE
 
 
 def check_lines(data: bytes) -> None:
-    """Look at the lines of a head that has come so far.
+    """Check the lines of a head as far as it has come.
 
     Raises:
-        h11.RemoteProtocolError: others may see other lines in it.
+        h11.RemoteProtocolError: another server may split it into other lines.
     """
     head, _, _ = data.partition(HEAD_END)
     if BARE_LF.search(head) or FOLDED.search(head):
@@ -34,10 +34,10 @@ def is_chunked(head: h11.Request) -> bool:
 
 
 def check_framing(head: h11.Request) -> None:
-    """Look at what says where the body ends.
+    """Check the headers that say where the body ends.
 
     Raises:
-        h11.RemoteProtocolError: others may see another end.
+        h11.RemoteProtocolError: another server may see another end.
     """
     has_length = any(name == b"content-length" for name, _ in head.headers)
     if head.http_version not in VERSIONS:
@@ -47,11 +47,11 @@ def check_framing(head: h11.Request) -> None:
 
 
 def in_origin_form(head: h11.Request) -> h11.Request:
-    """The same as it would be without a proxy: of an absolute target the path, and its host in place of the header's.
-    [RFC 9112] 3.2.2
+    """Return the head as a client without a proxy sends it: an absolute target is split into its path and the Host
+    header.  [RFC 9112] 3.2.2
 
     Raises:
-        h11.RemoteProtocolError: its target is none.
+        h11.RemoteProtocolError: the target is not valid.
     """
     if head.target.startswith(b"/") or head.target == b"*" or head.method == b"CONNECT":
         return head

@@ -1,4 +1,4 @@
-"""Families of metrics by Prometheus' conventions, all of them called `mqproto_...`."""
+"""Metric families by Prometheus' conventions, all named `mqproto_...`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from mqproto.base.foreign import shown
 
 LABEL_LIMIT: Final = 200
-"""How long a label may be."""
+"""The longest label, in characters."""
 
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 def label_of(text: str) -> str:
-    """What others have written, as a label."""
+    """Return text from others as a safe label."""
     return shown(text, LABEL_LIMIT)
 
 
 def gauge(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
-    """What may rise and fall."""
+    """Return a gauge, which may rise and fall."""
     family = GaugeMetricFamily(f"mqproto_{name}", text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
@@ -30,7 +30,7 @@ def gauge(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) ->
 
 
 def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
-    """What only rises. The library puts `_total` behind the name."""
+    """Return a counter, which only rises. The library appends `_total` to the name."""
     family = CounterMetricFamily(f"mqproto_{name}", text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
@@ -38,7 +38,7 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
 
 
 class Spread(NamedTuple):
-    """How many took no longer than each bound in seconds, how many there were, and how long all took together."""
+    """How many took at most each bound in seconds, how many there were, and their total time."""
 
     within: Iterable[tuple[float, int]]
     total: int
@@ -46,14 +46,14 @@ class Spread(NamedTuple):
 
 
 def histogram(name: str, text: str, spread: Spread) -> Metric:
-    """How long something takes."""
+    """Return a histogram of durations."""
     return histograms(name, text, [((), spread)])
 
 
 def histograms(
     name: str, text: str, spreads: Iterable[tuple[Sequence[str], Spread]], labels: Sequence[str] = ()
 ) -> Metric:
-    """The same of several."""
+    """Return a histogram for each set of labels."""
     family = HistogramMetricFamily(f"mqproto_{name}", text, labels=labels)
     for values, (within, count, total_s) in spreads:
         buckets = [(str(bound_s), float(some)) for bound_s, some in within]

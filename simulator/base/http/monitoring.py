@@ -1,8 +1,8 @@
-"""What Prometheus and those who keep processes running ask for: /metrics, /live and /ready.
+"""The paths for Prometheus and process supervisors: /metrics, /live and /ready.
 
-Whoever is asked works meanwhile. So what is collected is kept for KEPT_S, however many ask and however often, and when
-SLICE_S have been spent on it others have their turn, before the next family of metrics is written. A turn after each
-family made scrapes of a busy node wait for some fifty of its batches.
+The monitored process has other work to do. So collected metrics are kept for KEPT_S, however many clients ask, and
+after each SLICE_S of collecting other tasks have a turn, before the next family of metrics is written. With a turn
+after each family, scrapes of a busy node waited for some fifty of its batches.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Monitored(NamedTuple):
-    """Who is asked.
+    """The monitored process.
 
-    collect: its metrics as they are at the call; each is made as it is taken. A large one may come in pieces, which
-        follow one another.
-    trouble: why it can not do its work now; empty if it can.
+    collect: its current metrics, each made as it is taken. A large family may come in several pieces, one after
+        the other.
+    trouble: why it cannot do its work now; empty if it can.
     """
 
     collect: Callable[[], Iterable[Metric]]
@@ -50,7 +50,7 @@ class Monitoring:
         self._until_s = -1.0
 
     async def answer(self, request: Request) -> Answer:
-        """GET and HEAD of three paths."""
+        """Answer GET and HEAD for the three paths."""
         path = request.target.partition("?")[0]
         if path not in PATHS:
             return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /live and /ready")
@@ -72,7 +72,7 @@ class Monitoring:
                 before = ""
                 for family in self._monitored.collect():
                     text = generate_latest(_Only(family))
-                    # Its help and its type are told once, however many pieces it comes in.
+                    # Help and type are written once, however many pieces the family comes in.
                     parts.append(text.split(b"\n", 2)[2] if family.name == before else text)
                     before = family.name
                     if perf_counter() - began_s >= self._slice_s:
@@ -83,23 +83,23 @@ class Monitoring:
 
 
 class _Only(Collector):
-    """Stands for a registry of one family, which is all that is written at a time."""
+    """A registry of one family: families are written one at a time."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
 
     def collect(self) -> Iterator[Metric]:
-        """The family."""
+        """Yield the family."""
         yield self._family
 
 
 def plain(status: HTTPStatus, text: str) -> Answer:
-    """A line of text."""
+    """Return an answer with one line of text."""
     return Answer(status, [("Content-Type", TEXT)], f"{text}\n".encode())
 
 
 def served(monitored: Monitored, log: FilteringBoundLogger) -> Server:
-    """A server that answers for it."""
+    """Return a server that answers for the monitored process."""
     return Server(Monitoring(monitored).answer, _faulty, LIMITS, log, paths=PATHS)
 
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for strangers: every size, count and time of theirs has a limit. h11 has the protocol, trio the sockets.
+"""HTTP/1.1 for strangers: everything they send or occupy has a limit. h11 has the protocol, trio the sockets.
 
-Servers that others keep up were tried, and each leaves strangers something without an end. Limits were 10 s for all,
-where there is a setting; "never" is not in 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
+We tried existing servers; each leaves something unlimited. All limits were 10 s where there is a setting; "never"
+means not within 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
 
                                       here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
     a body of a byte a second         503 in 10 s   never            never            never
@@ -11,28 +11,28 @@ where there is a setting; "never" is not in 40 s. Measured on 2026-11-26, Python
     they are closed within            8 s           11 s             20 s             never
     an honest client meanwhile        503 at once   200 at once      200 in 8 s       200 at once
     a header of 60 KB; of 20 MB       431; 431      200; 431         200; 431         200; 400 or 200
-    of 29 requests as those below     29 refused    18               18               17 or 24
+    29 requests like those below      29 refused    18               18               17 or 24
     HTTP/1.0                          200           200              200              200
     SIGTERM, a slow request           200           200              200              200
     and a client that does not read   ends in 11 s  never            ends in 10 s     ends in 10 s
     on trio                           yes           yes              no               no
 
-h2 is HTTP/2 as h11 is HTTP/1.1, and no server. So the connections are served here:
+h2 is to HTTP/2 what h11 is to HTTP/1.1: a protocol, not a server. So this module serves the connections:
 
-    a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
-                        `head_s` too
-    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client; of
-                        a chunk that is too large, its size alone
+    a whole head        within `head_s` and `head_bytes`, including the TLS handshake before it; a connection may be
+                        idle for `head_s` too
+    a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client;
+                        of a chunk that is too large, only the size is read
     an answer           taken by the client within `answer_s`
-    the places          when all are taken, the host that has the most gives one up for who comes: the connection that
-                        has waited the longest for its client, those first that have no whole head after HURRY_S. A
-                        /64 of IPv6 is one host; for others of the same host nobody goes before HURRY_S
-    no place            where all are at work: the head is read nevertheless, and paths that cost nothing are answered
-    a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
-                        read and dropped, as a reset would take the answer away with it
+    the places          when all are taken, the host with the most gives one up for a newcomer: the connection that has
+                        waited the longest for its client, first those without a whole head after HURRY_S. A /64 of
+                        IPv6 is one host; for a newcomer from its own host, no connection goes before HURRY_S
+    no place            if all are at work: the head is still read, and paths that cost nothing are answered
+    a refused body      the answer comes at once and says that the connection closes; further data is read and dropped
+                        for a moment, because a reset would take the answer away with it
 
-Where a request ends is never a guess: two servers that guess differently can be made to see different requests. What
-follows is answered 400, and the connection closes; nothing that comes after it is read as a request.  [RFC 9112]
+The end of a request is never a guess: two servers that guess differently can be made to see different requests. The
+following are answered 400, and the connection closes; nothing after them is read as a request.  [RFC 9112]
 
     Content-Length and Transfer-Encoding both                      6.1; h11 takes the chunks
     Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
@@ -40,9 +40,9 @@ follows is answered 400, and the connection closes; nothing that comes after it 
     a header that goes on in the next line                         5.2; h11 makes one line of it
     HTTP/2.0, 0.9 or another version than 1.0 and 1.1              2.3; h11 takes any
     other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
-    before a colon or in the target; CR or NUL in a header; chunk sizes that are no hexadecimal number       by h11
+    before a colon or in the target; CR or NUL in a header; chunk sizes that are not hexadecimal             by h11
 
-One CRLF before a request is no part of it (2.2), and a target may be a whole URL, as a proxy writes it (3.2.2).
+One CRLF before a request is ignored (2.2), and a target may be a whole URL, as a client of a proxy writes it (3.2.2).
 """
 
 from __future__ import annotations
@@ -75,21 +75,21 @@ from mqproto.simulator.base.http.framing import (
 from mqproto.simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
-"""Of a body in chunks: at each of them we look at what was read and is not used yet."""
+"""How much of a chunked body is read at once: at each chunk we look at all data that is not used yet."""
 LINGER_S: Final = 2.0
-"""How long what still comes is read after an answer that refuses it."""
+"""How long data is still read and dropped after an answer that refuses it."""
 DOORWAY: Final = 200
-"""Connections beyond the limit that are told so at a time; yet more are closed without a word."""
+"""How many connections beyond the limit are told so at a time; further ones are closed without a word."""
 HURRY_S: Final = 1.0
-"""After this time, who has no whole head goes before all others, and first for others of the same host."""
+"""After this time, a connection without a whole head gives way first, and any may give way to its own host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a client may take.
+    """What clients may take up.
 
-    connections: at once.
-    grace_s: how long what is under way when the server stops may take.
+    connections: at once, from all clients.
+    grace_s: how long requests under way may take when the server stops.
     """
 
     connections: int = 1_000
@@ -101,7 +101,7 @@ class Limits:
 
 
 class Fault(Enum):
-    """What is wrong before any handler has a say, or instead of it: in words, and as a status of HTTP."""
+    """An error that the server answers in place of a handler: in words, and as an HTTP status."""
 
     MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
     HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -116,7 +116,7 @@ class Fault(Enum):
 
 
 class BodyLost(Exception):  # noqa: N818
-    """The body did not come to its end. There is nothing to do about it: the server answers, if it can."""
+    """The body did not come to its end. A handler need not catch this: the server answers, if it can."""
 
     def __init__(self, fault: Fault | None) -> None:
         super().__init__(fault)
@@ -124,11 +124,11 @@ class BodyLost(Exception):  # noqa: N818
 
 
 class BodyTooLargeError(Exception):
-    """The body has more than its handler wants."""
+    """The body is larger than its handler accepts."""
 
 
 class Answer(NamedTuple):
-    """A status, headers beside those that each answer has, and a body."""
+    """A status, headers in addition to those of every answer, and a body."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -136,12 +136,12 @@ class Answer(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A status, headers, and a body whose parts come in their own time; its connection closes with it.
+    """A status, headers, and a body whose parts come over time; the connection closes after it.
 
     It ends when its parts do, when the client goes away, or when the server stops.
 
-    buffer_bytes: what the kernel may keep for a client that reads slowly, about. While it has that, no part is asked
-        for.
+    buffer_bytes: about how much the kernel may keep for a slow client. While the buffer is full, no part is
+        requested.
     """
 
     status: int
@@ -151,9 +151,9 @@ class Stream(NamedTuple):
 
 
 class Request:
-    """The head of a request; the body comes when it is asked for.
+    """The head of a request; the body is read on demand.
 
-    target: the path and what follows it, as it was sent.
+    target: the path and the query, as they were sent.
     """
 
     def __init__(self, head: h11.Request, next_part: Callable[[float], Awaitable[bytes]]) -> None:
@@ -165,27 +165,27 @@ class Request:
         self._next_part = next_part
 
     def header(self, name: str) -> list[str]:
-        """All values of a header, as Latin-1; none if it was not sent."""
+        """Return all values of a header, as Latin-1; an empty list if it was not sent."""
         return self._headers.get(name.lower(), [])
 
     @property
     def header_names(self) -> list[str]:
-        """In small letters."""
+        """The names of all headers, in lower case."""
         return list(self._headers)
 
     @property
     def content_length(self) -> int | None:
-        """None for a body in chunks. The server has checked it."""
+        """The length in bytes, which the server has checked; None for a chunked body."""
         for value in self.header("content-length"):
             return int(value)
         return None if self.header("transfer-encoding") else 0
 
     async def part(self, most_bytes: float = inf) -> bytes:
-        """What has come of the body, empty at its end.
+        """Return the next part of the body; empty at its end.
 
         Raises:
-            BodyLost: it does not come.
-            BodyTooLargeError: there is more; of what comes in chunks, as soon as one says so.
+            BodyLost: the rest does not come.
+            BodyTooLargeError: there is more; for a chunk, as soon as its size says so.
         """
         return await self._next_part(most_bytes)
 
@@ -194,13 +194,13 @@ Handler = Callable[[Request], Awaitable[Answer | Stream]]
 
 
 class Server:
-    """Serves a handler.
+    """Serves HTTP requests with a handler.
 
     Args:
-        explain: the answer for each fault.
-        log: hears of what is wrong with us, not of what clients do.
-        tls: with it, HTTPS is served and nothing else.
-        paths: which are answered even if all places are taken.
+        explain: returns the answer for a fault.
+        log: gets our own errors, not the clients'.
+        tls: if given, only HTTPS is served.
+        paths: these are answered even if all places are taken.
     """
 
     def __init__(
@@ -223,16 +223,16 @@ class Server:
         self._conversations: set[_Conversation] = set()
         self._hosts: dict[str, _Host] = {}
         self._doorway: set[_Conversation] = set()
-        """Those that have no place: some had none, others have given theirs up."""
+        """Connections without a place: some never had one, others gave theirs up."""
         self._accepting = trio.CancelScope()
 
     @property
     def connections(self) -> int:
-        """How many there are, those aside which are turned away."""
+        """The number of connections, without those that are turned away."""
         return len(self._conversations)
 
     def stop(self) -> None:
-        """Take no more requests; `run` ends when those that are under way have their answers."""
+        """Take no more requests; `run` ends when the requests under way are answered."""
         self.stopping = True
         self._accepting.cancel()
         for conversation in self._conversations | self._doorway:
@@ -267,14 +267,14 @@ class Server:
             conversation.close()
 
     def _has_place_for(self, newcomer: _Conversation) -> bool:
-        """Whether there is one, or another connection has given up its own."""
+        """Return whether a place is free, or another connection has given up its own."""
         if len(self._conversations) < self.limits.connections:
             return True
         own = self._hosts.get(newcomer.host, _Host())
         larger = sorted(
             (host for host in self._hosts.values() if len(host) >= len(own)), key=len, reverse=True
         )
-        # Of its own host nobody has to go who has not had the time to send anything.
+        # A connection from the newcomer's own host stays until it has had the time to send something.
         found = (host.longest_waiting(HURRY_S if host is own else 0) for host in larger)
         waiting = next(filter(None, found), None)
         if waiting is None:
@@ -286,7 +286,7 @@ class Server:
         return True
 
     def _leave(self, conversation: _Conversation) -> None:
-        """It has no place, or none any more."""
+        """Remove a connection from its place, if it has one."""
         host = self._hosts.get(conversation.host)
         if host is not None:
             host.remove(conversation)
@@ -295,12 +295,12 @@ class Server:
         self._conversations.discard(conversation)
 
     def begins_to_wait(self, conversation: _Conversation) -> None:
-        """For a head, or for what follows it."""
+        """Note that a connection begins to wait, for a head or for what follows it."""
         if conversation in self._conversations:
             self._hosts[conversation.host].put_last(conversation)
 
     def _into_the_doorway(self, conversation: _Conversation) -> bool:
-        """Whether it will hear that there is no room."""
+        """Put a connection into the doorway; return whether it will be told that there is no room."""
         self.turned_away += 1
         if len(self._doorway) >= DOORWAY:
             return False
@@ -308,12 +308,12 @@ class Server:
         return True
 
     def is_in_the_doorway(self, conversation: _Conversation) -> bool:
-        """Whether it has no place."""
+        """Whether the connection has no place."""
         return conversation in self._doorway
 
 
 class _Host:
-    """The connections of one host that have places, in the order in which they began to wait for it."""
+    """The connections of one host that have places, in the order in which they began to wait."""
 
     def __init__(self) -> None:
         self._heads: dict[_Conversation, None] = {}
@@ -323,17 +323,17 @@ class _Host:
         return len(self._heads) + len(self._others)
 
     def put_last(self, conversation: _Conversation) -> None:
-        """It begins to wait."""
+        """Put a connection that begins to wait at the end."""
         self.remove(conversation)
         (self._heads if conversation.has_no_head else self._others)[conversation] = None
 
     def remove(self, conversation: _Conversation) -> None:
-        """It is here no more, if it was."""
+        """Remove a connection, if it is here."""
         self._heads.pop(conversation, None)
         self._others.pop(conversation, None)
 
     def longest_waiting(self, least_s: float) -> _Conversation | None:
-        """Of those that have waited for so long; who has no whole head after HURRY_S comes first."""
+        """Return the connection that has waited longest, at least `least_s`; one without a head after HURRY_S first."""
         now_s = trio.current_time()
         head, other = (
             next((each for each in some if now_s - each.waits_since_s >= least_s), None)
@@ -346,13 +346,13 @@ class _Host:
 
 
 class _Parting(TcpStream):
-    """A connection that is closed at our end first; for a moment what still comes is read.
+    """A stream that closes our end first and reads on for a moment.
 
-    Whoever has accepted it closes the rest.
+    The code that accepted the connection closes the socket.
     """
 
     async def aclose(self) -> None:
-        """Say that nothing more comes, and wait for a moment for the other end."""
+        """Send the end of our data and wait up to LINGER_S for the other end."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(LINGER_S):
             await self.send_eof()
             while await self.receive_some(READ_BYTES):
@@ -360,13 +360,13 @@ class _Parting(TcpStream):
 
 
 class _Conversation:
-    """One connection: requests and answers in turn."""
+    """One connection, with its requests and answers in turn."""
 
     def __init__(self, server: Server, stream: trio.SocketStream) -> None:
         self.idle = trio.CancelScope()
-        """Waits for a request; it may be cancelled at any time."""
+        """The scope that waits for a request; it may be cancelled at any time."""
         self.patience = self.idle
-        """Waits for the client, since `waits_since_s`."""
+        """The scope that waits for the client, since `waits_since_s`."""
         self.waits_since_s = inf
         self.has_no_head = True
         try:
@@ -378,23 +378,23 @@ class _Conversation:
         self._socket = _Parting(stream)
         self._stream: trio.abc.Stream = self._socket
         if server.tls is not None:
-            # The handshake comes with the first bytes of a request, or with an answer, and has its time.
+            # The handshake runs with the first read or write, within the time limit of that.
             self._stream = trio.SSLStream(self._socket, server.tls, server_side=True, https_compatible=True)
         self._http = self._new_http()
         self._body_began_s = 0.0
         self._is_chunked = False
         self._last = b""
-        """The last byte of the body that h11 has taken, or of what stands around its chunks."""
+        """The last byte that h11 has taken of the body, or of the lines around its chunks."""
         self._chunk_bytes = 0
-        """How many the chunk has that has begun, those that h11 has taken apart."""
+        """The bytes of the current chunk that h11 has not taken yet."""
         self._is_closing = False
-        """Whether nothing more is read as a request, as nobody knows where it would begin."""
+        """Whether to read no further request, because nobody knows where it would begin."""
 
     def _new_http(self) -> h11.Connection:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
 
     async def run(self) -> None:
-        """Until either side ends it. Whatever goes wrong in it ends no other."""
+        """Serve the connection until either side ends it. No error in it ends another connection."""
         try:
             while await self._exchange():
                 self._http.start_next_cycle()
@@ -405,7 +405,7 @@ class _Conversation:
             self._failed(error)
 
     def close(self) -> None:
-        """Close what is left of it."""
+        """Close the socket."""
         self._socket.close()
 
     @property
@@ -414,7 +414,7 @@ class _Conversation:
 
     @contextmanager
     def _waiting(self, scope: trio.CancelScope, since_s: float) -> Iterator[None]:
-        """Wait for the client, who may lose his place meanwhile: then the scope is cancelled."""
+        """Wait for the client; if it loses its place meanwhile, the scope is cancelled."""
         self.patience, self.waits_since_s = scope, since_s
         try:
             with scope:
@@ -426,7 +426,7 @@ class _Conversation:
         self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
 
     async def _exchange(self) -> bool:
-        """One request and its answer; whether another may follow on this connection."""
+        """Handle one request; return whether another may follow on this connection."""
         try:
             head = await self._head()
         except h11.RemoteProtocolError as error:
@@ -458,10 +458,10 @@ class _Conversation:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _head(self) -> h11.Request | None:
-        """The next request; None if there will be none.
+        """Return the head of the next request; None if there will be none.
 
         Raises:
-            h11.RemoteProtocolError: it is none.
+            h11.RemoteProtocolError: the head is not valid.
         """
         if self._server.stopping:
             return None
@@ -473,7 +473,7 @@ class _Conversation:
             if self._http.trailing_data[0]:
                 await (
                     trio.lowlevel.checkpoint()
-                )  # Others come first: so many requests may have come together.
+                )  # Other tasks have a turn first: many requests may have come together.
             while True:
                 event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
                 came, is_all = self._http.trailing_data
@@ -496,7 +496,7 @@ class _Conversation:
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
-                # No more than a head may have is read, so that h11 refuses a larger one however it comes.
+                # Never read more than a head may have: h11 then refuses a larger one however it comes.
                 data = await self._stream.receive_some(self._limits.head_bytes + 1 - size_bytes)
                 size_bytes += len(data)
                 self._http.receive_data(bytes(data))
@@ -507,7 +507,7 @@ class _Conversation:
     async def _part(self, most_bytes: float) -> bytes:
         try:
             is_waiting = self._http.they_are_waiting_for_100_continue
-            # What has come with the head need not be waited for.
+            # Data that came with the head is there already.
             if not is_waiting and (come := self._come(most_bytes)) is not None:
                 return come
             scope = trio.CancelScope(deadline=self._body_began_s + self._limits.body_s)
@@ -526,11 +526,11 @@ class _Conversation:
         raise BodyLost(self._impatience())
 
     def _impatience(self) -> Fault:
-        """Why a client was not waited for."""
+        """Return the fault for a client that we stopped waiting for."""
         return Fault.FULL if self._has_no_place else Fault.TOO_SLOW
 
     def _come(self, most_bytes: float) -> bytes | None:
-        """What has come of the body, empty at its end; None if nothing has."""
+        """Return the part of the body that has come; empty at its end, None if nothing has come."""
         event = self._body_event()
         data = bytes(event.data) if isinstance(event, h11.Data) else b""
         if max(self._chunk_bytes, len(data)) > most_bytes:
@@ -539,10 +539,10 @@ class _Conversation:
         return None if event is h11.NEED_DATA else data
 
     def _body_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next of the body.
+        """Return h11's next event for the body.
 
         Raises:
-            h11.RemoteProtocolError: a line around its chunks is none.
+            h11.RemoteProtocolError: a line around its chunks is not valid.
         """
         if not self._is_chunked:
             return self._http.next_event()
@@ -550,7 +550,7 @@ class _Conversation:
         event = self._http.next_event()
         after = self._http.trailing_data[0]
         taken = before[: len(before) - len(after)]
-        # With the end h11 takes the last chunk's line and the trailers. Of a line that is not whole it takes nothing.
+        # With the end, h11 takes the last chunk's line and the trailers. It takes nothing from an incomplete line.
         last, self._last = self._last, taken[-1:] or self._last
         if isinstance(event, h11.EndOfMessage):
             lines = last + taken
@@ -566,13 +566,13 @@ class _Conversation:
         return event
 
     def _skip(self) -> None:
-        """Drop what has come of a body that nobody read: with its end, the connection can go on."""
+        """Drop the rest of an unread body as far as it has come: if it is whole, the connection can go on."""
         with suppress(h11.RemoteProtocolError):
             while isinstance(self._body_event(), h11.Data):
                 pass
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
-        """Send it, as far as the client takes it."""
+        """Send an answer, as far as the client takes it."""
         is_last = self._server.stopping or self._is_closing or self._has_no_place
         is_last = is_last or self._http.their_state is not h11.DONE
         data = self._begin(answer, [(b"Content-Length", b"%d" % len(answer.body))], is_last=is_last)
@@ -586,8 +586,8 @@ class _Conversation:
         await self._send(data)
 
     def _begin(self, answer: Answer | Stream, headers: list[tuple[bytes, bytes]], *, is_last: bool) -> bytes:
-        """The head of an answer."""
-        # As bytes: h11 looks at the type of a text three times before it encodes it.
+        """Return the encoded head of an answer."""
+        # Pass bytes: h11 checks the type of a str three times before encoding it.
         headers = [(b"Date", _date(int(time.time()))), *headers]
         headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
         if is_last:
@@ -604,7 +604,7 @@ class _Conversation:
             raise trio.BrokenResourceError("the client does not read")
 
     async def _pour(self, stream: Stream, head: h11.Request) -> None:
-        """Send parts as they come, each as far as the client takes it within its time."""
+        """Send the parts of a stream as they come; the client must take each within `answer_s`."""
         self._socket.limit_buffer(stream.buffer_bytes)
         data = self._begin(stream, [], is_last=True)
         self.idle = trio.CancelScope()
@@ -620,18 +620,18 @@ class _Conversation:
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     pass
                 except Exception as error:
-                    self._failed(error)  # Of an answer that has begun, the end alone can say so.
+                    self._failed(error)  # The answer has begun: only its early end can tell the client.
                 nursery.cancel_scope.cancel()
 
     async def _until_gone(self, scope: trio.CancelScope) -> None:
-        """Whatever a client says to an answer that goes on is dropped; when it goes away, that ends."""
+        """Drop anything the client sends during a stream; cancel the scope when the client goes away."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while await self._stream.receive_some(READ_BYTES):
                 pass
         scope.cancel()
 
     async def _part_company(self) -> None:
-        """Close it such that the client can read the last answer."""
+        """Close the connection in a way that lets the client read the last answer."""
         with trio.move_on_after(self._limits.answer_s):
             await self._stream.aclose()
 

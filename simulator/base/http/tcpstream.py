@@ -1,7 +1,7 @@
-"""A TCP connection that costs few turns: what the kernel takes is sent at once, what comes is waited for, then read.
+"""A TCP stream that costs few turns of the loop: it sends at once what the kernel takes, and waits before it reads.
 
-trio's own stream lets all other tasks have a turn after each call, and tries to read before it waits: three turns of
-the loop and a call of the kernel in vain for each request. Whoever uses this one waits elsewhere between two requests.
+trio's own stream gives all other tasks a turn after each call and tries to read before it waits: each request costs
+three turns of the loop and a useless system call. A user of this stream must yield elsewhere between two requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ READ_BYTES: Final = 65_536
 
 
 class TcpStream(trio.abc.HalfCloseableStream):
-    """Takes over the socket of a stream of trio's. One task sends at a time, and one reads."""
+    """Takes over the socket of a trio stream. One task may send at a time, and one may read."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = socket.socket(fileno=stream.socket.detach())
@@ -24,7 +24,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is open at both ends, and nothing has come."""
+        """Whether the stream is open at both ends and no data is waiting."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -34,11 +34,11 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return False
 
     def limit_buffer(self, size_bytes: int) -> None:
-        """Have the kernel keep about so much of what the other end has not taken, and take no more meanwhile."""
+        """Limit the kernel's send buffer, for data that the other end has not taken, to about this size."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it; a turn of others passes only if the kernel does not take it."""
+        """Send all data; other tasks have a turn only if the kernel does not take it at once."""
         sent = self.send_at_once(data)
         if sent < len(data):
             with memoryview(data) as rest:
@@ -47,7 +47,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                     sent += self.send_at_once(rest[sent:])
 
     def send_at_once(self, data: bytes | bytearray | memoryview) -> int:
-        """How many bytes the kernel takes now."""
+        """Send what the kernel takes now; return the number of bytes."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -56,11 +56,11 @@ class TcpStream(trio.abc.HalfCloseableStream):
             raise self._broken() from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return when the kernel takes something."""
+        """Return when the kernel accepts more data."""
         await trio.lowlevel.wait_writable(self._socket)
 
     def wait_no_more(self, left_bytes: int) -> None:
-        """Have what has come read, and no more than so much; after that, reading raises trio.WouldBlock."""
+        """Read only data that is already here, at most `left_bytes`; after that, reading raises trio.WouldBlock."""
         self._left_bytes = left_bytes
 
     def _come(self, max_bytes: int) -> bytes:
@@ -76,7 +76,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return data
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What has come, once something has; empty at the end."""
+        """Return data once there is some; empty at the end."""
         if self._left_bytes is not None:
             return self._come(max_bytes or READ_BYTES)
         while True:
@@ -89,7 +89,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 raise self._broken() from error
 
     async def send_eof(self) -> None:
-        """Nothing more is sent."""
+        """Shut down the sending side."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -100,12 +100,12 @@ class TcpStream(trio.abc.HalfCloseableStream):
         return trio.ClosedResourceError() if self._socket.fileno() < 0 else trio.BrokenResourceError()
 
     def close(self) -> None:
-        """Close it; whoever waits sees trio.ClosedResourceError. Twice is once."""
+        """Close the stream; a waiting task gets trio.ClosedResourceError. A second call does nothing."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
     async def aclose(self) -> None:
-        """The same, as a stream has it."""
+        """Close the stream, like `close`."""
         self.close()
         await trio.lowlevel.checkpoint()

@@ -1,1 +1,1 @@
-"""What a program of ours does around its work."""
+"""What our programs need around their work: settings, signals, the service manager."""

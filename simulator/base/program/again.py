@@ -1,7 +1,7 @@
-"""SIGHUP: the settings are read again, and the program begins again with them, in the same process.
+"""SIGHUP: the program reads its settings again and restarts with them, in the same process.
 
-It ends as with SIGTERM, with all that is under way, and starts as it was started: so there is one way for a setting to
-come into force, and none that can be had only half. Settings that cannot be are refused, and nothing ends.
+It ends as with SIGTERM, finishing its work, and starts as it was first started. So a setting takes effect in one way
+only, and never in part. Invalid settings are refused, and nothing ends.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from mqproto.simulator.base.program.manager import silent_for, tell
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
 START_S: Final = 15 * 60
-"""How long a new beginning may take, as its first one may (cli/service/unit.py): a node reads its store."""
+"""How long a restart may take, the same as a first start (cli/service/unit.py): a node reads its store."""
 
 
 class Again:
-    """Whether this process is to begin again. Until that can be heard SIGHUP waits, also over the new beginning."""
+    """Whether this process is to restart. SIGHUP stays blocked until it can be handled, also across the restart."""
 
     def __init__(self) -> None:
         self.is_heeded = False
         self._is_asked = False
 
     def heed(self, check: Callable[[], object], complain: Callable[[str], None]) -> None:
-        """Begin again at SIGHUP.
+        """Restart at SIGHUP.
 
         Args:
-            check: raises an MqprotoError if the settings cannot be.
+            check: raises an MqprotoError if the settings are not valid.
+            complain: is given the line that says why nothing has changed.
         """
 
         def heard(_number: int, _frame: FrameType | None) -> None:
             if self._is_asked:
-                return  # What changes from now on is read as well.
+                return  # The restart will read later changes as well.
             try:
                 check()
             except MqprotoError as error:
@@ -59,18 +60,18 @@ class Again:
         self.is_heeded = True
 
     def tell_stopping(self) -> None:
-        """Tell the service manager that the program ends, unless it begins again: systemd waits for the end of what has
-        told it so, and kills it when TimeoutStopSec is over.
+        """Tell the service manager that the program is stopping, unless it restarts: systemd waits for a stopping
+        program to end and kills it after TimeoutStopSec.
         """
         if not self._is_asked:
             tell("STOPPING=1")
 
     def begin(self) -> None:
-        """Begin again, if that was asked for; else return."""
+        """Restart if SIGHUP asked for it; otherwise return."""
         if self._is_asked:
             sys.stdout.flush()
             sys.stderr.flush()
-            # What was opened here is closed by that, but for the standard three.
+            # This closes all files that were opened here, except the standard three.
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -79,8 +80,8 @@ AGAIN: Final = Again()
 
 @contextmanager
 def asked_to_end() -> Iterator[AsyncIterator[int]]:
-    """SIGTERM and SIGINT, as they come; and SIGHUP is heard meanwhile, if it is heeded at all."""
-    import trio  # Commands that have no loop are had without it.
+    """Yield SIGTERM and SIGINT as they come; unblock SIGHUP meanwhile, if it is heeded at all."""
+    import trio  # Commands without a loop do without it.
 
     with trio.open_signal_receiver(*ENDINGS) as signals:
         if AGAIN.is_heeded:

@@ -1,4 +1,4 @@
-"""Less work for Python's collector, where much is kept and little of it is garbage."""
+"""Less work for Python's garbage collector, where much is kept and little is garbage."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 ALLOCATIONS: Final = 100_000
-"""After how many more objects than were freed the collector looks for cycles; by default, after 700."""
+"""The collector looks for cycles when this many more objects were made than freed; Python's default is 700."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """In this block the collector has little to do: queues, lists and worlds have few cycles.
+    """Let the collector run rarely in this block: queues, lists and worlds have few cycles.
 
-    To look for some after each 700 allocations costs a tenth, and the more, the more is kept.
+    Looking for cycles after every 700 allocations costs a tenth of the time, and more as more is kept.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

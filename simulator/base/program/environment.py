@@ -1,4 +1,4 @@
-"""What has to be typed for a command to find the same nodes, and need not where it stands in the environment."""
+"""The options with which a further command finds the same nodes; those set in the environment are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 
 def typed_again(topology: str, directory: Path | None) -> str:
-    """The options for a topology, as it was typed, and a directory, after a space; empty if none are needed."""
+    """Return the options for a topology, as it was typed, and a directory, after a space; empty if not needed."""
     where = directory_again(directory)
     if topology in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
         return where
@@ -21,7 +21,7 @@ def typed_again(topology: str, directory: Path | None) -> str:
 
 
 def directory_again(directory: Path | None) -> str:
-    """The option for a directory alone, after a space; empty for None."""
+    """Return the option for a directory alone, after a space; empty if not needed."""
     if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
         return ""
     return f" --directory {shlex.quote(str(directory))}"

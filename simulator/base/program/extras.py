@@ -1,4 +1,4 @@
-"""Which version this is, and which extra brings what is not installed."""
+"""The version of this package, and the extra that installs a missing module."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ EXTRA_OF: Final = {
     "report": "spark",
     "tables": "spark",
 }
-"""What a command needs; all others need `simulator`, and `decode` with `--tables` what `analyse` needs."""
+"""The extra that a command needs; others need `simulator`, and `decode --tables` needs the same as `analyse`."""
 MODULES_OF: Final = {
     "cryptography": "security",
     "Crypto": "security",
     "opentelemetry": "traces",
 }
-"""What some commands need beside that, whichever they are."""
+"""The extra that brings a module, whichever command needs it."""
 OURS: Final = ("mqproto", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:
-    """What to do about a module that is not there; None if it is ours or Python's own, so that no extra brings it.
+    """Return the advice for a missing module; None if it is ours or Python's own, which no extra brings.
 
     Args:
-        arguments: what was typed behind `mqproto`.
+        arguments: the arguments after `mqproto`.
     """
     module = (missing.name or "").partition(".")[0]
     if not module or module in OURS or module in sys.stdlib_module_names:
@@ -39,7 +39,7 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
 
 
 def version_line() -> str:
-    """What --version says."""
+    """Return the line that --version prints."""
     import mqproto
 
     return f"mqproto {mqproto.__version__} (Python {'.'.join(map(str, sys.version_info[:3]))})"

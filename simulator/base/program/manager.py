@@ -1,6 +1,6 @@
-"""What a service manager is told, as systemd asks for it: that we are ready, still turn, or stop.  man 3 sd_notify
+"""Tells a service manager such as systemd that we are ready, alive, or stopping.  man 3 sd_notify
 
-It says in the environment where it listens; where nobody has, nobody is told.
+The environment says where it listens; without that, nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MICROSECONDS: Final = 1_000_000
 
 
 def tell(*states: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell it, such as `READY=1`. That it does not hear is no reason to fail."""
+    """Send states, such as `READY=1`, to the service manager. Errors are ignored."""
     where = environment.get(SOCKET, "")
     if not where.startswith(("/", "@")):
         return
@@ -30,7 +30,7 @@ def tell(*states: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """How long we may say nothing; None if nobody waits for us to say something."""
+    """Return how long we may be silent; None if no watchdog waits for us."""
     time_us = environment.get(WATCHDOG, "")
     process = environment.get(PROCESS, "")
     if not time_us.isdigit() or int(time_us) == 0 or process not in ("", str(os.getpid())):
@@ -39,15 +39,15 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def silent_for(time_s: float | None) -> list[str]:
-    """What tells it that we may say nothing for so long, from now on; nothing if it does not wait for us."""
+    """Return the states that set the watchdog's time from now on; none if no watchdog waits for us."""
     if time_s is None or watchdog_s() is None:
         return []
     return [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
 
 
 async def keep_telling() -> None:
-    """We are ready; and from now on that our loop turns, twice in the time that we have for that, until cancelled."""
-    import trio  # Commands that have no loop are had without it.
+    """Tell that we are ready, then twice in each watchdog interval that our loop turns, until cancelled."""
+    import trio  # Commands without a loop do without it.
 
     interval_s = watchdog_s()
     tell("READY=1", *silent_for(interval_s))

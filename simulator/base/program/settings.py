@@ -1,14 +1,14 @@
-"""The settings of a command in a TOML file, by the names that they have when they are typed.
+"""A command's settings in a TOML file, under the names of its options.
 
     [node]                          # mqproto node --config FILE
     name = "shop"
-    queue = ["orders:strangers"]    # what may be repeated is a list
+    queue = ["orders:strangers"]    # an option that may be repeated is a list
 
     [trigger.billing]               # mqproto trigger --config FILE#billing
-    topology = "shop"               # what is typed without a name goes by the word that the help has for it
+    topology = "shop"               # an argument without a name goes by its word in the help
     queue = "orders"
 
-What is typed, or stands in the environment, comes before what is in the file.
+The command line and the environment take precedence over the file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ BARE: Final = "[]."
 
 
 class Chosen(NamedTuple):
-    """A file, and which of several sets of settings for one command; empty if it has one."""
+    """A file, and the name of one of its sets of settings for a command; empty if it has only one."""
 
     path: Path
     name: str = ""
 
     @classmethod
     def of(cls, text: str) -> Chosen:
-        """What was typed, FILE or FILE#NAME."""
+        """Split what was typed, FILE or FILE#NAME."""
         path, _, name = text.partition("#")
         return cls(Path(path), name)
 
@@ -44,13 +44,13 @@ class Chosen(NamedTuple):
 
 
 def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
-    """The settings of a command, by the names of its function's parameters.
+    """Return the settings of a command, keyed by the parameters of its function.
 
     Args:
-        command, context: as typer has them.
+        command, context: typer's.
 
     Raises:
-        UsageError: the file cannot be read, or a setting cannot be.
+        UsageError: the file cannot be read, or a setting is not valid.
     """
     kind = command.name
     tables = dict(_tables(_document(chosen.path), kind, chosen.path))
@@ -67,8 +67,8 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
 
 
 def topology_of(chosen: Chosen, kind: str) -> str:
-    """The topology that a command's settings name, or the node alone that is one; empty if none is named, or the file
-    cannot be read yet.
+    """Return the topology that a command's settings name, or the node that is a topology by itself; empty if none
+    is named, or the file cannot be read yet.
     """
     try:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
@@ -79,13 +79,13 @@ def topology_of(chosen: Chosen, kind: str) -> str:
 
 
 def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
-    """What has settings in a file, such as `node` or `trigger.billing`; all of them can be.
+    """Check all settings in a file; return their tables, such as `node` or `trigger.billing`.
 
     Args:
-        commands: those that take their settings from a file.
+        commands: the commands that take their settings from a file.
 
     Raises:
-        UsageError: it cannot be read, a setting cannot be, or one lacks.
+        UsageError: the file cannot be read, or a setting is missing or not valid.
     """
     document = _document(path)
     for kind in document:
@@ -115,7 +115,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The settings of one command; several have names."""
+    """Yield each set of settings for one command with its name, which is empty if there is only one."""
     table = document.get(kind)
     if table is None:
         return
@@ -145,10 +145,10 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
 
 
 def _typed(parameter: Any, value: object) -> bool | str | list[str]:
-    """A value as it would be typed, which says all that it can be.
+    """Return a value as it would be typed, so that the option itself can check it.
 
     Raises:
-        ValueError: it cannot be typed.
+        ValueError: nobody could type this value.
     """
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
@@ -168,7 +168,7 @@ def _text(value: object) -> str:
 
 
 def _parameters(command: Any) -> Iterator[tuple[str, Any]]:
-    """All that can be set, by what it is called in a file."""
+    """Yield each setting of a command with its name in a file."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             yield (parameter.metavar or parameter.name).strip(BARE).lower(), parameter

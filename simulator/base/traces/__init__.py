@@ -1,5 +1,5 @@
-"""Traces: what belongs to one, and its spans for a collector of OpenTelemetry's.
+"""Traces: the trace of a message, and its spans for an OpenTelemetry collector.
 
-context.py reads W3C's trace context, edges.py is what gateways and triggers tell. asked.py finds out whether somebody
-wants spans, and starting.py begins them. sdk/ has what needs opentelemetry-sdk, and is imported by nobody else.
+context.py reads W3C's trace context, and edges.py has what gateways and triggers report. asked.py finds out whether
+anybody wants spans, and starting.py begins them. Only sdk/ needs opentelemetry-sdk; it is imported on demand.
 """

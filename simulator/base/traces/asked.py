@@ -1,8 +1,8 @@
-"""Whether somebody has asked for traces, and where these go.
+"""Whether anybody has asked for traces, and where they go.
 
-Asked for by `--traces URL` or `traces` in a topology, or by OpenTelemetry's own variables: an endpoint, or an exporter.
-What else these say holds as well: the sampler, the service's name, attributes, headers, certificates, the batches'
-sizes. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+Traces are requested by `--traces URL`, by `traces` in a topology, or by OpenTelemetry's variables for an endpoint or
+an exporter. Its other variables apply as well: the sampler, the service's name, attributes, headers, certificates,
+batch sizes. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEFAULT_ENDPOINT: Final = "http://localhost:4318"
 
 
 class Wish(NamedTuple):
-    """Where spans go.
+    """The destination of spans.
 
-    endpoint: a whole URL; empty for the one that the variables say.
-    shown: the same without passwords, for the log.
+    endpoint: a whole URL; empty for the one in the variables.
+    shown: the URL without passwords, for the log.
     """
 
     endpoint: str
@@ -36,13 +36,13 @@ class Wish(NamedTuple):
 
 
 def wish_in(typed: str, environment: Mapping[str, str]) -> Wish | None:
-    """What was asked for; None for nothing.
+    """Return the destination that was asked for; None if traces were not.
 
     Args:
         typed: the URL of a collector, to which the path is added; empty for none.
 
     Raises:
-        UsageError: it can not be had.
+        UsageError: we cannot send traces that way.
     """
     if environment.get(DISABLED, "").strip().lower() == "true":
         return None
@@ -62,10 +62,10 @@ def wish_in(typed: str, environment: Mapping[str, str]) -> Wish | None:
 
 
 def checked_collector(url: str, where: str = "--traces") -> str:
-    """The URL of a collector.
+    """Return the URL of a collector, without the path for traces.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not such a URL.
     """
     try:
         parts = urlsplit(url)
@@ -80,7 +80,7 @@ def checked_collector(url: str, where: str = "--traces") -> str:
 
 
 def shown(url: str) -> str:
-    """A URL without the user and the password that it may have."""
+    """Return a URL without its user, password and query."""
     before, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{before}://{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

@@ -1,6 +1,6 @@
-"""To which trace a message belongs: W3C's two headers, valid ones only.  [Trace Context] 3
+"""The trace that a message belongs to: W3C's two headers, if they are valid.  [Trace Context] 3
 
-They travel in a message's extension, as `client/envelope.py` writes it, and anybody can write them who can send.
+They travel in a message's extension, as `client/envelope.py` writes it. Any sender can write them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ TRACE_STATE_LIMIT: Final = 512
 """Characters.  [Trace Context] 3.3.1.5"""
 _IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
-"""A later version may have more at its end.  [Trace Context] 3.2.2, 4"""
+"""A later version may append more fields.  [Trace Context] 3.2.2, 4"""
 _FLAGS_AT: Final = len("00-") + 32 + len("-") + 16 + len("-")
 _SAMPLED: Final = 0x01
 
 _NEEDLE: Final = f'"{TRACE}":'.encode()
 SEARCHED_BYTES: Final = 32_768
-"""Of a packet, from its beginning: a body of 4 MiB stands behind the extension, and is not searched."""
+"""How much of a packet is searched, from its beginning: a body of up to 4 MiB follows the extension."""
 _EXTENSION_LIMIT_BYTES: Final = 10_240
-"""As of an envelope."""
+"""The limit of an envelope."""
 _VERSION: Final = 1
 _KNOWN: Final = 512
-"""So many extensions are not read again: of one message there are several steps, of which each asks."""
+"""How many decoded extensions are kept: a message has several steps, and each one asks for its trace."""
 
 
 def trace_of(headers: Mapping[str, str]) -> Trace | None:
-    """What the two headers say; None if that is nothing to go on with. A state alone that is not valid is left out."""
+    """Return the trace in the two headers; None if there is no valid one. An invalid state alone is left out."""
     parent = headers.get(TRACE, "")
     if not VALID_TRACE.fullmatch(parent):
         return None
@@ -46,7 +46,7 @@ def trace_of(headers: Mapping[str, str]) -> Trace | None:
 
 
 def with_trace(headers: Mapping[str, str], trace: Trace | None) -> dict[str, str]:
-    """The same headers with these two."""
+    """Return the headers with the two of this trace, or without any if it is None."""
     others = {name: value for name, value in headers.items() if name not in (TRACE, TRACE_STATE)}
     if trace is None:
         return others
@@ -54,12 +54,12 @@ def with_trace(headers: Mapping[str, str], trace: Trace | None) -> dict[str, str
 
 
 def is_sampled(trace: Trace) -> bool:
-    """Whether those before may have recorded it.  [Trace Context] 3.2.2.5.1"""
+    """Whether earlier steps may have recorded the trace.  [Trace Context] 3.2.2.5.1"""
     return bool(int(trace.parent[_FLAGS_AT : _FLAGS_AT + 2], 16) & _SAMPLED)
 
 
 def sampled_in(packet: bytes) -> Trace | None:
-    """The trace of a UserMessage that is to be followed; None for none. Most have none, and that is found at once."""
+    """Return the trace of a UserMessage, if it is sampled, else None. Most have none, which is quick to see."""
     if packet.find(_NEEDLE, 0, SEARCHED_BYTES) < 0:
         return None
     _, extension, body, _ = variable_part(packet)
@@ -67,7 +67,7 @@ def sampled_in(packet: bytes) -> Trace | None:
 
 
 class _Envelope(msgspec.Struct):
-    """As much of an envelope as a queue manager has a use for."""
+    """The part of an envelope that a queue manager uses."""
 
     envelope: int | None = None
     headers: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""What a gateway and a trigger tell of the messages that they hand in and process.
+"""What gateways and triggers report about the messages that they send and process.
 
-By default nobody listens. Where traces are asked for it is sdk/messaging.py.
+By default nobody listens; if traces are requested, sdk/messaging.py does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Self
 
 
 class Step:
-    """One message at one edge, from when it is entered as a context until that is left, which an error may do."""
+    """One message at one edge, for as long as the context lasts; an error may end it."""
 
     def __enter__(self) -> Self:
         return self
@@ -19,28 +19,28 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        """It is over."""
+        """End the step."""
 
     def carried(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of the message, which those after this step go on with."""
+        """Return the message's headers for the steps after this one."""
         return headers
 
     def accepted(self, message: str, *, is_duplicate: bool) -> None:
-        """The message is at its first node, now or since an earlier request, and this is its identifier."""
+        """Report that the message, with this identifier, is at its first node, now or since an earlier request."""
 
     def failed(self, error_type: str, reason: str = "") -> None:
-        """It did not, for a reason of which there are few, and in words."""
+        """Report a failure: its type, of which there are few, and the reason in words."""
 
 
 class EdgeTraces:
-    """Told of each message; keeps nothing."""
+    """Is told of each message, and ignores it."""
 
     def sending(self, queue: str, headers: Mapping[str, str]) -> Step:
-        """A producer's request is being carried out, which had these headers."""
+        """Begin the step of a producer's request that had these headers."""
         return UNTOLD
 
     def processing(self, queue: str, headers: Mapping[str, str], message: str, attempt: int) -> Step:
-        """A consumer is called for a message."""
+        """Begin the step of a consumer that is called for a message."""
         return UNTOLD
 
 

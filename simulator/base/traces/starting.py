@@ -1,4 +1,4 @@
-"""The beginning and the end of a process's spans, where somebody has asked for them."""
+"""Starts and stops the spans of a process, if anybody has asked for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[Tracer | None]:
-    """Spans of this process; None if nobody has asked for them. At the end those that are left are sent, for a while.
+    """Yield this process's tracer, or None if nobody has asked for spans. At the end, send what is left for a while.
 
     Args:
-        typed: as of `wish_in`.
-        who: as the log calls the process.
+        typed: as for `wish_in`.
+        who: the process's name in the log.
 
     Raises:
-        UsageError: what was typed cannot be had. What only variables say, which may be meant for others, is a warning.
+        UsageError: the typed URL does not work. For variables, which may be meant for others, it is a warning.
     """
     tracer: Tracer | None = None
     try:
@@ -58,7 +58,7 @@ def _tracer(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
 
 @asynccontextmanager
 async def edge_traces(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[EdgeTraces]:
-    """The same, for a gateway or a trigger."""
+    """Yield the traces of a gateway or a trigger, which do nothing if nobody has asked for them."""
     async with tracing(typed, who, log) as tracer:
         if tracer is None:
             yield NO_TRACES

@@ -1,5 +1,5 @@
-"""What needs opentelemetry-sdk.
+"""Modules that need opentelemetry-sdk.
 
-tracer.py begins spans, exporting.py sends them from a thread of the SDK's. stays.py makes them of a node's waypoints,
-messaging.py of what gateways and triggers do.
+tracer.py begins spans, exporting.py sends them from a thread of the SDK. stays.py makes them from a node's waypoints,
+messaging.py from the work of gateways and triggers.
 """

@@ -1,7 +1,7 @@
-"""Spans on their way to a collector: in batches, from a thread of the SDK's, for which nobody waits.
+"""Sends spans to a collector in batches, from a thread of the SDK that nobody waits for.
 
-A collector that is down costs the spans of that time, and one line. What the SDK itself says of it, with each batch,
-goes nowhere.
+If a collector is down, the spans of that time are lost, and the log gets one line. The SDK's own messages, one for
+each batch, are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from mqproto.base.foreign import shown
 
 SAID_AGAIN_S: Final = 60.0
-"""How long after one line there is no other about the same collector."""
+"""The least time between two lines about the same collector."""
 CLOSE_S: Final = 2.0
 """How long a process that ends waits for a collector."""
 REASON_LIMIT: Final = 300
@@ -29,7 +29,7 @@ Say = Callable[[str, dict[str, str | int]], None]
 
 
 class Watched(SpanExporter):
-    """An exporter that says when it cannot, and when it can again.
+    """An exporter that reports when it fails, and when it works again.
 
     Args:
         say: called in the SDK's thread.
@@ -52,13 +52,13 @@ class Watched(SpanExporter):
         """Send a batch."""
         try:
             result = self._inner.export(spans)
-        except Exception as error:  # Whatever it is, the next batch may fare better.
+        except Exception as error:  # Whatever the error is, the next batch may succeed.
             self._heard.last, result = f"{type(error).__name__}: {error}", SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
             self._lost += len(spans)
         now_s = self._now_s()
         if (result is SpanExportResult.SUCCESS) != self._is_down:
-            return result  # As it was.
+            return result  # Nothing has changed.
         if self._said_s is not None and now_s - self._said_s < SAID_AGAIN_S:
             return result
         self._said_s, self._is_down = now_s, not self._is_down
@@ -71,18 +71,18 @@ class Watched(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """No more."""
+        """Shut the exporter down and give the SDK's logger back."""
         self._inner.shutdown()
         self._logger.removeHandler(self._heard)
         self._logger.propagate = self._propagated
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is held back here."""
+        """Flush the inner exporter; nothing is held back here."""
         return self._inner.force_flush(timeout_millis)
 
 
 class _Heard(logging.Handler):
-    """What the SDK said last."""
+    """Keeps the last message of the SDK."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -93,12 +93,12 @@ class _Heard(logging.Handler):
 
 
 def otlp(endpoint: str) -> SpanExporter:
-    """OTLP over HTTP, to an endpoint or to where the variables say."""
+    """Return an exporter for OTLP over HTTP, to `endpoint` or, if it is empty, to that of the variables."""
     return OTLPSpanExporter(endpoint or None)
 
 
 def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
-    """Whether the last spans were sent in time. What takes longer ends with the process."""
+    """Shut down; return whether the last spans were sent in time. The thread ends with the process at the latest."""
     closing = threading.Thread(target=shutdown, name="traces", daemon=True)
     closing.start()
     closing.join(patience_s)

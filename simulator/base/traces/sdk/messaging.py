@@ -1,7 +1,7 @@
 """The spans of gateways and triggers, by OpenTelemetry's conventions for messaging.
 
-    send QUEUE       PRODUCER    a child of what the producer's request says; the message goes on with it
-    process QUEUE    CONSUMER    a child of that, and linked to it; the consumer's request goes on with it
+    send QUEUE       PRODUCER    a child of the span in the producer's request; the message carries it on
+    process QUEUE    CONSUMER    a child of that, and linked to it; the consumer's request carries it on
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
@@ -27,7 +27,7 @@ REASON_LIMIT: Final = 300
 
 
 class Spans(EdgeTraces):
-    """Each message at an edge is a span."""
+    """Makes a span for each message at an edge."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -63,7 +63,7 @@ class Spans(EdgeTraces):
 
 
 class SpanStep(Step):
-    """A step that is a span. While it lasts it is the current one, so that those of a function are its children."""
+    """A step that is a span. It is the current span while it lasts, so a function's own spans are its children."""
 
     def __init__(self, span: Span) -> None:
         self._span = span

@@ -1,7 +1,7 @@
-"""A node's part in a trace: its notes of the messages that belong to one, as spans.
+"""A node's part in a trace: turns its notes about traced messages into spans.
 
-A span begins with a waypoint and has one event for each. It ends when the message is at rest, on disk or in a queue, so
-that what waits for days is seen today, and the gap between two spans is how long it waited:
+A span begins with a waypoint and has one event for each. It ends when the message is at rest, on disk or in a queue.
+So a message that waits for days is visible today, and the gap between two spans is its waiting time:
 
     accepted  stored  sent  session-acknowledged  order-acknowledged    one span, if the next hop is there
     accepted  stored ║ sent ...                                         two, if it was not
@@ -25,7 +25,7 @@ from mqproto.turn.waypoints import DROPS, Waypoint
 from mqproto.wire.guid import Guid, guid_text
 
 OPEN_LIMIT: Final = 1_024
-"""Spans of messages that are on their way, or with a consumer. If there are more, the oldest ends."""
+"""The most open spans, of messages on their way or with a consumer. If there are more, the oldest ends."""
 NAME_LIMIT: Final = 200
 _UNDER_WAY: Final = frozenset({Waypoint.SENT, Waypoint.RESENT, Waypoint.DELIVERED})
 _AS_BEFORE: Final = DROPS | {
@@ -36,7 +36,7 @@ _AS_BEFORE: Final = DROPS | {
     Waypoint.NOT_KEPT,
     Waypoint.RECALLED,
 }
-"""What leaves a message where it was, or is about another copy of it."""
+"""Waypoints that leave a message where it was, or are about another copy of it."""
 _BAD: Final = frozenset(
     {
         Waypoint.REFUSED,
@@ -59,7 +59,7 @@ _IN_ITS_QUEUE: Final = frozenset(
         Waypoint.PURGED,
     }
 )
-"""Of these a note names the queue that the message is for, as its host calls it; of `accepted` as all do."""
+"""Notes of these waypoints name the message's queue as its host does; `accepted` names it as all nodes do."""
 _WAYPOINTS: Final = frozenset(Waypoint)
 
 
@@ -68,7 +68,7 @@ class _Stay:
     """A message that is moving.
 
     began_with: a waypoint.
-    is_under_way: whether an answer is waited for, of a neighbour or of a consumer.
+    is_under_way: whether a neighbour or a consumer has yet to answer.
     is_numbered: whether it has been sent with a place in a sequence.
     """
 
@@ -80,11 +80,11 @@ class _Stay:
 
 
 class Stays:
-    """Makes spans of notes.
+    """Makes spans from notes.
 
     Args:
-        node, identity: of the queue manager.
-        called: what people call a queue that a note names.
+        node, identity: the queue manager's name and GUID.
+        called: returns people's name for a queue that a note names.
         now_ns: the time, UTC.
     """
 
@@ -104,7 +104,7 @@ class Stays:
         self._open: dict[str, _Stay] = {}
 
     def take(self, note: Note) -> None:
-        """A step of a message that belongs to a trace."""
+        """Take a note; if it is a step of a traced message, add it to the message's span."""
         if note.trace is None or note.name not in _WAYPOINTS:
             return
         waypoint, name, now_ns = Waypoint(note.name), str(note.facts["message"]), self._now_ns()
@@ -135,14 +135,14 @@ class Stays:
         if waypoint in _AS_BEFORE:
             return
         if waypoint is Waypoint.SESSION_ACKNOWLEDGED:
-            # Of what is our own and numbered, its destination says as well that it has come, if it has not yet.
+            # For our own numbered messages the destination acknowledges the arrival too; wait for that if it is due.
             stay.is_under_way = stay.is_under_way and is_own and stay.is_numbered
             return
         stay.is_under_way = waypoint in _UNDER_WAY
         stay.is_numbered = stay.is_numbered or (waypoint in _UNDER_WAY and "number" in facts)
 
     def settle(self) -> None:
-        """All that happened at once has been told: what is at rest now has its span ended."""
+        """End the spans of messages that are at rest, once all notes of one turn were taken."""
         if not self._open:
             return
         now_ns = self._now_ns()
@@ -150,7 +150,7 @@ class Stays:
             self._end(name, now_ns)
 
     def close(self) -> None:
-        """The node stops."""
+        """End all spans, as the node stops."""
         now_ns = self._now_ns()
         for name in list(self._open):
             self._end(name, now_ns)

@@ -1,4 +1,4 @@
-"""Begins spans, so many a second: those who send messages decide how many of these say that they are to be followed."""
+"""Begins spans, a limited number per second: senders alone decide how many of their messages are sampled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, e
 from mqproto.turn.effects import Trace
 
 SPANS_PER_S: Final = 200
-"""Spans that a process begins; those of one second may come at once."""
+"""How many spans a process begins per second; those of one second may come at once."""
 SAID_AGAIN_S: Final = 60.0
 SYSTEM: Final = "msmq"
 SERVICE: Final = "service.name"
@@ -41,7 +41,7 @@ class Tracer:
     """The spans of one process.
 
     Args:
-        provider: makes them, and has somebody to send them to.
+        provider: makes the spans and has an exporter for them.
         say: takes a line for the log.
         now_s: a clock.
     """
@@ -74,11 +74,11 @@ class Tracer:
         is_linked: bool = False,
         at_ns: int | None = None,
     ) -> Span | None:
-        """A span, the child of where the message comes from; None if there were too many of late.
+        """Begin a span, a child of the step that the message comes from; None if there were too many recently.
 
         Args:
-            trace: None for one that begins here.
-            is_linked: whether that stands in a link as well, as it does where a message is processed.
+            trace: None for a trace that begins here.
+            is_linked: whether the span also has a link to its parent, as where a message is processed.
         """
         if not self._has_room():
             return None
@@ -109,16 +109,16 @@ class Tracer:
         return False
 
     def close(self, patience_s: float = CLOSE_S) -> None:
-        """Send what is left, if somebody takes it in time."""
+        """Send the remaining spans, if the collector takes them in time."""
         if not ended_within(self._provider.shutdown, patience_s):
             self._say("traces-not-exported", {"reason": f"no end within {patience_s:g} s"})
 
 
 def started(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
-    """A tracer whose spans go to a collector.
+    """Return a tracer whose spans go to a collector.
 
     Args:
-        who: as the log calls the process.
+        who: the process's name in the log.
     """
     token = trio.lowlevel.current_trio_token()
 
@@ -130,10 +130,10 @@ def started(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
 
 
 def provider_of(exporter: SpanExporter, who: str) -> TracerProvider:
-    """One whose spans wait in memory, 2,048 at most, until the SDK's thread has sent them.
+    """Return a provider whose spans wait in memory, at most 2,048, until the SDK's thread has sent them.
 
-    The service is who the log says, as each queue manager is one of its own; OTEL_SERVICE_NAME and
-    OTEL_RESOURCE_ATTRIBUTES say more.
+    The service is named as in the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
+    OTEL_RESOURCE_ATTRIBUTES override that.
     """
     mine = Resource({SERVICE: who, "service.namespace": "mqproto", "service.version": version("mqproto")})
     said = Resource.create({"service.instance.id": who})
@@ -148,7 +148,7 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def remote(trace: Trace) -> SpanContext:
-    """Where a message comes from. The headers are valid; a state whose members are not is left out."""
+    """Return the span context that a message comes from. The headers are valid; an invalid state is left out."""
     _, trace_id, span_id, flags = trace.parent.split("-")[:4]
     return SpanContext(
         int(trace_id, 16),
@@ -160,7 +160,7 @@ def remote(trace: Trace) -> SpanContext:
 
 
 def trace_after(span: Span) -> Trace:
-    """What those say who go on from a span.  [Trace Context] 3.2, 3.3"""
+    """Return the trace that the steps after a span carry on.  [Trace Context] 3.2, 3.3"""
     context = span.get_span_context()
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     return Trace(parent, context.trace_state.to_header())
