@@ -1,7 +1,7 @@
-"""A pcapng file that grows by what happens in one turn, and stays whole whatever ends it.  draft-ietf-opsawg-pcapng
+"""A pcapng file that grows turn by turn and stays whole however a turn ends.  draft-ietf-opsawg-pcapng
 
-Its writer may be killed, or find the disk full. What was flushed is whole blocks, and the next writer goes on
-behind them with a section of its own: pcapng files may be joined end to end, and readers take them as one.
+Its writer may be killed, or the disk may fill up. Only whole blocks are flushed, and the next writer continues
+behind them with its own section: pcapng files may be joined end to end, and readers take them as one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"):
 
 
 class GrowingFile(io.BytesIO):
-    """Collects what is written, and hands it to the operating system at `flush`, all of it or nothing.
+    """Collect what is written and hand it to the operating system at `flush`, all of it or nothing.
 
-    A file that is there is gone on with, behind its last whole block.
-
+    An existing file is continued behind its last whole block.
     Raises:
-        UsageError: the file is no pcapng.
-        OSError: it cannot be opened or written.
+        UsageError: the file is not a pcapng file.
+        OSError: the file cannot be opened or written.
     """
 
     _descriptor = -1
-    """None yet: a BytesIO is closed when it is collected, however far its making came."""
+    """-1 until opened: a BytesIO is closed when collected, even if its constructor failed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -44,10 +43,10 @@ class GrowingFile(io.BytesIO):
             raise
 
     def flush(self) -> None:
-        """Hand over what was written since the last time. Where it does not fit, nothing of it is in the file.
+        """Hand over what was written since the last flush. If it does not fit, none of it is in the file.
 
         Raises:
-            OSError: the disk is full, or fails.
+            OSError: the disk is full or fails.
         """
         data = memoryview(self.getvalue())
         written = 0
@@ -64,8 +63,8 @@ class GrowingFile(io.BytesIO):
         self._size_bytes += written
 
     def close(self) -> None:
-        """Close the file; what was not flushed is gone."""
-        # Once only: by then the number may be that of another file.
+        """Close the file, discarding what was not flushed."""
+        # Close it once only: later the number may belong to another file.
         descriptor, self._descriptor = self._descriptor, -1
         super().close()
         if descriptor != -1:
@@ -73,10 +72,10 @@ class GrowingFile(io.BytesIO):
 
 
 def whole_bytes(file: BinaryIO, path: Path) -> int:
-    """Where the last whole block of a pcapng file ends; 0 of an empty one.
+    """Return where the last whole block of a pcapng file ends; 0 for an empty one.
 
     Raises:
-        UsageError: it is no pcapng.
+        UsageError: the file is not a pcapng file.
     """
     size_bytes = file.seek(0, os.SEEK_END)
     order, at = "<", 0

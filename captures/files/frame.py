@@ -1,4 +1,4 @@
-"""What every kind of capture file holds: frames, each with its time and its place, and what may be wrong."""
+"""What every kind of capture file holds: frames with their time and place, and possibly damage."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MAX_FRAME_BYTES: Final = 0x40000  # the snapshot length that tcpdump and Wiresha
 NANOSECONDS: Final = 1_000_000_000
 
 Options = tuple[tuple[int, bytes], ...]
-"""Options of pcapng as they stand in the file: code and value."""
+"""Options of pcapng as stored in the file: code and value."""
 
 
 class CaptureError(MqprotoError, ValueError):
-    """A capture that is damaged, or holds what we cannot read.
+    """A capture that is damaged or holds something unreadable.
 
     Args:
         where: the file, or the stream inside it.
-        offset: of the first byte that is wrong, counted from the first byte of `where`; in a compressed file
-            from the first byte of what it unpacks to.
+        offset: of the first wrong byte, counted from the first byte of `where`; in a compressed file
+            counted in the unpacked data.
         reason: what is wrong there, in words.
     """
 
@@ -36,11 +36,11 @@ class CaptureError(MqprotoError, ValueError):
 
 
 class Interface(NamedTuple):
-    """Where frames were caught.
+    """Where frames were captured.
 
     number: counted from 0 over the whole file.
     link_type: what the frames begin with, one of the LINKTYPE values that tcpdump.org lists.
-    options: as they stood in the file, the name among them.
+    options: as stored in the file, the name among them.
     """
 
     number: int = 0
@@ -58,9 +58,9 @@ class Frame(NamedTuple):
     time_ns: since 1970, UTC; 0 where the file does not say.
     data: from the first byte of the link's header on.
     missing_bytes: how many bytes at the end of the frame the capture left out.
-    number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 of a frame from no file.
+    number: counted from 1 in the order of the file, as Wireshark's frame.number; 0 if not from a file.
     offset: of the frame's record or block in the file.
-    options: as they stood in the file, the comment apart.
+    options: as stored in the file, without the comment.
     """
 
     time_ns: int

@@ -1,17 +1,17 @@
-r"""Bytes as people have them at hand: as they are, or as text from which they were copied.
+r"""Bytes as people have them at hand: raw, or as text that some tool printed.
 
-hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, commas, colons, hyphens and 0x count for
-                nothing
+hex             Wireshark's hex stream, xxd -p, .NET's BitConverter; blanks, commas, colons, hyphens and 0x are
+                ignored
 hex dump        xxd, hexdump, hexdump -C, od, PowerShell's Format-Hex, Wireshark, tcpdump -X, debuggers: lines with an
-                offset or an address, and mostly with the letters at their end. Of several dumps, each from 0 on, one
-                follows the other; of Wireshark's Follow TCP Stream the indented lines are the other side's.
-array           of C, C#, Java or Go, as Wireshark and xxd -i write it: what stands in braces
+                offset or an address, mostly with letters at their end. Several dumps may follow each other, each
+                from 0 on; in Wireshark's Follow TCP Stream the indented lines are the other side's.
+array           of C, C#, Java or Go, as Wireshark and xxd -i write it: the values between braces
 numbers         a list in other brackets or in none: PowerShell, Go, Rust, JSON; decimal, from -128 on, or with 0x
 escaped string  of C or Python: "\x10\xc0\x0b\0LIOR"
 Base64          with line breaks or without
 
-Every packet has control characters. Text has none but white space, and is known by that. Digits do not tell their base:
-of several readings the first is right that has a packet.
+Every packet has control characters. Text has none but white space, which tells it apart. Digits do not tell their
+base: the first reading that has a packet is right.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mqproto.base.foreign import quoted
 from mqproto.wire import MAXIMUM_PACKET_SIZE, begins_stream
 
 INPUT_LIMIT_BYTES: Final = 7 * MAXIMUM_PACKET_SIZE
-"""The largest packet fits as a hex dump or an array; a whole capture does not, and is refused by name."""
+"""The largest packet fits as a hex dump or an array; a whole capture does not, and is refused."""
 FORMS: Final = (
     "hex, a hex dump of xxd, hexdump, od or Wireshark, an array in braces, an escaped string, or Base64"
 )
@@ -63,23 +63,23 @@ _STRING: Final = re.compile(r"\\.|[\"'\\]|[^\\\"']+")
 _ESCAPES: Final = {**dict(zip("abtnvfr", range(7, 14), strict=True)), "\\": 92, "'": 39, '"': 34}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}(?:\r?\n[A-Za-z0-9+/_-]+={0,2})*")
 _LINE_LIMIT: Final = 500_000
-"""More lines than the dump of the largest packet has."""
+"""More lines than a dump of the largest packet has."""
 _LINE_GROUPS: Final = 64
-"""More groups than any dump has in a line."""
+"""More groups than a line of any dump has."""
 _LINE_REST: Final = 4_096
-"""More characters than any dump has behind an offset."""
+"""More characters than any dump has after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""How many numbers are a list: version and signature of a packet are in it."""
+"""So many numbers make a list: they hold the version and signature of a packet."""
 _USUAL_BYTES: Final = 16
-"""How many bytes a line has where nothing tells."""
+"""Bytes of a line where nothing tells their number."""
 
 
 def read_pasted(data: bytes, where: str) -> list[bytes]:
-    """The bytes that `data` is, or says: of several dumps each by itself, in their order.
+    """Return the bytes that `data` is or describes, one item per dump, in their order.
 
     Raises:
-        UsageError: it is too long, empty, or text that says none; the line says what is wrong and what to do.
+        UsageError: it is too long, empty, or text without bytes; the line says what is wrong and what to do.
     """
     if len(data) > INPUT_LIMIT_BYTES:
         raise UsageError(
@@ -106,7 +106,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
     if refusal is not None and first is None:
         raise refusal
     if first is not None or "\ufffd" in text:
-        return [data if first is None else first]  # It may be no UTF-8 either.
+        return [data if first is None else first]  # It may not be UTF-8 either.
     left_out = (
         ", with what its * leaves out (od -v)" if re.search(r"^\*[ \t\r]*$", text, re.MULTILINE) else ""
     )
@@ -114,7 +114,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
 
 
 def _text_of(data: bytes) -> str | None:
-    """The text that it is; with U+FFFD for what is not UTF-8, as letters in a dump may be of any codepage."""
+    """Return it as text, or None. U+FFFD replaces what is not UTF-8: dumps show letters of any codepage."""
     for bom, codec in _BOMS:
         if data.startswith(bom):
             try:
@@ -125,7 +125,7 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _pieces(text: str, border: re.Pattern[str]) -> Iterator[str]:
-    """The text in pieces, cut before a border: a substitution in all at once takes many times the memory."""
+    """Yield the text in pieces, each cut before a border: one substitution over all takes far more memory."""
     at = 0
     while at < len(text):
         found = border.search(text, at + _PIECE)
@@ -151,10 +151,10 @@ def _hex(text: str, where: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of a dump: its offset as it stands there, and what stands behind it.
+    """One line of a dump: its offset as written, and the rest of the line.
 
-    indent: what stands before it.
-    repeated: whether a * stood before it: the line before it comes again until here.
+    indent: what comes before the offset.
+    repeated: whether a * came before this line: the previous line repeats up to here.
     """
 
     number: int
@@ -166,7 +166,7 @@ class _Line:
     repeated: bool
 
     def groups(self) -> list[tuple[bytes, str]]:
-        """The groups of digits, as bytes, and what stands behind each. Some may be letters that look like digits."""
+        """Return each group of digits as bytes, with the text behind it. Some may be letters that look like digits."""
         found: list[tuple[bytes, str]] = []
         at = 0
         while len(found) < _LINE_GROUPS and (group := _GROUP.match(self.rest, at)):
@@ -178,33 +178,33 @@ class _Line:
         return found
 
     def data(self, size: int | None = None, *, swapped: bool) -> bytes:
-        """Its bytes: `size` of them if that is known, else as many as its letters say.
+        """Return its bytes: `size` of them if known, otherwise as many as its letters show.
 
         Args:
-            swapped: the tool shows numbers of 16 bits or more.
+            swapped: the tool shows numbers of 16 bits or more, in little-endian order.
         """
         groups = self.groups()
         whole = b"".join(data[:: -1 if swapped else 1] for data, _ in groups)
         if size is None:
             return whole[: self._lettered(groups, whole) or self._usual(groups)]
-        # The last of the numbers may be longer than what is left of the bytes.
+        # The last number may be longer than the bytes that are left.
         longer = len(whole) - size
         fits = not longer or (swapped and size > 0 and 0 < longer < len(groups[-1][0]))
         return whole[:size] if fits or size == self._lettered(groups, whole) else b""
 
     def has_letters(self, *, swapped: bool) -> bool:
-        """Whether letters say the same as the digits."""
+        """Whether its letters agree with its digits."""
         groups = self.groups()
         return self._lettered(groups, b"".join(data[:: -1 if swapped else 1] for data, _ in groups)) > 0
 
     def torn_from(self, other: _Line, *, swapped: bool) -> bool:
-        """Whether its letters say other bytes than it has, while those of another line say the same."""
+        """Whether its letters contradict its bytes, while the letters of `other` agree with theirs."""
         groups = self.groups()
         says_something = bool(groups) and bool(groups[-1][1].strip())
         return says_something and other.has_letters(swapped=swapped) and not self.has_letters(swapped=swapped)
 
     def _lettered(self, groups: list[tuple[bytes, str]], whole: bytes) -> int:
-        """How many bytes it has by its letters; 0 if these say nothing."""
+        """Return its number of bytes by its letters; 0 if these say nothing."""
         size = len(whole)
         for data, behind in reversed(groups):
             if (letters := behind.strip()) and _says(letters, whole[:size]):
@@ -213,7 +213,7 @@ class _Line:
         return 0
 
     def _usual(self, groups: list[tuple[bytes, str]]) -> int:
-        """How many bytes it has where nothing tells."""
+        """Return its number of bytes where nothing tells."""
         sizes = [*accumulate(len(data) for data, _ in groups)]
         if not sizes or not groups[-1][1].strip():
             return sizes[-1] if sizes else 0
@@ -221,9 +221,9 @@ class _Line:
 
 
 def _says(letters: str, data: bytes) -> bool:
-    """Whether letters are those of some bytes; for one that is none there is a dot, or a letter of some codepage.
+    """Whether letters show these bytes; a byte without a letter is a dot, or a letter of some codepage.
 
-    tcpdump has a dot for a blank, and tshark a blank in the middle.
+    tcpdump prints a dot for a blank, and tshark a blank in the middle.
     """
     shown = "".join(chr(byte) if 32 <= byte < 127 else "\0" for byte in data)
     for inside in (letters, letters[1:-1] if letters[0] + letters[-1] in ("||", "><") else ""):
@@ -240,7 +240,7 @@ def _may_be(said: str, meant: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """The lines that may be those of a dump."""
+    """Yield the lines that may belong to a dump."""
     repeated = False
     for number, line in _numbered(text):
         if line.strip() == "*":
@@ -248,7 +248,7 @@ def _lines(text: str) -> Iterator[_Line]:
         elif match := _LINE.fullmatch(line):
             indent, offset, colon, rest = match.groups("")
             if middle := _MIDDLE.match(rest):
-                rest = f"{rest[: middle.start(1)]} {rest[middle.end(1) :]}"  # As WinDbg parts them.
+                rest = f"{rest[: middle.start(1)]} {rest[middle.end(1) :]}"  # As WinDbg separates them.
             if not rest.strip() or _GROUP.match(rest):
                 spaced = line[match.end(3) :].startswith(("  ", "\t"))
                 yield _Line(
@@ -258,7 +258,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, one by one, as a list of all could be large."""
+    """Yield the lines of a text one by one: a list of all could be large."""
     at, number = 0, 1
     while at < len(text):
         end = text.find("\n", at)
@@ -268,7 +268,7 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _dumps(text: str, where: str) -> list[bytes] | None:
-    """What hex dumps say; None if it is none, as its offsets do not count what stands there."""
+    """Return the bytes of each hex dump; None if it is not a dump because its offsets do not fit."""
     lines = [*islice(_lines(text), _LINE_LIMIT + 1)]
     if not any(line.rest for line in lines) or len(lines) > _LINE_LIMIT:
         return None
@@ -299,7 +299,7 @@ def _dumps(text: str, where: str) -> list[bytes] | None:
 
 
 def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
-    """Whether it is one for certain: offsets have a colon, letters say what the bytes do, or a margin stands out."""
+    """Whether it certainly is a dump: offsets have a colon, letters match the bytes, or a margin stands out."""
     if any(line.colon or line.has_letters(swapped=swapped) for line in lines):
         return True
     width = len(lines[0].offset)
@@ -308,12 +308,12 @@ def _is_dump(lines: Sequence[_Line], *, swapped: bool) -> bool:
 
 
 def _sets_apart(line: _Line) -> bool:
-    """Whether the first digits of a line are an offset, and not the first of its bytes."""
+    """Whether the first digits of a line are an offset rather than its first bytes."""
     return line.colon or line.spaced or len(line.groups()[0][0]) == 1
 
 
 class _TornError(Exception):
-    """A line whose offset does not count what stands before it."""
+    """A line whose offset does not match the bytes before it."""
 
     def __init__(self, line: _Line) -> None:
         super().__init__(line)
@@ -321,10 +321,10 @@ class _TornError(Exception):
 
 
 def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> list[bytes]:
-    """The bytes of all lines, those of each dump by themselves.
+    """Return the bytes of all lines, each dump by itself.
 
     Raises:
-        _TornError: the offsets are no numbers of this radix, or do not count them.
+        _TornError: the offsets are not numbers of this radix, or do not count the bytes.
     """
     try:
         offsets = [int(line.offset, radix) for line in lines]
@@ -335,7 +335,7 @@ def _joined(lines: Sequence[_Line], radix: int, *, swapped: bool) -> list[bytes]
     dumps = [bytearray()]
     size = 0
     for index, line in enumerate(lines):
-        # A dump that begins again is another one, behind this one.
+        # A dump that starts again is another dump, behind this one.
         following = lines[index + 1] if index + 1 < len(lines) and offsets[index + 1] else None
         span = offsets[index + 1] - offsets[index] if following is not None else 0
         if following is None or following.repeated:
@@ -371,7 +371,7 @@ def _array(text: str, where: str) -> bytes | None:
 
 
 def _numbers(text: str, where: str) -> bytes | None:
-    """What lists of numbers say, each of them as long as the head of a packet at least."""
+    """Return the bytes of all lists of numbers that are at least as long as the head of a packet."""
     data, run = bytearray(), bytearray()
     before = ""
     for token in chain(_TOKEN.finditer(_without_casts(text)), (None,)):
@@ -380,7 +380,7 @@ def _numbers(text: str, where: str) -> bytes | None:
             run.append(number)
             continue
         if word == "-":
-            continue  # A list of YAML.
+            continue  # A list in YAML.
         if len(run) >= _SHORTEST_LIST:
             if _LONGER.fullmatch(before) or _LONGER.fullmatch(word):
                 longer = before if _LONGER.fullmatch(before) else word
@@ -394,7 +394,7 @@ def _numbers(text: str, where: str) -> bytes | None:
 
 
 def _number(item: str) -> int | None:
-    """The byte that a number is, which may have a sign, as in Java; None if it is no byte."""
+    """Return the byte that a number means, with a sign as in Java; None if it is not a byte."""
     found = _BYTE.fullmatch(item)
     if found is None:
         return None
@@ -403,7 +403,7 @@ def _number(item: str) -> int | None:
 
 
 def _without_casts(text: str) -> str:
-    """Without comments as well."""
+    """Return the text without casts and comments."""
     return "".join(_CAST.sub("", piece) for piece in _pieces(_without_comments(text), _OPENS))
 
 
@@ -445,14 +445,14 @@ def _escaped(text: str, where: str) -> bytes | None:
 
 
 def _is_quoted(line: str) -> bool:
-    """Whether a backslash stands between two quotes of one kind."""
+    """Whether a backslash stands between two quotes of the same kind."""
     return any(
         -1 < line.find("\\", line.find(quote) + 1) < line.rfind(quote) for quote in "\"'" if quote in line
     )
 
 
 def _quoted(line: str) -> str:
-    """What stands between quotes."""
+    """Return the text between quotes."""
     kept = StringIO()
     inside = ""
     for found in _STRING.finditer(line):
@@ -466,7 +466,7 @@ def _quoted(line: str) -> str:
 
 
 def _base64(text: str, where: str) -> bytes | None:
-    """Much text could be Base64, so that only what begins a packet or a Ping is."""
+    """Return what the text decodes to if it begins a packet or a Ping: much other text could be Base64."""
     text = text.strip().strip("\"';")
     if not _BASE64.fullmatch(text):
         return None

@@ -1,6 +1,6 @@
-"""Capture files, whatever their format: pcap and pcapng, packed with gzip or zstd or not.
+"""Capture files of any format: pcap and pcapng, packed with gzip or zstd or not.
 
-pcap is a head and a row of records, and is read here; pcapng.py has the other.  draft-ietf-opsawg-pcap
+A pcap file is a head and a row of records, and is read here; pcapng.py reads pcapng.  draft-ietf-opsawg-pcap
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PCAPNG: Final = bytes.fromhex("0a0d0d0a")
 GZIP: Final = bytes.fromhex("1f8b")
 ZSTANDARD: Final = bytes.fromhex("28b52ffd")
 ZSTANDARD_HEAD_BYTES: Final = 18
-"""The head of a frame has at most this many.  [RFC 8878] 3.1.1.1"""
+"""The head of a frame has at most this many bytes.  [RFC 8878] 3.1.1.1"""
 
 TICKS_PER_SECOND: Final = {0xA1B2C3D4: 1_000_000, 0xA1B23C4D: NANOSECONDS}
-"""By the number that a pcap file begins with, read in the file's byte order."""
+"""By the number at the start of a pcap file, read in the file's byte order."""
 FILE_HEADER: Final = "IHHiIII"
 FILE_HEADER_BYTES: Final = struct.calcsize("=" + FILE_HEADER)
 RECORD_HEADER: Final = "IIII"
@@ -46,7 +46,7 @@ MAGICS: Final = (
     ZSTANDARD,
     *(struct.pack(order + "I", magic) for magic in TICKS_PER_SECOND for order in "<>"),
 )
-"""What a file begins with that may be a capture, packed or not."""
+"""The first bytes of each file that may be a capture, packed or not."""
 
 _EDITCAP: Final = "editcap -F pcapng IN OUT, which comes with Wireshark, makes one of it that is read"
 EXPANSION: Final = 1_000
@@ -80,19 +80,19 @@ FOREIGN: Final = {
     b"%PDF": ("a PDF document", _GIVE),
     **dict.fromkeys((b"<!", b"<?", b"<html", b"<HTML"), ("HTML or XML", _GIVE)),
 }
-"""What other files begin with, what they are, and what is to be done.
+"""First bytes of other files, what these files are, and what to do with them.
 
-editcap was tried with files of Network Monitor and of snoop, unzip, xz, bzip2 and tar by what they have written.
+editcap was tried with files of Network Monitor and snoop; unzip, xz, bzip2 and tar with their own output.
 """
 _TAR_AT: Final = 257
 _TRACE_HEAD: Final = re.compile(rb".{72}\x02\x00[\x01\x02]\xc0", re.DOTALL)
-"""A buffer of an ETL file begins with 72 bytes of its own, and the first one with the head of the trace."""
+"""A buffer of an ETL file begins with its own 72 bytes; in the first buffer the head of the trace follows."""
 HEAD_BYTES: Final = _TAR_AT + 5
-"""By so many bytes all these are told."""
+"""This many bytes tell all of these apart."""
 
 
 def foreign(head: bytes) -> str | None:
-    """What a file is that begins so and is not read, and what is to be done: `a ZIP archive: ...`; None if unknown."""
+    """Name the unreadable kind of file that begins so, and what to do: `a ZIP archive: ...`; None if unknown."""
     if _TRACE_HEAD.match(head):
         return "an event trace of Windows (ETL): etl2pcapng IN OUT makes a capture of it"
     if head[_TAR_AT:HEAD_BYTES] == b"ustar":
@@ -102,7 +102,7 @@ def foreign(head: bytes) -> str | None:
 
 
 def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
-    """Every frame of the file at `path`, in the file's order.
+    """Yield every frame of the file at `path`, in the file's order.
 
     Raises:
         CaptureError: as `read_frames`.
@@ -113,12 +113,12 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[Frame]:
 
 
 def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
-    """Every frame of a capture that need not be seekable, in its order.
+    """Yield every frame of a capture in its order; it need not be seekable.
 
     One record is held at a time, so memory does not grow with the file.
 
     Args:
-        file: positioned at its beginning; it may be a pipe.
+        file: positioned at its start; it may be a pipe.
         where: the name for errors.
 
     Raises:
@@ -134,7 +134,7 @@ def read_frames(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
 
 @contextmanager
 def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, str]]:
-    """A capture as it was before it was packed, if it was, and its name for errors.
+    """Yield a capture unpacked, if it was packed, and its name for errors.
 
     Reading raises CaptureError where the packing is damaged.
     """
@@ -151,13 +151,13 @@ def unpacked(file: BinaryIO, where: str) -> Iterator[tuple[io.BufferedReader, st
         else:
             yield buffered, where
     finally:
-        buffered.detach()  # else the file would be closed with it
+        buffered.detach()  # Otherwise the file would be closed with it.
 
 
 def packed_size(file: BinaryIO) -> int | None:
-    """What a packed file says that it unpacks to, modulo 2**32; None if it does not say.
+    """Return the unpacked size that a packed file states, modulo 2**32; None if it states none.
 
-    Of several files that were packed one by one and put together it says something else.
+    The size is wrong for several packed files that were joined.
     """
     file.seek(0)
     head = file.read(ZSTANDARD_HEAD_BYTES)
@@ -180,7 +180,7 @@ def _unpacked(
 
 
 class _PackedBytes:
-    """What a packed file is read from, and how much of it was."""
+    """Reads a packed file and counts the bytes read."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -193,10 +193,10 @@ class _PackedBytes:
 
 
 def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
-    """The head of a pcap file: what is to be known of its frames.
+    """Read the head of a pcap file, which describes its frames.
 
     Raises:
-        CaptureError: the file is no capture, or of a version that we do not know.
+        CaptureError: the file is not a capture, or has a version that we do not know.
     """
     magic = file.peek(4)[:4]
     order = next((order for order in "<>" if _ticks_per_second(order, magic)), None)
@@ -218,20 +218,20 @@ def read_head(file: io.BufferedReader, where: str = "capture") -> Section:
 
 
 def _ticks_per_second(order: str, magic: bytes) -> int:
-    """How a pcap file that begins so counts time; 0 if none does."""
+    """Return how a pcap file that begins so counts time; 0 if none begins so."""
     return TICKS_PER_SECOND.get(struct.unpack(order + "I", magic)[0], 0) if len(magic) == 4 else 0
 
 
 def read_records(
     file: BinaryIO, section: Section, where: str = "capture", offset: int = FILE_HEADER_BYTES
 ) -> Iterator[Frame]:
-    """The frames of a pcap file.
+    """Yield the frames of a pcap file.
 
-    Nothing says where a record ends but its own head. So where no head follows a frame, its bytes may be those that
-    are damaged, and it is left out.
+    Only its own head says where a record ends. So if no head follows a frame, the bytes of this frame may be the
+    damaged ones, and it is left out.
 
     Args:
-        file: positioned at a record, which stands at `offset` of the file.
+        file: positioned at a record, which is at `offset` of the file.
         section: what the head of the file says.
 
     Raises:
@@ -273,7 +273,7 @@ def read_records(
 
 
 def why_no_head(head: bytes, order: str) -> str:
-    """Why these bytes, as many as the head of a record has, are none; empty if they may be one."""
+    """Return why these bytes cannot be the head of a record; empty if they may be one."""
     (size_bytes,) = struct.unpack_from(order + "I", head, 8)
     if size_bytes > MAX_FRAME_BYTES:
         return f"a frame of {size_bytes} bytes: at most {MAX_FRAME_BYTES}"
@@ -281,11 +281,11 @@ def why_no_head(head: bytes, order: str) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """Unpacks, and says what is wrong with the packing as a CaptureError at the last byte that was good.
+    """Unpacks, and reports damaged packing as a CaptureError at the last good byte.
 
-    What becomes EXPANSION times as large, and larger than EXPANDED_BYTES, is not read to its end.
+    Data that grows EXPANSION times, and beyond EXPANDED_BYTES, is not read to its end.
 
-    advice: how it can be, behind what is wrong.
+    advice: how to read it anyway, appended to the reason.
     """
 
     def __init__(
@@ -320,16 +320,16 @@ class _Unpacked(io.RawIOBase):
 
 
 class PcapWriter:
-    """Writes frames as a classic pcap file, in nanoseconds; comments and interfaces have no place in it.
+    """Writes frames as a classic pcap file, in nanoseconds, without comments and interfaces.
 
     Args:
         file: stays open; the caller flushes it.
         link_type: what every frame begins with.
         byte_order: "<" or ">".
-        ticks_per_second: a thousand million or a million; times are cut to it.
+        ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
 
     Raises:
-        OSError: the file took no more.
+        OSError: the file took no more bytes.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class PcapWriter:
         """Append one frame.
 
         Raises:
-            UsageError: it is longer than 256 KiB, of another link type, or not between 1970 and 2106.
+            UsageError: the frame is over 256 KiB, of another link type, or not between 1970 and 2106.
         """
         size_bytes = len(frame.data)
         seconds, rest_ns = divmod(frame.time_ns, NANOSECONDS)

@@ -1,8 +1,8 @@
-"""pcapng, written and read.  draft-ietf-opsawg-pcapng
+"""Write and read pcapng.  draft-ietf-opsawg-pcapng
 
-A file is a row of blocks. Each says its type and its length, and says the length once more at its end. We write one
-section, and read any number of both sections and interfaces, in either byte order. Blocks and options that we have
-no use for are skipped.
+A file is a row of blocks. Each states its type and its length, and its length again at its end. We write one
+section, and read any number of sections and interfaces, in either byte order. Blocks and options that we do not
+need are skipped.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ INTERFACE_NAME: Final = 2  # these three in an interface description
 TIME_RESOLUTION: Final = 9
 TIME_OFFSET: Final = 14
 OURS: Final = (INTERFACE_NAME, TIME_RESOLUTION, TIME_OFFSET)
-"""Options of an interface that the writer says itself."""
+"""Options of an interface that the writer sets itself."""
 
-MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024  # nobody writes larger ones; the length may be damaged
+MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024  # nobody writes larger blocks; the length may be damaged
 MAX_INTERFACES: Final = (
-    65_536  # as many as the obsolete block could name; nobody describes more than some tens
+    65_536  # as many as the obsolete block could name; nobody describes more than a few dozen
 )
 NO_NUMBER: Final = 0xFFFF_FFFF_FFFF_FFFF  # the length of a section that is still being written
 
@@ -51,17 +51,17 @@ NO_NUMBER: Final = 0xFFFF_FFFF_FFFF_FFFF  # the length of a section that is stil
 class PcapngWriter:
     """Writes frames to a file, or to anything that takes bytes.
 
-    An interface is described where its first frame comes, so frames from several, with their options, are
-    written as they were read.
+    An interface is described before its first frame, so frames from several interfaces, with their options,
+    are written as they were read.
 
     Args:
         file: stays open, and is flushed by `flush` and at the end of a `with`.
-        ticks_per_second: a thousand million or a million; times are cut to it.
+        ticks_per_second: 1,000,000,000 or 1,000,000; times are cut to it.
         comment: about the whole capture.
-        interface: the name that Wireshark shows where a frame does not say its interface; or the first interface.
+        interface: the name that Wireshark shows for frames without an interface; or the first interface.
 
     Raises:
-        OSError: the file took no more.
+        OSError: the file took no more bytes.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PcapngWriter:
         self._file.flush()
 
     def _describe(self, interface: Interface) -> int:
-        """The number of an interface, described here."""
+        """Describe an interface here and return its number."""
         number = self._numbers[interface] = len(self._numbers)
         resolution = bytes([9 if self._tick_ns == 1 else 6])
         options = _option(INTERFACE_NAME, interface.name.encode()) + _option(TIME_RESOLUTION, resolution)
@@ -135,7 +135,7 @@ class PcapngWriter:
 
 
 def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
-    """Every frame in a pcapng stream that need not be seekable, in its order.
+    """Yield every frame of a pcapng stream in its order; the stream need not be seekable.
 
     One block is held at a time, so memory does not grow with the file.
 
@@ -150,7 +150,7 @@ def read_pcapng(file: BinaryIO, where: str = "capture") -> Iterator[Frame]:
 
 
 class Clock(NamedTuple):
-    """How the time of a frame that came through one interface is written."""
+    """How frames from one interface record their time."""
 
     ticks_per_second: int
     offset_s: int
@@ -168,11 +168,11 @@ class Source(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What has been said of frames before they come: all that a reader has to know to begin in the middle of a file.
+    """What a file has described so far: all that a reader needs to begin in the middle of it.
 
     order: the byte order, as struct writes it.
     sources: the interfaces that the section has described so far.
-    interface_count: those of all sections of the file so far.
+    interface_count: the number of interfaces in all sections of the file so far.
     """
 
     order: str = "<"
@@ -181,21 +181,21 @@ class Section(NamedTuple):
 
 
 Likeness = tuple[str, int, int]
-"""Name and link type of an interface, and how many before it in its section have the same."""
+"""Name and link type of an interface, and how many earlier ones in its section share both."""
 BEGINNING: Final = Section()
 
 
 class PcapngReader:
-    """Reads block by block, and knows where each began.
+    """Reads block by block, and remembers where each began.
 
     Args:
-        file: as `read_pcapng`; for `take_block` it must be seekable.
+        file: as in `read_pcapng`; `take_block` needs it seekable.
         where: the name for errors.
-        section: what is known of the section that the next block stands in.
+        section: what is known about the section that the next block belongs to.
 
     Attributes:
         order: the byte order of the section, as struct writes it.
-        continued: by the number that it has, an interface of a later section that goes on from an earlier one.
+        continued: for an interface's number, the interface of an earlier section that it continues.
     """
 
     def __init__(self, file: BinaryIO, where: str = "capture", section: Section = BEGINNING) -> None:
@@ -213,14 +213,14 @@ class PcapngReader:
 
     @property
     def section(self) -> Section:
-        """What is known behind the last block."""
+        """What is known after the last block."""
         return Section(self.order, tuple(self._sources), self._interface_count)
 
     def frames(self) -> Iterator[Frame]:
-        """Every frame from here on.
+        """Yield every frame from here on.
 
-        An interface of a later section is taken for one of an earlier section that is like it, if its frames come
-        behind those of that one: so it is where somebody joined the files of a ring.
+        An interface of a later section counts as an interface of an earlier section with the same name and type, if its
+        frames come after those: this is what joined files of a ring look like.
 
         Raises:
             CaptureError: at the first damage.
@@ -236,7 +236,7 @@ class PcapngReader:
             yield frame
 
     def _known(self, frame: Frame) -> Interface:
-        """The interface of the first frame of one of a section, or that of an earlier section that it goes on from."""
+        """Return the interface of a section's first frame, or the earlier section's interface that it continues."""
         interfaces = [source.interface for source in self._sources]
         earlier = self._earlier.get(
             dict(zip(interfaces, _likenesses(interfaces), strict=True))[frame.interface]
@@ -249,7 +249,7 @@ class PcapngReader:
         return earlier
 
     def take_block(self, offset: int) -> Frame | None:
-        """The frame in the block at `offset` of the file; None if that holds none.
+        """Return the frame in the block at `offset` of the file; None if it holds none.
 
         Raises:
             CaptureError: the block is damaged.
@@ -274,7 +274,7 @@ class PcapngReader:
         return None
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """The type of each block, and what stands between its two lengths."""
+        """Yield the type of each block, and the bytes between its two lengths."""
         while head := self._file.read(12):
             self._block_start = self._next_block_start
             if len(head) < 12:
@@ -329,7 +329,7 @@ class PcapngReader:
         return Source(interface, Clock(base**exponent, offset_s), snapshot_bytes)
 
     def _packet(self, layout: str, body: bytes) -> Frame:
-        """An Enhanced Packet Block, or the obsolete one, which counts drops between interface and time."""
+        """Read an Enhanced Packet Block, or the obsolete one, which counts drops between interface and time."""
         interface_id, *_, high, low, size_bytes, wire_bytes = self._fields(layout, body)
         source = self._source_of(interface_id)
         start = struct.calcsize("<" + layout)
@@ -352,7 +352,7 @@ class PcapngReader:
         )
 
     def _simple_packet(self, body: bytes) -> Frame:
-        """A frame of the first interface, without a time."""
+        """Read a frame of the first interface, which has no time."""
         (wire_bytes,) = self._fields("I", body)
         source = self._source_of(0)
         size_bytes = min(wire_bytes, source.snapshot_bytes or wire_bytes)
@@ -387,7 +387,7 @@ class PcapngReader:
         return self._sources[interface_id]
 
     def _comment_apart(self, body: bytes, start: int) -> tuple[str, Options]:
-        """The first comment, and the other options."""
+        """Return the first comment and the other options."""
         comment = None
         others = []
         for code, value in self._options(body, start):
@@ -414,7 +414,7 @@ class PcapngReader:
             start += 4 + length + -length % 4
 
     def _error(self, offset: int, reason: str) -> CaptureError:
-        """Damage at `offset` of the current block."""
+        """Return damage at `offset` of the current block."""
         return CaptureError(self._where, self._block_start + offset, reason)
 
 
@@ -424,7 +424,7 @@ def _block(kind: int, body: bytes) -> bytes:
 
 
 def _option(code: int, value: bytes) -> bytes:
-    """One option, or nothing for an empty value."""
+    """Return one option, or nothing for an empty value."""
     if len(value) > 0xFFFF:
         raise UsageError(f"a comment or name of {len(value)} bytes: at most 65535 fit")
     return struct.pack("<HH", code, len(value)) + value + _padding(len(value)) if value else b""
@@ -439,7 +439,7 @@ def _padding(length: int) -> bytes:
 
 
 def _likenesses(interfaces: Iterable[Interface]) -> Iterator[Likeness]:
-    """What the interfaces of a section are known by in others."""
+    """Yield what identifies each interface of a section in other sections."""
     count: Counter[tuple[str, int]] = Counter()
     for each in interfaces:
         like = (each.name, each.link_type)

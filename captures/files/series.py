@@ -1,14 +1,14 @@
-"""Files that one sniffer wrote one after the other, known by their names.
+"""Files that one sniffer wrote one after another, recognized by their names.
 
-A sniffer that runs for days begins a new file when one is large or old enough, and connections go on from one file into
-the next. Such files are a *series*. They lie in one folder, and their names differ only in what these tools put in:
+A sniffer that runs for days begins a new file when one is large or old enough, and connections continue from one
+file into the next. Such files are a *series*. They are in one folder, and their names differ only in what tools add:
 
-- dumpcap, tshark and editcap, a number and a time: `name_00001_20261122083000.pcapng`, or the time first;
-- tcpdump -C, with or without -W, a number behind everything: `name.pcap`, `name.pcap1`, `name.pcap02`;
-- tcpdump -G, whatever strftime writes of date and time: `name-2026-11-22_08:30:00.pcap`, `name-1795336200.pcap`.
+- dumpcap, tshark and editcap: a number and a time, `name_00001_20261122083000.pcapng`, or the time first;
+- tcpdump -C, with or without -W: a number at the end, `name.pcap`, `name.pcap1`, `name.pcap02`;
+- tcpdump -G: any date and time from strftime, `name-2026-11-22_08:30:00.pcap`, `name-1795336200.pcap`.
 
-A plain number in a name (`node-1.pcap`) may as well tell places apart, where the same packets were caught twice.
-The order within a series is that of the first frames, then that of the numbers in the names.
+A plain number in a name (`node-1.pcap`) may instead name a place where the same packets were captured again.
+The files of a series are ordered by their first frames, then by the numbers in their names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COUNTED: Final = re.compile(r"^(?P<name>.+\.(?:pcap|pcapng|cap|dmp))\d+$", re.I
 
 
 def series_name(path: str) -> str:
-    """The path of a file without what the tools listed above put into the names of a series."""
+    """Return the path of a file without what the tools listed above add to the names of a series."""
     folder, name = os.path.split(path)
     name = unpacked_name(name)
     counted = _COUNTED.match(name)
@@ -38,15 +38,15 @@ def series_name(path: str) -> str:
 
 
 def unpacked_name(path: str) -> str:
-    """What a file was called before gzip or zstd packed it."""
+    """Return the name of a file before gzip or zstd packed it."""
     return _PACKED.sub("", path)
 
 
 def order_in_series(path: str, first_ns: int | None) -> tuple[bool, int, list[tuple[int, str]]]:
-    """By what the files of a series are put in order. Files without a frame come last, where they break no connection.
+    """Return the sort key for files of a series. Files without a frame come last, where they break no connection.
 
     Args:
-        first_ns: the time of its first frame.
+        first_ns: the time of the file's first frame.
     """
     parts = re.findall(r"\d+|\D+", os.path.basename(path))
     name = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
