@@ -1,4 +1,4 @@
-"""How far the clocks of two places are apart, by what crossed the wire at one and was acknowledged at the other."""
+"""How far the clocks of two places are apart, by bytes sent at one place and acknowledged at the other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mqproto.captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segm
 from mqproto.captures.net.tunnels import datagram_in
 
 Place = tuple[Endpoint, Endpoint, int]
-"""From where to where, and a sequence number."""
+"""Source, destination and a sequence number."""
 
 
 def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
-    """The segment that a frame holds or completes; None if there is none."""
+    """Return the segment that a frame holds or completes; None if there is none."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
     if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP:
         return None
@@ -22,13 +22,13 @@ def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
 
 
 def sum_of(frame: Frame) -> bool | None:
-    """Whether the checksum of the segment in a frame fits, as `sum_fits`; None if there is none, or a part of one."""
+    """Whether the checksum of the segment in a frame fits, as `sum_fits`; None without a whole segment."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, IpReader())
     return None if isinstance(datagram, str) or datagram.protocol != PROTOCOL_TCP else sum_fits(datagram)
 
 
 class Answers:
-    """When a capture has what was sent, and what acknowledges it."""
+    """The times at which a capture shows bytes sent and bytes acknowledged."""
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         self._sent: dict[Place, int] = {}
@@ -48,9 +48,9 @@ class Answers:
                 self._acknowledged.setdefault(place, frame.time_ns)
 
     def ahead_ns(self, other: Answers) -> int:
-        """How far another capture's clock is ahead of this one's at least; below 0 if it is behind.
+        """Return the least by which another capture's clock is ahead of this one's; below 0 if it is behind.
 
-        0 if that may be so, and half way between the bounds if not.
+        It is 0 if the bounds allow that, otherwise halfway between the bounds.
         """
         most = self._bound_ns(other)
         least = other._bound_ns(self)
@@ -61,6 +61,6 @@ class Answers:
         return 0 if least is None else max(0, -least)
 
     def _bound_ns(self, other: Answers) -> int | None:
-        """How long after what was sent here its acknowledgment came there, at least; by the two clocks."""
+        """Return the least time from bytes sent here to their acknowledgment there, by the two clocks."""
         both = self._sent.keys() & other._acknowledged.keys()
         return min((other._acknowledged[place] - self._sent[place] for place in both), default=None)

@@ -1,8 +1,7 @@
-"""Byte streams as the frames of a TCP connection, so that Wireshark can follow a run that was never sniffed.
+"""Byte streams as frames of a TCP connection, so Wireshark can follow a run that was never sniffed.
 
-What a node or a link proxy knows of a connection is who opened it, which bytes went which way, and how it
-ended. The rest is made up here, as a network without loss or delay would have shown it: handshake, cutting,
-acknowledgments.
+A node or a link proxy knows who opened a connection, which bytes went which way, and how it ended. The rest is
+made up here, as a network without loss or delay would have shown it: handshake, cutting, acknowledgments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WINDOW_SHIFT: Final = 7  # a window of 8 MiB, which no single read of ours can f
 
 
 class Side(enum.Enum):
-    """Who sends: the one that opened the connection, or the one that took it."""
+    """The sender: the side that opened the connection, or the side that accepted it."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -40,15 +39,15 @@ class Side(enum.Enum):
 
 
 class Segments:
-    """The segments of one connection. A segment acknowledges what has arrived at its sender, which it is told.
+    """The segments of one connection. A segment acknowledges what the caller said has arrived at its sender.
 
-    This is for those who know when things arrive; TcpConversation is easier where everything arrives at once.
+    Use this if you know when things arrive; TcpConversation is easier if everything arrives at once.
 
     Args:
         client, server: the addresses to show.
         segment_bytes: the most payload in one segment, 1 to 65,495.
-        client_sequence, server_sequence: the initial sequence numbers, 32 bits. Connections that have the
-            same addresses and ports need different ones, else readers take the second for a repetition of the
+        client_sequence, server_sequence: the initial sequence numbers, 32 bits. Connections with the same
+            addresses and ports need different ones; otherwise readers take the second for a repetition of the
             first.
 
     Raises:
@@ -73,7 +72,7 @@ class Segments:
         }
 
     def leave(self, sender: Side, flags: int, payload: bytes = b"") -> bytes:
-        """One segment leaves `sender`, as a frame. Payload, SYN and FIN move its numbers on."""
+        """Return one segment from `sender` as a frame. Payload, SYN and FIN advance its numbers."""
         half, other = self._halves[sender], self._halves[sender.other]
         options = b""
         if flags & SYN:
@@ -89,14 +88,14 @@ class Segments:
             payload,
         )
         frame = encode_frame(segment, half.identification)
-        # SYN and FIN each take a number, as a byte does.
+        # SYN and FIN each take one number, as a byte does.
         taken = len(payload) + bool(flags & SYN) + bool(flags & FIN)
         half.next_sequence = (half.next_sequence + taken) % 2**32
         half.identification = (half.identification + 1) % 2**16
         return frame
 
     def leave_data(self, sender: Side, data: bytes) -> list[bytes]:
-        """Data leaves `sender`: as many segments as it takes, the last one pushed."""
+        """Return data from `sender` as frames: as many segments as it takes, the last one pushed."""
         frames = []
         for start in range(0, len(data), self._segment_bytes):
             payload = data[start : start + self._segment_bytes]
@@ -105,13 +104,13 @@ class Segments:
         return frames
 
     def pass_over(self, sender: Side, count: int, payload_bytes: int) -> None:
-        """`count` segments with `payload_bytes` each leave `sender`; their frames are made elsewhere."""
+        """Count `count` segments of `payload_bytes` each from `sender`; their frames are made elsewhere."""
         half = self._halves[sender]
         half.next_sequence = (half.next_sequence + count * payload_bytes) % 2**32
         half.identification = (half.identification + count) % 2**16
 
     def arrive(self, receiver: Side, count: int | None = None) -> None:
-        """`count` more numbers of what the other side sent have arrived; without it, all that it sent."""
+        """Note that `count` more of the other side's numbers have arrived; without it, all that it sent."""
         half, other = self._halves[receiver], self._halves[receiver.other]
         if count is None:
             half.received_sequence = other.next_sequence
@@ -120,15 +119,15 @@ class Segments:
 
 
 class TcpConversation:
-    """One connection as frames. Each method says what happened and returns the frames that show it, in order.
+    """One connection as frames. Each method states an event and returns the frames that show it, in order.
 
-    Time is the caller's: all frames of one call bear the time of what they show.
+    Time is the caller's: all frames of one call have the time of their event.
 
     Args:
         client, server, segment_bytes, client_sequence, server_sequence: as for Segments.
 
     Raises:
-        UsageError: what is said to happen cannot, such as data after the end; or as Segments.
+        UsageError: the event cannot happen, such as data after the end; or as for Segments.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class TcpConversation:
         self._reset = False
 
     def open(self) -> list[bytes]:
-        """The three-way handshake.  [RFC 9293] 3.5"""
+        """Show the three-way handshake.  [RFC 9293] 3.5"""
         if self._opened:
             raise UsageError("the connection has been opened before")
         self._opened = True
@@ -163,7 +162,7 @@ class TcpConversation:
         ]
 
     def send(self, sender: Side, data: bytes) -> list[bytes]:
-        """`sender` sent `data`: segments, the last one pushed, and one acknowledgment."""
+        """Show that `sender` sent `data`: segments, the last one pushed, and one acknowledgment."""
         self._require_open(sender)
         if not data:
             return []
@@ -172,13 +171,13 @@ class TcpConversation:
         return [*frames, self._leave(sender.other, ACK)]
 
     def finish(self, sender: Side) -> list[bytes]:
-        """`sender` will send no more; the other may."""
+        """Show that `sender` will send no more; the other side still may."""
         self._require_open(sender)
         self._finished.add(sender)
         return [self._leave(sender, FIN | ACK), self._leave(sender.other, ACK)]
 
     def reset(self, sender: Side) -> list[bytes]:
-        """`sender` broke the connection off. Call it for both when something between them did."""
+        """Show that `sender` broke the connection off. Call it for both if something between them did."""
         if not self._opened:
             raise UsageError("a connection is opened before it is reset")
         self._reset = True
@@ -189,14 +188,14 @@ class TcpConversation:
             raise UsageError(f"the {sender.value} sends on a connection that is not open for it")
 
     def _leave(self, sender: Side, flags: int) -> bytes:
-        """A segment that arrives at once."""
+        """Return a segment that arrives at once."""
         frame = self._segments.leave(sender, flags)
         self._segments.arrive(sender.other)
         return frame
 
 
 class _Half:
-    """What one side has sent, and what has arrived at it."""
+    """What one side has sent and received."""
 
     def __init__(self, endpoint: Endpoint, sequence: int, received_sequence: int) -> None:
         if not 0 <= sequence < 2**32:

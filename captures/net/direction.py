@@ -1,11 +1,11 @@
 """One side's segments on their way into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
-Segments are put in order and repeated bytes are dropped. What the capture never saw is left out, and so is what it cut
-off of a frame: that will not come, so nothing waits for it. All of it is counted, and so are repetitions that say
-something else than the first copy did.
+Segments are put in order and repeated bytes are dropped. Bytes that the capture never saw are left out. So are those
+that it cut off a frame: they will not come, so nothing waits for them. All of this is counted, as are repetitions that
+contradict the first copy.
 
 A hole is given up by amount, never by time: when too much waits behind it; or when the other side has acknowledged it,
-so that nobody sends it again, and LATER_COUNT segments from behind it have come. `causality.py`, which puts both
+so it is not sent again, and LATER_COUNT segments from behind it have come. `causality.py`, which puts both
 sides in order, gives up more.
 """
 
@@ -22,18 +22,18 @@ from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, Contradiction, Held, R
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 EARLY_LIMIT_BYTES: Final = 1 << 20
-"""Bytes that came early wait for those before them. When this many wait, those before them are not coming."""
+"""Early bytes wait for those before them. When this many wait, those before them are not coming."""
 PIECE_LIMIT_COUNT: Final = 1_024
-"""Nor may more pieces than this wait, so that segments of one byte cost no more than others."""
+"""Early pieces that may wait, so that segments of one byte cost no more than others."""
 LATER_COUNT: Final = 64
-"""So many later segments may overtake one in a capture. With more, bytes that were acknowledged are not in it."""
+"""This many later segments may overtake one in a capture. After more, it lacks bytes that were acknowledged."""
 OPENING_LIMIT_BYTES: Final = 1 << 16
-"""The window of a SYN is no wider. So a SYN that comes late is overtaken by no more, and its stream is read from bytes
-that stand no further behind it."""
+"""The window of a SYN is not wider. So at most this many bytes can overtake a late SYN, and its stream may begin at
+most this far behind it."""
 
 
 CONFLICT_LIMIT: Final = 8
-"""So many contradictions of a stream are told; they are all counted."""
+"""Contradictions reported for each stream; all of them are counted."""
 
 
 class Ending(Enum):
@@ -45,13 +45,13 @@ class Ending(Enum):
 
 
 class Chunk(NamedTuple):
-    """Bytes that could be read at one moment, all from one frame.
+    """Bytes that became readable at one moment, all from one frame.
 
-    time_ns: since 1970, UTC; when the last segment that was needed crossed the wire.
+    time_ns: since 1970, UTC; when the last segment needed for them crossed the wire.
     missing_bytes: how many bytes right before these the capture lacks.
-    frame: the number of the frame that the bytes stood in.
+    frame: the number of the frame with these bytes.
     offset: of that frame's record in the file.
-    cut_bytes: how many bytes right behind these the frame had, and the capture cut off.
+    cut_bytes: how many bytes right behind these the capture cut off the frame.
     ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
 
@@ -73,7 +73,7 @@ STREAM_COUNTS: Final = (
     "early_count",
     "keep_alive_count",
 )
-"""What of a stream is counted, by the names that they have in `Stream` and wherever they are summed up."""
+"""The counts of a stream, by their names in `Stream` and wherever they are summed up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,21 +83,21 @@ class Stream:
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
     from_start: the capture has the SYN or the answer to it, and had it before any bytes, so the first chunk begins the
         stream (if no bytes are missing before it).
-    opened: whether this side opened the connection, as the SYN or the answer to it tells that the connection begins
-        with; None where it begins with neither.
-    sent_bytes: how many bytes it has in all, once it has ended, gaps counted: its FIN tells, or its RST with an ACK,
-        which stands behind all that was sent [RFC 9293] 3.10.5. None where neither is there.
-    came_bytes: how many of them can have come to the other side. Where that has reset the connection it has had no more
-        than its RST acknowledges; None where nobody knows.
-    data_bytes: what could be read, repetitions and gaps left aside.
-    gap_count, missing_bytes: how often and how many bytes were sent that the capture lacks.
-    snapped_bytes: those of them that frames had which the capture cut, by its snapshot length. These are no gaps.
-    retransmission_count: segments of which some bytes had been there before.
-    conflict_count: those of them that had another byte somewhere. What was read first stands. `conflicts` has the
+    opened: whether this side opened the connection, as told by the SYN or the answer to it; None if the connection
+        begins with neither.
+    sent_bytes: the stream's bytes in all, gaps counted, once it has ended: by its FIN, or by its RST with an ACK,
+        which stands behind all that was sent [RFC 9293] 3.10.5. None without either.
+    came_bytes: how many of them can have reached the other side. If that side reset the connection, it had no more
+        than its RST acknowledges; None if unknown.
+    data_bytes: how many could be read, without repetitions and gaps.
+    gap_count, missing_bytes: the gaps, and the bytes, that were sent but the capture lacks.
+    snapped_bytes: those of missing_bytes that the capture's snapshot length cut off frames. They are not gaps.
+    retransmission_count: segments with bytes that had been there before.
+    conflict_count: those of them with a different byte somewhere. What was read first stands. `conflicts` has the
         first CONFLICT_LIMIT of them.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
-    keep_alive_count: repetitions of the last byte that ask whether anybody is there; its value means nothing.
-    opposite: what the other side sent; None of a stream by itself.
+    keep_alive_count: repetitions of the last byte to ask whether anybody is there; its value means nothing.
+    opposite: the stream of the other side; None for a stream by itself.
     """
 
     connection: int
@@ -121,7 +121,7 @@ class Stream:
     opened: bool | None = None
 
     def add(self, later: Stream) -> None:
-        """Count what was read of it later on as well."""
+        """Add the counts from reading it further."""
         self.from_start |= later.from_start
         if later.ending is not Ending.OPEN:
             self.ending = later.ending
@@ -131,13 +131,13 @@ class Stream:
         self.conflicts = (self.conflicts + later.conflicts)[:CONFLICT_LIMIT]
 
     def contradict(self, first: Frame, second: Frame) -> None:
-        """Two frames have other bytes for the same place."""
+        """Count two frames that differ for the same place."""
         self.conflict_count += 1
         if len(self.conflicts) < CONFLICT_LIMIT:
             self.conflicts.append(Contradiction.between(first, second))
 
     def said_of_conflicts(self) -> Iterator[tuple[str, str]]:
-        """What is to be said of them: the code of a finding, and its text."""
+        """Yield what to report about the conflicts: the code of a finding, and its text."""
         for first, second, damaged in self.conflicts:
             text = f"{self}: frames {first} and {second} have other bytes for the same place of the stream"
             if damaged:
@@ -153,14 +153,14 @@ class Stream:
 
 
 class Arrival(NamedTuple):
-    """A chunk that can be read now, or None for the end of a stream: nothing more of it will come."""
+    """A chunk that can be read now, or None at the end of a stream."""
 
     stream: Stream
     chunk: Chunk | None
 
 
 class InPlace(NamedTuple):
-    """A chunk in its place among those of its side.
+    """A chunk at its position among those of its side.
 
     start: the position of its first byte.
     needs: the acknowledgment number of its segment; None if that had none.
@@ -185,21 +185,21 @@ class Direction:
         self._start: int | None = None  # the position that was due first
         self._initial: int | None = None  # the sequence number of the SYN
         self._next: int | None = None  # the position that is due
-        self._finish: int | None = None  # where the FIN stands
+        self._finish: int | None = None  # the position of the FIN
         self.reset_at: int | None = None  # the sequence number of its RST with an ACK
-        self.dropped_at: int | None = None  # what the other side's acknowledges
+        self.dropped_at: int | None = None  # what the other side's RST acknowledges
         self._early: list[Early] = []  # a heap
         self._early_bytes = 0
         self._base: int | None = None  # what was acknowledged first, if that was before anything was seen
-        self._acknowledged: int | None = None  # the furthest position that was
+        self._acknowledged: int | None = None  # the furthest position that was acknowledged
         self._in_place: list[InPlace] = []
         self._taken_count = 0
 
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a segment belongs to another connection.
 
-        A SYN with the number of ours repeats it. Where we began without one, one that stands there only comes late; or
-        shortly before it, as the capture lacks what is between.
+        A SYN with the number of ours repeats it. If we began without one, a SYN right before our start only comes late;
+        so does one shortly before it, because the capture lacks what is between.
         """
         if self._next is None:
             return False
@@ -227,10 +227,10 @@ class Direction:
             self.stream.ending = Ending.RESET
 
     def acknowledged(self, number: int, *, first: bool) -> None:
-        """The receiver has had everything before this number.
+        """Note that the receiver has had everything before this number.
 
         Args:
-            first: it answers our SYN, so this is where we begin.
+            first: it answers our SYN, so the stream begins here.
         """
         if first and (self._next is None or self._is_begun_by((number - 1) % 2**32)):
             self._begin(number)
@@ -248,7 +248,7 @@ class Direction:
             self._give_up_acknowledged()
 
     def forget(self) -> None:
-        """Keep nothing to compare repetitions with."""
+        """Drop what repetitions are compared with."""
         self._recent.forget(self._next)
 
     @property
@@ -258,7 +258,7 @@ class Direction:
 
     @property
     def read_to(self) -> int | None:
-        """The number up to which all was read, that of a FIN included; None if nothing was seen of the stream."""
+        """The number up to which all was read, including a FIN; None if nothing was seen of the stream."""
         return self._next if self._next is None or self._next != self._finish else self._next + 1
 
     @property
@@ -267,27 +267,27 @@ class Direction:
         return bool(self._early)
 
     def in_place(self) -> list[InPlace]:
-        """What is in its place since the last call."""
+        """Return what has been put in place since the last call."""
         if not self._in_place:
             return []
         in_place, self._in_place = self._in_place, []
         return in_place
 
     def give_up_before(self, number: int) -> None:
-        """What lacks before this number, which was acknowledged, will not come."""
+        """Give up what is missing before this number, which was acknowledged."""
         while self._next is not None and self._early:
             if self._early[0].position > self._next + self._distance(number):
                 break
             self._skip_gap()
 
     def give_up(self) -> None:
-        """Nothing waits any longer for bytes before it."""
+        """Give up all holes: nothing waits any longer for bytes before it."""
         while self._early:
             self._skip_gap()
         self._recent.forget(None)
 
     def settle(self) -> None:
-        """No more segments: what was sent, and was not in the capture up to now, will not be."""
+        """End the stream: what was sent but has not been captured will not be."""
         self.give_up()
         lacking_bytes = self._lacking_bytes
         if lacking_bytes > 0:
@@ -306,7 +306,7 @@ class Direction:
                 stream.came_bytes = came_bytes
 
     def _behind(self, number: int | None) -> int | None:
-        """How far a sequence number lies behind what was read; None if it is not of this connection."""
+        """Return how far a sequence number lies behind what was read; None if it is not of this connection."""
         if number is None or self._next is None:
             return None
         distance = self._distance(number)
@@ -314,27 +314,27 @@ class Direction:
 
     @property
     def _lacking_bytes(self) -> int:
-        """How many bytes at the end were sent by all that is known."""
+        """How many bytes were sent at the end and lack here, by all that is known."""
         if self._next is not None and self._finish is not None:
             return self._finish - self._next
         known = self._next if self._next is not None else self._base
         if known is None or self._acknowledged is None:
             return 0
         lacking_bytes = self._acknowledged - known
-        # One number more than there were bytes is that of a FIN.
+        # A surplus of one number is that of a FIN.
         return lacking_bytes if lacking_bytes > 1 else 0
 
     def _begin(self, start: int) -> None:
-        """A SYN, or the answer to it, says that the stream begins with this number."""
+        """Begin the stream with this number, as a SYN or the answer to it says."""
         if self._next is None:
             self._start_at(start)
         assert self._next is not None
         if self._initial is None:
             self._initial = (start - 1) % 2**32
-            # If some was read already, it was read as what may begin anywhere.
+            # What was read before counts as data that may begin anywhere.
             if not self.stream.data_bytes:
                 self.stream.from_start = True
-                # What only acknowledges may have come before the first bytes.
+                # A bare acknowledgment may have come before the first bytes.
                 self._next += self._distance(start)
                 self._start = self._recent.known_from = self._next
 
@@ -345,7 +345,7 @@ class Direction:
             self._acknowledge(start + self._distance(acknowledged))
 
     def _is_begun_by(self, number: int) -> bool:
-        """Whether a SYN with this number is that of this stream, which has begun."""
+        """Whether a SYN with this number is the SYN of this stream, which has begun."""
         if self._initial is not None:
             return number == self._initial
         assert self._start is not None
@@ -355,7 +355,7 @@ class Direction:
         return not lost_bytes or (lost_bytes > 0 and is_near)
 
     def _distance(self, number: int) -> int:
-        """How far a sequence number lies behind what is due; below 0 for what came before that."""
+        """Return how far a sequence number lies behind what is due; below 0 for an earlier one."""
         assert self._next is not None
         return signed(number - self._next)
 
@@ -367,11 +367,11 @@ class Direction:
         assert self._next is not None
         payload, cut_bytes = segment.payload, segment.cut_bytes
         if len(payload) == 1 and position == self._next - 1 and not cut_bytes:
-            # Windows repeats the last byte to ask whether anybody is there, and puts a zero in its place.
+            # Windows repeats the last byte to ask whether anybody is there, and sends a zero in its place.
             self.stream.keep_alive_count += 1
             return
         if position == self._next and not self._early:
-            # So it is nearly always.
+            # Nearly always.
             chunk = Chunk(frame.time_ns, payload, 0, frame.number, frame.offset, cut_bytes=cut_bytes)
             self._put(payload, needs, chunk, frame)
             return
@@ -388,7 +388,7 @@ class Direction:
         self._give_up_acknowledged()
 
     def _give_up_acknowledged(self) -> None:
-        """What was acknowledged is not sent again, and what comes late in a capture comes soon."""
+        """Skip gaps that are acknowledged, and so not sent again, once LATER_COUNT pieces wait behind them."""
         while len(self._early) > LATER_COUNT and self._acknowledged is not None:
             if self._acknowledged < self._early[0].position:
                 break
@@ -418,7 +418,7 @@ class Direction:
             missing_bytes = 0
 
     def _put(self, data: bytes, needs: int | None, chunk: Chunk, frame: Frame) -> None:
-        """Put a chunk in its place, which is the next. What the capture cut off of its frame will not come."""
+        """Put a chunk in the next place. What the capture cut off its frame will not come."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
         self._recent.add(self._next, data, frame)
@@ -430,7 +430,7 @@ class Direction:
             self._next += chunk.cut_bytes
 
     def _skip_gap(self) -> None:
-        """Go on behind bytes that the capture lacks."""
+        """Continue behind bytes that the capture lacks."""
         assert self._next is not None
         first = self._early[0]
         missing_bytes = first.position - self._next
@@ -444,7 +444,7 @@ class Direction:
 
 
 class Early(NamedTuple):
-    """Payload at its position; the first in line is the lowest, and of equal ones the first to come."""
+    """Payload at its position; the lowest comes first, and among equal ones the first to arrive."""
 
     position: int
     order: int

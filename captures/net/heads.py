@@ -1,4 +1,4 @@
-"""Where in the bytes of a stream packets begin, as far as heads say it.  [MS-MQMQ] 2.2.19.1"""
+"""Where packets begin in the bytes of a stream, as far as heads tell.  [MS-MQMQ] 2.2.19.1"""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from mqproto.wire import PacketBuffer
 from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
 
 HEAD_BYTES: Final = 16
-"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+"""The part that framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
 TRIES_COUNT: Final = 16
-"""So many heads are judged in a chunk to find one that others follow, beside as many as may follow one another."""
+"""Heads tried in a chunk to find one that others follow, besides as many as may follow one another."""
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 def chain_in(data: bytes) -> int | None:
-    """Where inside these bytes a packet begins that others follow to their end; None if that is nowhere.
+    """Return the offset of the first packet that others follow to the end of the data; None if there is none.
 
-    Two heads at least have to be there, the second where the first one says. A payload may hold as much, but then it is
-    one that was made to look so to its last byte; and it is read only where the head of its own packet was lost.
+    At least two heads are needed, the second where the first one says. A payload may hold as many, but only if it was
+    made to look so to its last byte; and it is read only if the head of its own packet was lost.
     """
     left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
     at = _SIGNATURE_AT
@@ -45,9 +45,9 @@ def chain_in(data: bytes) -> int | None:
 
 
 def head_in(data: bytes) -> tuple[int | None, int]:
-    """Where inside these bytes the head of a packet stands that they have not all of, or no head behind it; its size.
+    """Return offset and size of the last packet, if these bytes cut it or the next head short; None if there is none.
 
-    None if that is nowhere, as far as TRIES_COUNT heads tell.
+    At most TRIES_COUNT heads are tried.
     """
     at = _SIGNATURE_AT
     for _ in range(TRIES_COUNT):
@@ -62,7 +62,7 @@ def head_in(data: bytes) -> tuple[int | None, int]:
 
 
 def whole_size(head: bytes) -> int:
-    """The size of the packet with this head, its SessionHeader included; 0 if it is none."""
+    """Return the size of the packet with this head, its SessionHeader included; 0 if it is not a head."""
     buffer = PacketBuffer()
     try:
         buffer.feed(head)
@@ -77,7 +77,7 @@ def begins_packet(data: bytes) -> bool:
 
 
 def fault_of(head: bytes) -> WireFormatError | None:
-    """Why these 16 bytes are not the head of a packet; None if they are."""
+    """Return why these 16 bytes are not the head of a packet; None if they are."""
     try:
         PacketBuffer().feed(head)
     except WireFormatError as fault:

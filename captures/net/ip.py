@@ -1,4 +1,4 @@
-"""IP packets: addresses, what they carry, and fragments put together.  [RFC 791], [RFC 8200]"""
+"""IP packets: addresses, payloads, and fragments put together.  [RFC 791], [RFC 8200]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DONT_FRAGMENT: Final = 0x4000
 MORE_FRAGMENTS: Final = 0x2000
 FRAGMENT_OFFSET: Final = 0x1FFF
 
-# IPv6 extension headers; all but the fragment's and AH's say their length in units of 8 bytes.  [RFC 8200] 4
+# IPv6 extension headers; all but the fragment's and AH's state their length in units of 8 bytes.  [RFC 8200] 4
 FRAGMENT: Final = 44
 AUTHENTICATION: Final = 51
 EXTENSIONS: Final = frozenset({0, 43, 60, 135, 139, 140, FRAGMENT, AUTHENTICATION})
@@ -22,24 +22,24 @@ MAX_EXTENSIONS: Final = 16
 
 DAMAGED_IP: Final = "damaged IP, which is not read"
 FRAGMENT_OF_IP: Final = "fragments of IP"
-"""What there is instead of a datagram."""
+"""Returned instead of a datagram."""
 
 MAX_PACKET_BYTES: Final = 65_535
 MAX_FRAGMENT_COUNT: Final = 256
-"""Nobody cuts a packet into more; each is compared with the others."""
+"""Nobody cuts a packet into more fragments; each is compared with the others."""
 MAX_PARTIAL_COUNT: Final = 256
-"""How many packets may wait for fragments; then the oldest is given up."""
+"""Packets that may wait for fragments; beyond it the oldest is given up."""
 
 
 Key = tuple[bytes, bytes, int, int, str]
 
 
 class Datagram(NamedTuple):
-    """What one IP packet carries.
+    """The content of one IP packet.
 
     source, destination: 4 or 16 bytes.
     missing_bytes: how many bytes at the end of the payload the capture left out.
-    zone: the tunnel in which its addresses mean what they say; empty outside of all.
+    zone: the tunnel in which its addresses are valid; empty outside all tunnels.
     """
 
     source: bytes
@@ -53,10 +53,10 @@ class Datagram(NamedTuple):
 class Fragment(NamedTuple):
     """One fragment of a packet.
 
-    key: source, destination, protocol, identification and zone, by which fragments of one packet know one another.
+    key: source, destination, protocol, identification and zone, which all fragments of one packet share.
     offset: of its first byte in the packet's payload.
-    more: whether another one follows it.
-    missing_bytes: as of a Datagram.
+    more: whether another fragment follows it.
+    missing_bytes: as in a Datagram.
     """
 
     key: Key
@@ -68,7 +68,7 @@ class Fragment(NamedTuple):
 
 @dataclass(slots=True)
 class _Partial:
-    """A packet of which some fragments have come."""
+    """A packet whose fragments have come in part."""
 
     pieces: dict[int, bytes] = field(default_factory=dict)
     whole_bytes: int | None = None
@@ -76,7 +76,7 @@ class _Partial:
 
 
 class IpReader:
-    """IP packets in, what they carry out; fragments wait for one another.
+    """Takes IP packets, returns their contents; fragments wait for one another.
 
     Attributes:
         given_up_count: packets that were never whole, or whose fragments contradicted one another.
@@ -88,15 +88,15 @@ class IpReader:
 
     @property
     def waiting_count(self) -> int:
-        """Packets of which fragments are still missing."""
+        """Packets whose fragments have come in part."""
         return len(self._partial)
 
     def read(self, frame: bytes, start: int, missing_bytes: int = 0, zone: str = "") -> Datagram | str:
-        """The datagram that begins at `start`; a text if it is damaged, or not whole yet.
+        """Return the datagram that begins at `start`; a text if it is damaged, or not whole yet.
 
         Args:
             missing_bytes: how many bytes at the end of the frame the capture left out.
-            zone: as of a Datagram.
+            zone: as in a Datagram.
         """
         version = frame[start] >> 4 if start < len(frame) else 0
         whole_bytes = len(frame) + missing_bytes
@@ -111,7 +111,7 @@ class IpReader:
             IPV4_HEADER.unpack_from(frame, start)
         )
         header_bytes = (head & 0x0F) * 4
-        # Zero stands in frames that were caught before the network card cut them up.
+        # Frames that were captured before the network card cut them up have a zero there.
         end = start + size_bytes if size_bytes else whole_bytes
         payload_start = start + header_bytes
         if header_bytes < IPV4_HEADER.size or payload_start > min(end, len(frame)):
@@ -157,9 +157,9 @@ class IpReader:
         return DAMAGED_IP
 
     def add(self, fragment: Fragment) -> Datagram | None:
-        """The datagram, if this was the last fragment of it that was missing.
+        """Return the datagram, if this was its last missing fragment.
 
-        An overlap makes the whole packet void, as [RFC 5722] has it: nobody sends one in good faith.
+        An overlap voids the whole packet, as in [RFC 5722]: nobody sends one in good faith.
         """
         key, offset, more, payload, missing_bytes = fragment
         partial = self._partial.get(key)
@@ -169,7 +169,7 @@ class IpReader:
                 self._partial.popitem(last=False)
                 self.given_up_count += 1
         if partial.pieces.get(offset) == payload:
-            return None  # the same once more
+            return None  # the same again
         end = offset + len(payload)
         if not more:
             partial.whole_bytes = end

@@ -1,4 +1,4 @@
-"""Link layers: what a frame holds, and where that begins.
+"""Link layers: what a frame holds, and where that content begins.
 
 The numbers are the LINKTYPE values that tcpdump.org lists.
 """
@@ -23,16 +23,16 @@ VLAN_TAGS: Final = frozenset({0x8100, 0x88A8, 0x9100})
 MAX_TAGS: Final = 4
 
 FAMILIES: Final = frozenset({2, 10, 24, 28, 30})
-"""What operating systems call IPv4 and IPv6 in a loopback's header."""
+"""The numbers of IPv4 and IPv6 in a loopback's header, by operating system."""
 
 Held = tuple[int, int]
-"""An EtherType, and where what it announces begins."""
+"""An EtherType, and the offset of the content that it announces."""
 
 _half = struct.Struct("!H")
 
 
 def ip_start(link_type: int, frame: bytes) -> int | None:
-    """Where the IP packet begins in a frame; None if it holds none, or if the link layer is not known."""
+    """Return where the IP packet begins in a frame; None without one, or if the link layer is not known."""
     find = _STARTS.get(link_type)
     found = find(frame) if find is not None else None
     if found is None or found[0] not in IP_TYPES or found[1] >= len(frame):
@@ -41,13 +41,13 @@ def ip_start(link_type: int, frame: bytes) -> int | None:
 
 
 def held(link_type: int, frame: bytes) -> Held | None:
-    """What a frame holds; None if it ends before it says so, or if the link layer is not known."""
+    """Return what a frame holds; None if it ends too early, or if the link layer is not known."""
     find = _STARTS.get(link_type)
     return find(frame) if find is not None else None
 
 
 def behind_type(frame: bytes, at: int) -> Held | None:
-    """What the EtherType at `at` announces, behind the VLAN tags that it may announce.  [IEEE 802.1Q] 9.4"""
+    """Return what the EtherType at `at` announces, behind any VLAN tags.  [IEEE 802.1Q] 9.4"""
     for _ in range(MAX_TAGS + 1):
         if at + 2 > len(frame):
             return None
@@ -67,7 +67,7 @@ def _linux_cooked(frame: bytes) -> Held | None:
 
 
 def _linux_cooked_2(frame: bytes) -> Held | None:
-    """The EtherType comes first in this one; a tag would stand behind the header."""
+    """Read a header that begins with the EtherType; a tag would follow the header."""
     if len(frame) < 20:
         return None
     (ether_type,) = _half.unpack_from(frame)
@@ -75,7 +75,7 @@ def _linux_cooked_2(frame: bytes) -> Held | None:
 
 
 def _loopback(frame: bytes) -> Held | None:
-    """Four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Read four bytes with an address family, in the byte order of the machine that wrote it."""
     families = {int.from_bytes(frame[:4], "little"), int.from_bytes(frame[:4], "big")}
     return (IPV4, 4) if families & FAMILIES else None
 
@@ -93,4 +93,4 @@ _STARTS: Final[dict[int, Callable[[bytes], Held | None]]] = {
     **dict.fromkeys(RAW, _raw),
 }
 KNOWN: Final = frozenset(_STARTS)
-"""The link layers that are read; net/tunnels.py has a few more."""
+"""The link layers that are read; net/tunnels.py has some more."""

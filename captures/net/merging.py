@@ -1,11 +1,11 @@
 """Several captures of the same traffic as one: the halves of a TAP in two files, or two capture points.
 
-Frames come in the order of their times, each interface with a number of its own. Clocks may be apart: what acknowledges
-bytes crossed the wire behind them, so acknowledgments at one place bound how far its clock is ahead of the other's.
-With bounds from both sides that is known within a round trip. It decides the order of frames, and no more: their
-times stay what they are, but those of halves of a TAP are put right when they are read (taps.py).
+Frames come in the order of their times, each interface with its own number. Clocks may be apart. Acknowledgments of
+bytes cross the wire after the bytes, so at one place they bound how far its clock is ahead of the other's.
+Bounds from both sides give this within a round trip. It decides the order of frames and nothing else: their
+times stay as they are, except that those of halves of a TAP are corrected when they are read (taps.py).
 
-Files that one sniffer wrote one after the other are one capture: connections go on from one into the next.
+Files that one sniffer wrote one after another are one capture: connections continue from one into the next.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mqproto.captures.files.series import order_in_series, series_name
 from mqproto.captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
-"""How many frames of each capture are compared with those of the first."""
+"""Frames of each capture that are compared with those of the first."""
 
 
 def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
-    """Captures by the path of the first file of each: the files of a series are one, wherever they stand among others.
+    """Return captures with the path of their first file; files of a series are one, wherever they are in the list.
 
-    A file that is named twice is read twice, as two captures.
+    A file named twice is read twice, as two captures.
     """
     times: Counter[str] = Counter()
     found: dict[tuple[str, int], list[tuple[str, Iterator[Frame]]]] = defaultdict(list)
@@ -41,7 +41,7 @@ def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, I
 
 
 def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Frame]:
-    """The frames of one file behind those of the other. Damage of one ends no other, and is raised at the end."""
+    """Yield the frames of one file after another. Damage in one file ends only that one; it is raised at the end."""
     damages: list[CaptureError | OSError] = []
     begun = []
     for path, frames in files:
@@ -58,13 +58,13 @@ def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Fra
 def merged(
     captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
 ) -> Iterator[Frame]:
-    """The frames of all captures, numbered through, as one that has all their interfaces.
+    """Yield the frames of all captures, numbered consecutively, as one capture with all interfaces.
 
     Args:
-        look: is given the first frames of each, and may raise.
+        look: gets the first frames of each capture, and may raise.
 
     Raises:
-        CaptureError: one is damaged; at the end, when all that can be read has been yielded.
+        CaptureError: a capture is damaged; raised at the end, after everything readable has been yielded.
     """
     for number, (_, frame) in enumerate(interleaved(captures, look), 1):
         yield frame._replace(number=number)
@@ -73,7 +73,7 @@ def merged(
 def interleaved(
     captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
 ) -> Iterator[tuple[int, Frame]]:
-    """The same frames, each with the place of its capture, and the number that it has there; as `merged`."""
+    """Yield the frames as `merged`, each with the place of its capture and its number there."""
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]

@@ -1,9 +1,9 @@
-"""What came last: of a stream, to compare repetitions with; of a capture, to see what is damaged.
+"""The latest of a stream, to compare repetitions; the latest of a capture, to find damaged frames.
 
-TCP sends again what has come damaged, and a capture has both. What was read of the first cannot be taken back; so
-frames wait for some others before they are read, and one that came whole as well is passed over, as its receiver did.
-Nobody is judged by the others. Checksums are computed where they decide something: of copies that differ, and where
-somebody would be accused.
+TCP resends what arrived damaged, and a capture has both copies. What was read from the first cannot be taken back; so
+frames wait for some others before they are read, and a damaged copy of an intact one is passed over, as its receiver
+did. Frames are not judged by other frames. Checksums are computed only where they decide something: between copies
+that differ, and before anybody is accused.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import Endpoint, Segment
 
 JUMP_LIMIT_BYTES: Final = 1 << 28
-"""No window is as wide: a segment this far from what is due belongs to another connection between the same ports."""
+"""No window is that wide: a segment this far from what is due belongs to another connection between the same ports."""
 COMPARED_BYTES: Final = 1 << 16
-"""How much of what was read stays."""
+"""Bytes kept of what was read."""
 COMPARED_COUNT: Final = 1_024
-"""Nor may it be more pieces than this."""
+"""Pieces kept of what was read."""
 PIECE_COST_BYTES: Final = 200
-"""What keeping a piece costs beside its bytes."""
+"""The cost of keeping a piece, besides its bytes."""
 AHEAD_COUNT: Final = 32
-"""So many frames later another copy may come."""
+"""Another copy may come this many frames later."""
 
 KEPT_COUNT: Final = 128
-"""So many frames stay, to be looked at if somebody would be accused by them."""
+"""Frames kept, to be checked before they accuse anybody."""
 LONGEST_BYTES: Final = 9_216
-"""What is longer never crossed a wire: a network card has joined it, and its checksum says nothing."""
+"""Longer frames never crossed a wire: a network card has joined them, and their checksums say nothing."""
 NEAR_COUNT: Final = 8
-"""A fault rests on so many packets of a connection, up to the one that shows it: what they say is compared."""
+"""A fault rests on this many packets of a connection, the last being the one that shows it: they are compared."""
 SAMPLE_COUNT: Final = 16
-"""Of so many frames of one sender it is looked whether their checksums fit."""
+"""Frames of one sender whose checksums are tried."""
 WAYS_LIMIT: Final = 1 << 16
-"""Of so many directions it is remembered how far they have come."""
+"""Directions whose progress is remembered."""
 
 Caught = tuple[Frame, Segment]
 
 
 class Contradiction(NamedTuple):
-    """Two frames with other bytes for the same place of a stream.
+    """Two frames with different bytes for the same place of a stream.
 
-    first: the one that was caught first, whose bytes are read; or, if it is damaged and the other one came soon,
-        those of the other.
-    damaged: which of the two has a checksum that does not fit, while that of the other does; 0 if that does not tell.
+    first: the frame that was captured first, whose bytes are read; but if it is damaged and the other one came soon,
+        the other's bytes are read.
+    damaged: the frame whose checksum does not fit, while the other's does; 0 if checksums do not decide it.
     """
 
     first: int
@@ -58,7 +58,7 @@ class Contradiction(NamedTuple):
 
     @classmethod
     def between(cls, first: Frame, second: Frame) -> Contradiction:
-        """That of two frames."""
+        """Return the contradiction of two frames."""
         fits, other_fits = sum_of(first), sum_of(second)
         damaged = first.number if other_fits and fits is False else 0
         return cls(first.number, second.number, second.number if fits and other_fits is False else damaged)
@@ -66,20 +66,20 @@ class Contradiction(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """How many bytes all directions together hold."""
+    """Bytes held by all directions together."""
 
     total_bytes: int = 0
 
 
 class Recent:
-    """The last pieces of a stream, each with its position, and no more of them than is worth it.
+    """The last pieces of a stream, each with its position, up to a limit.
 
     Args:
-        held: what all directions together hold; what is kept here counts.
+        held: what all directions together hold; pieces kept here count.
 
     Attributes:
-        known_from: nothing that was read before this position is known, though a reader of all that came before would
-            know it; None where that reader would not either.
+        known_from: nothing read before this position is known here, though a reader of the whole past would know it;
+            None if that reader would not know it either.
     """
 
     def __init__(self, held: Held) -> None:
@@ -89,7 +89,7 @@ class Recent:
         self._size_bytes = 0
 
     def add(self, position: int, data: bytes, frame: Frame) -> None:
-        """What was read behind all that was added before, and the frame that it stood in."""
+        """Add what was read behind everything added before, and its frame."""
         self._pieces.append((position, data, frame))
         self._size_bytes += len(data)
         self._held.total_bytes += len(data) + len(frame.data) + PIECE_COST_BYTES
@@ -99,7 +99,7 @@ class Recent:
     def add_many(
         self, position: int, sizes: Sequence[int], payload: Callable[[int], tuple[bytes, Frame]]
     ) -> int:
-        """Add pieces that lie one behind the other; only those are asked for that are to stay.
+        """Add pieces that lie one behind the other; only those to be kept are asked for.
 
         Returns:
             The position behind them.
@@ -119,7 +119,7 @@ class Recent:
         return position
 
     def contradicted_by(self, position: int, data: bytes) -> Frame | None:
-        """The frame of which other bytes were read there; None if there is none, as far as that is known."""
+        """Return the frame from which other bytes were read there; None if none is known."""
         for at, known, frame in reversed(self._pieces):
             if at + len(known) <= position:
                 break
@@ -142,21 +142,21 @@ class Recent:
 
 
 def cost_of(data: bytes, frame: Frame) -> int:
-    """What it costs to keep a piece of a stream and the frame that it stood in."""
+    """Return the cost of keeping a piece of a stream and its frame."""
     return len(data) + len(frame.data) + PIECE_COST_BYTES
 
 
 def differ(at: int, one: bytes, position: int, other: bytes) -> bool:
-    """Whether two pieces of a stream have other bytes for the same place."""
+    """Whether two pieces of a stream have different bytes for the same place."""
     first, last = max(at, position), min(at + len(one), position + len(other))
     return first < last and one[first - at : last - at] != other[first - position : last - position]
 
 
 class DamagedCopies:
-    """Which of the frames that come are damaged copies of others.
+    """Finds frames that are damaged copies of others.
 
     Attributes:
-        passed: by the numbers of those that are to be passed over, the frame that has it whole.
+        passed: by the number of each frame to pass over, the intact frame.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class DamagedCopies:
         self._reached: dict[tuple[Endpoint, Endpoint, int], int] = {}
 
     def is_behind(self, segment: Segment, interface: int) -> bool:
-        """Whether a segment with payload that comes has bytes of a place that others had before."""
+        """Whether a new segment with payload has bytes of a place that earlier segments had."""
         way = (segment.source, segment.destination, interface)
         start, reached = segment.sequence_number, self._reached.get(way)
         end = (start + len(segment.payload)) % 2**32
@@ -182,10 +182,10 @@ class DamagedCopies:
         """Look for copies of a segment that differ.
 
         Args:
-            before: what came before it at the same place, the last one first, as far as AHEAD_COUNT.
+            before: earlier segments at the same place, the latest first, up to AHEAD_COUNT.
         """
         if not frame.number:
-            return  # It is from no file, and nobody could say which it is.
+            return  # It is not from a file, and could not be named.
         for other in _contradicting(frame, segment, before):
             damaged = Contradiction.between(other, frame).damaged
             if damaged:
@@ -199,18 +199,18 @@ def _contradicting(frame: Frame, segment: Segment, before: Iterable[Caught]) -> 
             continue
         at = signed(other.sequence_number - segment.sequence_number)
         if not at and other.payload == segment.payload:
-            return  # What is before that has been compared with it.
+            return  # Anything before that has been compared with that copy.
         if differ(at, other.payload, 0, segment.payload):
             yield other_frame
 
 
 def is_damaged(kept: Iterable[Frame], first: int, last: int, source: Endpoint) -> bool:
-    """Whether a packet stands in a frame whose checksum does not fit, though those of its sender's others do.
+    """Whether a packet is in a frame whose checksum does not fit, though its sender's other checksums do.
 
     Args:
-        kept: the last KEPT_COUNT frames, in their order, but for those that are longer than LONGEST_BYTES.
-        first, last: the numbers of the frames that began and that ended the packet.
-        source: of the packet. It need not be that of a frame if there is one frame only.
+        kept: the last KEPT_COUNT frames in order, without those longer than LONGEST_BYTES.
+        first, last: the numbers of the frames with the packet's first and last bytes.
+        source: of the packet. With only one frame, it need not be the frame's source.
     """
     frames = list(kept)
     begin = bisect_left(frames, first, key=_number)
@@ -229,7 +229,7 @@ def _number(frame: Frame) -> int:
 
 
 def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
-    """Whether a host leaves sums to its network card, or the card joins what has come: most that it sent do not fit."""
+    """Whether most sums of a host do not fit: its card fills them in, or joins what has come."""
     wrong = count = 0
     for other in reversed(before):
         segment = segment_in(other, IpReader()) if other.interface.number == frame.interface.number else None
@@ -242,7 +242,9 @@ def _is_offloaded(host: str, frame: Frame, before: Sequence[Frame]) -> bool:
 
 
 def signed(difference: int) -> int:
-    """The difference of two sequence numbers.
+    """Return the difference of two sequence numbers.
+
+    Half of all 32-bit numbers lie before a given number, the rest from it on.  [RFC 9293] 3.4
 
     Of all 32-bit numbers half lie before another one, and half from it on.  [RFC 9293] 3.4
     """

@@ -1,7 +1,7 @@
-"""One end of a connection at one interface: what it sent, and what of that still waits for what it acknowledges.
+"""One end of a connection at one interface: what it sent, and what still waits for bytes that it acknowledges.
 
 A capture may be read in ranges at the same time (mqproto.captures.pipeline). Then a sender of a range is *assumed*:
-what was seen of it before is taken to be all that the other side acknowledges. What is assumed is written down, and
+what was seen before the range is taken to be all that the other side acknowledges. Assumptions are recorded, and
 proved where two ranges meet.
 """
 
@@ -18,19 +18,19 @@ from mqproto.captures.net.recent import JUMP_LIMIT_BYTES, PIECE_COST_BYTES, Held
 
 
 class Lag(IntEnum):
-    """What the capture has shown of what a segment acknowledges."""
+    """How much the capture has shown of the bytes that a segment acknowledges."""
 
     NONE = 0
     SKIPPED = 1
-    """Some of it will not come, and what comes behind that does not yet say so."""
+    """Some will not come, and the bytes behind the gap have not told so yet."""
     LACKING = 2
 
 
 class Waiting(NamedTuple):
     """A chunk in its place, and what it waits for.
 
-    start, needs: as of mqproto.captures.net.direction.InPlace.
-    came, other_came: how many segments of both sides, and of the other one, had come with it.
+    start, needs: as in mqproto.captures.net.direction.InPlace.
+    came, other_came: how many segments of both sides, and of the other side, had come with it.
     """
 
     start: int
@@ -44,15 +44,15 @@ class Sender(Direction):
     """A direction whose chunks wait for what they acknowledge.
 
     Args:
-        assumed: whether it had a past that is not known, and all that was acknowledged before its first segment is
-            taken to be read.
+        assumed: whether it has an unknown past, and everything acknowledged before its first segment counts as
+            read.
 
     Attributes:
-        segment_count: how many segments of it have come.
+        segment_count: how many of its segments have come.
         absent: it has shown nothing for so long, though its bytes were acknowledged, that nothing waits for it until
             it is seen again.
-        queue: what waits, in its order; `queue_bytes` are in it.
-        undecided: whether, if it had no past, its first segment may have overtaken others.
+        queue: the waiting chunks, in order; they have `queue_bytes`.
+        undecided: whether, without a past, its first segment may have overtaken others.
     """
 
     def __init__(self, stream: Stream, held: Held, *, assumed: bool = False) -> None:
@@ -65,10 +65,10 @@ class Sender(Direction):
         self._assumed = assumed
         self._needed_unseen: int | None = None  # the furthest that was needed before its first segment
         self._needed_bare: int | None = None  # and before its first bytes
-        self._is_torn = False  # whether numbers are so far apart that none of them is the furthest
+        self._is_torn = False  # whether numbers are so far apart that none is the furthest
 
     def queue_up(self, came: int, other_came: int) -> bool:
-        """Have what is in its place wait; whether there is anything new."""
+        """Queue what is in its place; return whether there was anything."""
         in_place = self.in_place()
         if not in_place:
             return False
@@ -79,10 +79,10 @@ class Sender(Direction):
         return True
 
     def pass_on(self, other: Sender) -> list[Arrival]:
-        """What is in its place and need not wait, if nothing does on either side; the rest stays where it is."""
+        """Return what is in place and need not wait, if nothing waits on either side; the rest stays where it is."""
         arrivals: list[Arrival] = []
         if other._in_place:
-            return arrivals  # This segment has just given up what they waited for: they may be what ours answers.
+            return arrivals  # This segment has just released what they waited for: ours may answer them.
         for _, needs, chunk in self._in_place:
             if other.lag(needs) is not Lag.NONE:
                 break
@@ -93,14 +93,14 @@ class Sender(Direction):
         return arrivals
 
     def hand_out(self, *, ahead: bool) -> Arrival:
-        """The first that waits."""
+        """Take the first chunk from the queue."""
         chunk = self.queue.popleft().chunk
         self.queue_bytes -= len(chunk.data)
         self._held.total_bytes -= len(chunk.data) + PIECE_COST_BYTES
         return Arrival(self.stream, chunk._replace(ahead=True) if ahead else chunk)
 
     def lag(self, needs: int | None) -> Lag:
-        """What is lacking of the bytes before an acknowledgment number of the other side's."""
+        """Return how much is missing of the bytes before the other side's acknowledgment number."""
         if needs is None:
             return Lag.NONE
         if self.absent:
@@ -129,7 +129,7 @@ class Sender(Direction):
     # Ranges of a capture
 
     def note_needed(self, needs: int) -> None:
-        """While it is assumed: the other side has handed out bytes that need this."""
+        """While assumed, note that the other side has handed out bytes that need this number."""
         if not self._assumed:
             return
         if self._needed_bare is not None and not self.stream.data_bytes:
@@ -142,10 +142,10 @@ class Sender(Direction):
     def hear(
         self, base: int | None, acknowledged: int | None, needed_unseen: int | None, needed_bare: int | None
     ) -> None:
-        """Add at once what the other side has acknowledged, with what `take_run` adds.
+        """Add at once what the other side has acknowledged, together with what `take_run` adds.
 
         Args:
-            base: the first number, if it came before the first segment of ours.
+            base: the first number, if it came before our first segment.
             acknowledged: the furthest position.
             needed_unseen, needed_bare: the furthest that its bytes needed before our first segment, and before our
                 first bytes.
@@ -155,11 +155,11 @@ class Sender(Direction):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether nothing was assumed that a reader would not know who had seen nothing before."""
+        """Whether all assumptions would also hold for a reader without any past."""
         return not self.undecided and self._is_known_from(self._base)
 
     def know(self) -> None:
-        """All that was assumed is so."""
+        """Take all assumptions as proved."""
         self._assumed = False
         self._needed_unseen = self._needed_bare = None
         self._is_torn = self.undecided = False
@@ -167,7 +167,7 @@ class Sender(Direction):
     def take_run(
         self, start: int, size_bytes: int, from_start: bool, finish: int | None, ending: Ending
     ) -> None:
-        """Add at once what a side sent in order, as its first segments: without repetition, hole or overtaking.
+        """Add at once what a side sent in order as its first segments: no repetition, hole or overtaking.
 
         Args:
             start: the sequence number of the first byte.
@@ -185,7 +185,7 @@ class Sender(Direction):
         self.stream.data_bytes = size_bytes
 
     def goes_on(self, sequence_number: int | None) -> bool:
-        """Whether payload that begins with this number brings just what is due; if None, whether anything is due.
+        """Whether payload that begins with this number brings exactly what is due; for None, whether anything is due.
 
         Nothing may be waiting.
         """
@@ -198,18 +198,18 @@ class Sender(Direction):
 
         Args:
             sizes: in bytes.
-            payload: gives one of them, and its frame. Only those are asked for that are to be remembered.
+            payload: returns one of them, and its frame. It is called only for those to be remembered.
         """
         assert self._next is not None
         self._next = self._recent.add_many(self._next, sizes, payload)
         self.stream.data_bytes += sum(sizes)
 
     def is_continued_by(self, later: Sender) -> bool:
-        """Whether `later` began where this one stands, and neither has anything that the other had to know."""
+        """Whether `later` began where this one ends, and neither has anything that the other needed to know."""
         if self.waits or later.waits or later.reached_back or (self._next is None and later.undecided):
             return False
         if self.absent:
-            # Without a segment of it, all that the other side says goes on to be ahead.
+            # Without a segment from it, all that the other side sends still goes out ahead.
             return later._next is None
         heard_to = self._next if self._next is not None else self._acknowledged
         if any(_is_far(heard_to, one) for one in (later._base, later._start)):
@@ -219,12 +219,12 @@ class Sender(Direction):
         if self._next is None or later._start is None or later._only_acknowledges:
             return True
         if later._initial is not None and not self._is_begun_by(later._initial):
-            # A SYN that does not repeat ours begins another connection, whatever is due behind it.
+            # A SYN that does not repeat ours begins another connection, whatever is due after it.
             return False
         return (later._start - self._next) % 2**32 == 0 and self._lacking_bytes <= 0
 
     def go_on_as(self, later: Sender) -> None:
-        """Stand where `later` does, which continues this one. What was read is not remembered."""
+        """Move to where `later`, which continues this one, is. What was read is not remembered."""
         self.stream.add(later.stream)
         self.absent |= later.absent
         if later.reset_at is not None:
@@ -258,7 +258,7 @@ class Sender(Direction):
 
         Args:
             base: what had been acknowledged first, if nothing had been seen of it.
-            before: what stood before it.
+            before: the sender of the range before it.
         """
         if self._is_torn:
             return False
@@ -272,16 +272,16 @@ class Sender(Direction):
 
     @property
     def _only_acknowledges(self) -> bool:
-        """Whether all its segments were bare. Then nothing depends on their numbers, which behind a FIN are ahead."""
+        """Whether all its segments were bare. Then nothing depends on their numbers, which are ahead behind a FIN."""
         said = self.stream.data_bytes or self.stream.retransmission_count or self.stream.keep_alive_count
         return not (said or self.has_hole or self.stream.from_start or self._finish is not None)
 
 
 def _is_far(one: int | None, other: int | None) -> bool:
-    """Whether two sequence numbers, if they are known, cannot be of one connection."""
+    """Whether two sequence numbers, if known, cannot belong to one connection."""
     return one is not None and other is not None and abs(signed(one - other)) > JUMP_LIMIT_BYTES
 
 
 def _later(one: int | None, other: int) -> int:
-    """The later of two sequence numbers."""
+    """Return the later of two sequence numbers."""
     return other if one is None or signed(other - one) > 0 else one

@@ -1,7 +1,7 @@
 """TCP reassembly: from segments to the bytes that each side sent, in causal order.  [RFC 9293] 3.4, 3.10.7.4
 
-A `Connection` has a `View` for each interface that saw it, and that a `Sender` for each side. `Reassembler` takes a
-capture of any size, and keeps a bounded part of it.
+A `Connection` has a `View` for each interface that saw it, and a view has a `Sender` for each side. `Reassembler` reads
+a capture of any size, and keeps a bounded part of it.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
 HELD_LIMIT_BYTES: Final = 64 << 20
-"""What may wait or stay in all connections together; beyond it, the one that was silent longest gives its part."""
+"""Bytes that all connections together may hold; beyond it, the one that was silent longest gives up its part."""
 CONNECTION_LIMIT: Final = 16_384
-"""How many connections are followed at a time; then the one that was silent longest is given up."""
+"""Connections followed at a time; beyond it, the one that was silent longest is given up."""
 
 
 Ends = tuple[Endpoint, Endpoint]
 
 
 def ends_of(one: Endpoint, other: Endpoint) -> Ends:
-    """Two ends by which a connection is known whoever sends: the lower one first."""
+    """Return the two ends that identify a connection, whoever sends: the lower one first."""
     return (one, other) if one <= other else (other, one)
 
 
 def beginning_in(caught: Sequence[Caught]) -> int:
-    """The place of what the side of the first segment begins with: 0, or that of a later one which it has overtaken.
+    """Return the place where the side of the first segment begins: 0, or that of a later segment which it overtook.
 
-    That is its SYN, a bare acknowledgment, or bytes right before what is there. Others may have been sent again.
+    That is its SYN, a bare acknowledgment, or the bytes right before. Others may be retransmissions.
     """
     frame, first = caught[0]
     earlier: list[tuple[int, int, Segment]] = []
@@ -51,7 +51,7 @@ def beginning_in(caught: Sequence[Caught]) -> int:
         size_bytes = len(segment.payload) + segment.cut_bytes
         if segment.flags & SYN:
             return place
-        # One byte, or none a byte before what is due, may be a keep-alive.
+        # A segment of one byte, or an empty one a byte before what is due, may be a keep-alive.
         is_said = not size_bytes and distance > 1 and segment.flags & (ACK | RST) == ACK
         if is_said or (size_bytes > 1 and distance - size_bytes <= reached):
             found, reached = place, distance
@@ -59,14 +59,14 @@ def beginning_in(caught: Sequence[Caught]) -> int:
 
 
 class Reassembler:
-    """Segments in, as they were captured; bytes in order out.
+    """Takes segments as they were captured; returns bytes in order.
 
-    A connection is known by its two ends, and each interface that saw it has streams of its own: what was
+    A connection is known by its two ends, and each interface that saw it has its own streams: traffic
     captured at two places is counted at each.
 
     Args:
         connection_limit: how many connections are followed at a time.
-        halves: interfaces of TAPs that are read as others, as mqproto.captures.net.taps has it.
+        halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Reassembler:
         self._held = Held()
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
-        """What one segment lets be read, and the streams that it ends."""
+        """Take one segment; return what can be read now, and the streams that it ends."""
         if frame.interface.number in self._halves:
             frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
@@ -90,7 +90,7 @@ class Reassembler:
             if connection is not None:
                 arrivals += connection.settle()
             elif len(self._connections) >= self._limit:
-                # More of this one would be taken for a connection of its own.
+                # Later segments of it will count as a new connection.
                 self.given_up_count += 1
                 _, oldest = self._connections.popitem(last=False)
                 arrivals += oldest.settle()
@@ -107,14 +107,14 @@ class Reassembler:
         return arrivals
 
     def contradict(self, damaged: Frame, whole: Frame, segment: Segment) -> None:
-        """Another frame has whole what was damaged in a segment that was fed."""
+        """Note that another frame has intact what was damaged in a segment that was fed."""
         if damaged.interface.number in self._halves:
             damaged = self._halves[damaged.interface.number].put_right(damaged)
         connection = self._connections[ends_of(segment.source, segment.destination)]
         connection.contradict(damaged, whole, segment.source)
 
     def begins(self, frame: Frame, segment: Segment) -> bool:
-        """Whether a segment is the first of its side, and has no SYN to say so: then it may have overtaken others."""
+        """Whether a segment is the first of its side but has no SYN: then it may have overtaken others."""
         if segment.flags & SYN:
             return False
         connection = self._connections.get(ends_of(segment.source, segment.destination))
@@ -124,28 +124,28 @@ class Reassembler:
         return connection is None or connection.is_new_to(number, segment)
 
     def number_of(self, segment: Segment) -> int:
-        """The number of the connection that a segment was fed for."""
+        """Return the number of the connection that took a segment."""
         return self._connections[ends_of(segment.source, segment.destination)].number
 
     def finish(self) -> list[Arrival]:
-        """The capture is over: what waits for earlier bytes waits no longer."""
+        """End the capture: nothing waits for earlier bytes any longer."""
         arrivals = [arrival for connection in self._connections.values() for arrival in connection.settle()]
         self._connections.clear()
         return arrivals
 
 
 class Connection:
-    """Two ends, and what each interface saw of what they sent.
+    """Two ends, and what each interface saw of their bytes.
 
     Args:
-        number: what its streams have as `connection`.
+        number: the `connection` of its streams.
         first: the segment that it begins with. A SYN, and the answer to one, say who opened the connection.
-        held: what all connections that are read together hold.
-        assumed: whether it had a past that is not known, as mqproto.captures.net.sender has it.
-        apart: whether its two directions may have been caught by two interfaces.
+        held: the bytes held by all connections that are read together.
+        assumed: whether it has an unknown past, as in mqproto.captures.net.sender.
+        apart: whether two interfaces may have caught one direction each.
 
     Attributes:
-        waiting: of a range, what has come of it from a segment on that may have overtaken others.
+        waiting: in a range, its segments from one on that may have overtaken others.
     """
 
     def __init__(
@@ -169,29 +169,29 @@ class Connection:
         self.waiting: list[Caught] = []
 
     def is_new_to(self, interface: int, segment: Segment) -> bool:
-        """Whether an interface has seen nothing of the side that a segment is from."""
+        """Whether an interface has seen nothing from the sender of a segment."""
         view = self._views.get(interface)
         return view is None or view.pair(segment.source)[0].due is None
 
     def is_over_for(self, interface: int, segment: Segment) -> bool:
         """Whether a segment begins another connection between the same ends."""
-        # At another interface it begins once more, with the number that it had at the first.
+        # At another interface it begins again, with the same number as at the first.
         view = self._views.get(interface)
         if view is not None:
             return view.pair(segment.source)[0].begins_anew(segment)
         return any(view.pair(segment.source)[0].begins_anew(segment) for view in self._views.values())
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
-        """What one segment lets be read."""
+        """Take one segment; return what can be read now."""
         return self.view(frame.interface).feed(segment, frame)
 
     def contradict(self, damaged: Frame, whole: Frame, source: Endpoint) -> None:
-        """Another frame has whole what was damaged in one of this side."""
+        """Note that another frame has intact what was damaged in a frame of this side."""
         stream = self.view(damaged.interface).pair(source)[0].stream
         stream.contradict(*sorted((damaged, whole), key=lambda each: each.number))
 
     def view(self, interface: Interface) -> View:
-        """What one interface saw of it; new, if that was nothing."""
+        """Return one interface's view of it; a new one if the interface saw nothing so far."""
         number = interface.number
         if number not in self._views:
             one, other = (
@@ -206,22 +206,22 @@ class Connection:
         return self._views[number]
 
     def known_view(self, interface: int) -> View | None:
-        """The same, if it saw anything."""
+        """Return the view of an interface; None if it saw nothing."""
         return self._views.get(interface)
 
     def settle(self) -> list[Arrival]:
-        """It is over: nothing waits any longer, and its streams end."""
+        """End the connection: nothing waits any longer, and its streams end."""
         return [arrival for view in self._views.values() for arrival in view.settle()]
 
     def let_go(self) -> list[Arrival]:
-        """Hold nothing more."""
+        """Give up what is waited for; return all that was held."""
         return [arrival for view in self._views.values() for arrival in view.let_go()]
 
     def is_continued_by(self, later: Connection) -> bool:
-        """Whether `later`, which knew nothing of this one, has read what this one would have read in its place.
+        """Whether `later`, without knowing this one, has read what this one would have read in its place.
 
-        That is so where both wait for nothing, each side goes on where it stopped, and nothing that the earlier one
-        alone knows was asked for.
+        For this, neither may wait for anything, each side must continue where it stopped, and nothing may be needed
+        that only the earlier one knows.
         """
         return not self.waiting and all(
             number in self._views
@@ -230,7 +230,7 @@ class Connection:
         )
 
     def go_on_as(self, later: Connection) -> Iterator[tuple[Stream, Stream]]:
-        """Stand where `later` does, which continues this one. Its streams are yielded, each behind our own."""
+        """Move to where `later`, which continues this one, is. Yield our streams, each with its continuation."""
         for number, view in later._views.items():
             for ours, theirs in self._views[number].beside(view):
                 ours.go_on_as(theirs)
@@ -238,11 +238,11 @@ class Connection:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether nothing was assumed that a reader would not know who had seen nothing before."""
+        """Whether all assumptions would also hold for a reader without any past."""
         return all(sender.stands_alone for sender in self._senders)
 
     def know(self) -> None:
-        """All that was assumed is so."""
+        """Take all assumptions as proved."""
         self._assumed = False
         for sender in self._senders:
             sender.know()
@@ -254,12 +254,12 @@ class Connection:
 
     @property
     def apart(self) -> bool:
-        """Whether its two directions may have been caught by two interfaces."""
+        """Whether two interfaces may have caught one direction each."""
         return self._apart
 
     @property
     def ahead(self) -> list[Stream]:
-        """The streams of which all goes out ahead, as nothing is seen of the other side."""
+        """The streams whose chunks all go out ahead, because the other side is absent."""
         return [stream for view in self._views.values() for stream in view.ahead]
 
     @property
@@ -268,12 +268,12 @@ class Connection:
         return bool(self.waiting) or any(view.waits for view in self._views.values())
 
     def forget(self) -> None:
-        """Keep nothing to compare repetitions with."""
+        """Drop what repetitions are compared with."""
         for sender in self._senders:
             sender.forget()
 
     def take_reached_back(self) -> bool:
-        """Whether, since the last call, bytes were repeated of which some may have been read before our time."""
+        """Whether bytes were repeated since the last call that may have been read before our time."""
         reached_back = any(sender.reached_back for sender in self._senders)
         for sender in self._senders:
             sender.reached_back = False

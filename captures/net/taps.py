@@ -1,15 +1,15 @@
-"""Interfaces that have a part each of what they saw, and are read as one. The first segments of a capture tell.
+"""Interfaces that each have a part of the traffic, and are read as one. The first segments of a capture tell.
 
-A full-duplex TAP has an interface for each direction of a line. That is so where no connection has both directions at
-one interface, and some has one direction at one of them and the other at another.
+A full-duplex TAP has an interface for each direction of a line. A capture shows this if no connection has both
+directions at one interface, and some connection has one direction at one interface and the other at another.
 
-The interfaces of a bond, or a team, take turns, by segment or by connection and direction. That is so where what one of
-them has goes on at the other, or is acknowledged there, again and again, while next to nothing was seen at both: each
-has just what the other lacks. What was caught whole at two places was seen at both. Of a capture that is looked at to
-its end, once is enough.
+The interfaces of a bond, or a team, take turns, by segment or by connection and direction. Then bytes at one of them
+continue at the other, or are acknowledged there, again and again, while almost nothing was seen at both: each has
+exactly what the other lacks. Traffic that was captured whole at two places was seen at both. If a capture is looked at
+to its end, one turn is enough.
 
-Their clocks may be apart; then the times of one are put right by that of the other, so that one clock tells all times.
-How far they are apart is known within a round trip, from what was acknowledged.
+If their clocks are apart, the times of one are corrected by the other, so that one clock tells all times.
+Acknowledgments tell how far they are apart, within a round trip.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
-"""So many frames are looked at; if none of them tells, the capture has no TAP."""
+"""Frames that are looked at; if none of them tells, the capture has no TAP."""
 SEEN_COUNT: Final = 64
-"""So many segments have to follow the first that looks like a TAP, and none may say otherwise."""
+"""Segments that must follow the first one that looks like a TAP; none may contradict it."""
 ALONE_COUNT: Final = 256
-"""So many frames of one interface come before another is looked for no more."""
+"""After this many frames of one interface, another is not looked for."""
 TURNS_COUNT: Final = 8
-"""So often what one interface of a bond has goes on at the other, if the capture does."""
+"""Times that bytes at one interface of a bond must continue at the other, unless the capture ends."""
 BOTH_SHARE: Final = 8
-"""Fewer than one of so many may have been seen at both: what was sent again may have gone by the other."""
+"""Less than one part in this many may have been seen at both: retransmissions may have gone by the other."""
 
 
 class Half(NamedTuple):
-    """What an interface of a TAP or a bond is taken for: the interface of its other half.
+    """The interface that an interface of a TAP or a bond is read as: that of its other half.
 
-    ahead_ns: how far its clock is ahead of that.
+    ahead_ns: how far its own clock is ahead of that interface's.
     """
 
     interface: Interface
     ahead_ns: int = 0
 
     def put_right(self, frame: Frame) -> Frame:
-        """A frame of it as one of the other half's."""
+        """Return one of its frames as a frame of the other half."""
         time_ns = frame.time_ns and frame.time_ns - self.ahead_ns
         return frame._replace(interface=self.interface, time_ns=time_ns)
 
@@ -55,7 +55,7 @@ class Taps:
 
     Attributes:
         looked_at: the frames that were taken to find out.
-        halves: by the number of an interface of a TAP, or of a bond, what it is taken for. Empty if there is none.
+        halves: by the number of an interface of a TAP or a bond, what it is read as. Empty if there is none.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Taps:
         self._is_tap = True
 
     def look(self, frames: Iterator[Frame]) -> None:
-        """Take as many frames as it needs.
+        """Take as many frames as needed.
 
         Raises:
             CaptureError, OSError: `frames` did; what came before that has been looked at.
@@ -113,10 +113,10 @@ class Taps:
 
 
 class _Turns:
-    """Whether interfaces take turns.
+    """Finds out whether interfaces take turns.
 
     Attributes:
-        least: how often they have to.
+        least: how many turns it takes to tell.
     """
 
     def __init__(self) -> None:
@@ -128,11 +128,11 @@ class _Turns:
         self._both: Counter[tuple[int, int]] = Counter()
 
     def meet(self, interface: Interface) -> None:
-        """An interface has a frame."""
+        """Note that an interface has a frame."""
         self._interfaces.setdefault(interface.number, interface)
 
     def take(self, segment: Segment, here: int) -> None:
-        """One more segment, at an interface."""
+        """Take one more segment, seen at an interface."""
         source, destination, sequence = segment.source, segment.destination, segment.sequence_number
         taken = len(segment.payload) + segment.cut_bytes
         taken += bool(segment.flags & SYN) + bool(segment.flags & FIN)
@@ -154,15 +154,15 @@ class _Turns:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is known of two interfaces that they do, or that they do not."""
+        """Whether it is known for any two interfaces if they take turns."""
         return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
 
     def is_alone(self, count: int) -> bool:
-        """Whether so many frames were of one interface that another is not looked for."""
+        """Whether so many frames came from one interface that another is not looked for."""
         return len(self._interfaces) < 2 and count >= ALONE_COUNT
 
     def halves(self) -> dict[int, Half]:
-        """What interfaces are taken for; those of a bond for the first of them."""
+        """Return what interfaces are read as: those of a bond as the first of them."""
         found: dict[int, Half] = {}
         for first, second in self._pairs():
             if self._is_bond((first, second)) and first not in found:

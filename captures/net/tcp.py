@@ -32,7 +32,7 @@ MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
 class Endpoint(NamedTuple):
     """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port.
 
-    What a tunnel with a number holds has that behind the address, as others may have the same: 10.0.0.1%vxlan42.
+    Inside a numbered tunnel the address ends with it, because others may have the same: 10.0.0.1%vxlan42.
     """
 
     host: str
@@ -42,10 +42,10 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def validated(self) -> Endpoint:
-        """Itself, if a frame can be written for it.
+        """Return it, if a frame can be written for it.
 
         Raises:
-            UsageError: the host is no IPv4 address, or the port has more than 16 bits.
+            UsageError: the host is not an IPv4 address, or the port has more than 16 bits.
         """
         try:
             socket.inet_pton(socket.AF_INET, self.host)
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
     """One TCP segment.  [RFC 9293] 3.1
 
     options: whole 4-byte words, at most 40 bytes.
-    cut_bytes: how many bytes of the payload, behind those that are here, the capture cut off.
+    cut_bytes: how many bytes the capture cut off the end of the payload.
     """
 
     source: Endpoint
@@ -75,9 +75,9 @@ class Segment(NamedTuple):
 
 
 def encode_frame(segment: Segment, identification: int) -> bytes:
-    """The segment as an Ethernet frame with right checksums.
+    """Return the segment as an Ethernet frame with correct checksums.
 
-    The hardware addresses are made from the IP addresses, so that people can tell them apart.
+    The hardware addresses are made from the IP addresses, so people can tell them apart.
 
     Args:
         segment: headers, options and payload fit in 65,535 bytes.
@@ -110,12 +110,12 @@ def encode_frame(segment: Segment, identification: int) -> bytes:
 def ip_frame(
     source: bytes, destination: bytes, protocol: int, identification: int, contents: Sequence[bytes]
 ) -> bytes:
-    """What IPv4 carries, as an Ethernet frame.  [RFC 791] 3.1
+    """Return what IPv4 carries as an Ethernet frame.  [RFC 791] 3.1
 
     Args:
         source, destination: IPv4 addresses.
-        protocol: what it is; 6 is TCP.
-        contents: its parts in order, 65,515 bytes in all at most.
+        protocol: of the contents; 6 is TCP.
+        contents: its parts in order, at most 65,515 bytes in all.
     """
     ip_bytes = IPV4_HEADER.size + sum(map(len, contents))
     fields = (0x45, 0, ip_bytes, identification, DONT_FRAGMENT, 64, protocol)
@@ -130,10 +130,10 @@ def ip_frame(
 
 
 def decode_segment(datagram: Datagram) -> Segment | None:
-    """The TCP segment in an IP packet; None if it is damaged.
+    """Return the TCP segment in an IP packet; None if it is damaged.
 
-    Checksums are not looked at, but where they decide something; then `sum_fits` tells. A frame that the capture cut
-    short gives what is left of its payload.
+    Checksums are ignored except where they decide something; then `sum_fits` tells. A frame that the capture cut short
+    yields what is left of its payload.
     """
     data = datagram.payload
     if len(data) < TCP_HEADER.size:
@@ -160,8 +160,8 @@ def decode_segment(datagram: Datagram) -> Segment | None:
 def sum_fits(datagram: Datagram) -> bool | None:
     """Whether the checksum of a TCP segment fits.  [RFC 9293] 3.1
 
-    None where nobody can say: of what the capture cut off, and of a segment that was caught before the network card
-    filled it in. Such a one has a zero there, or the sum of the pseudo header, to which the card adds the rest.
+    None if unknown: the capture cut it off, or caught the segment before the network card filled in the
+    checksum. That field is then zero, or the sum of the pseudo header, to which the card adds the rest.
     """
     data = datagram.payload
     if datagram.missing_bytes or len(data) < TCP_HEADER.size:
@@ -175,24 +175,24 @@ def sum_fits(datagram: Datagram) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def endpoint(address: bytes, port: int, zone: str = "") -> Endpoint:
-    """An address as it stands in a packet, 4 or 16 bytes, and a port; in a tunnel its zone is a part of the host."""
+    """Return an address from a packet, 4 or 16 bytes, with a port; in a tunnel its zone is part of the host."""
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
     return Endpoint(socket.inet_ntop(family, address) + (f"%{zone}" if zone else ""), port)
 
 
 def word_sum(data: bytes) -> int:
-    """The sum of the 16-bit words of `data`, modulo 65,535; an odd last byte is a high half.  [RFC 1071]"""
-    # 2**16 is 1 modulo 65,535, so the remainder of one long number is that of the sum of its words.
+    """Return the sum of the 16-bit words of `data`, modulo 65,535; an odd last byte is a high half.  [RFC 1071]"""
+    # 2**16 is 1 modulo 65,535, so one long number has the same remainder as the sum of its words.
     remainder = int.from_bytes(data, "big") % 0xFFFF
     return remainder << 8 if len(data) % 2 else remainder
 
 
 def checksum(total: int) -> int:
-    """The complement of a sum of words of which one is not zero.  [RFC 1071]"""
+    """Return the complement of a sum of words that are not all zero.  [RFC 1071]"""
     # Such a sum is never "plus zero", so a remainder of 0 stands for 0xFFFF, and its complement is 0.
     return -total % 0xFFFF
 
 
 def _hardware_address(address: bytes) -> bytes:
-    """02:00 and the four bytes of the IP address: the 02 says that no maker has given it out."""
+    """Return 02:00 and the four bytes of the IP address: the 02 says that no manufacturer assigned it."""
     return b"\x02\x00" + address

@@ -1,7 +1,7 @@
-"""What a frame carries, out of all tunnels that it came in: one table of encapsulations.
+"""What a frame carries inside all its tunnels: one table of encapsulations.
 
-Port mirrors of switches and of clouds, lines of providers and networks of containers wrap what they carry. A line of
-LAYERS says what stands behind one kind of header. Plain frames with TCP never ask it.
+Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
+LAYERS says what stands behind one kind of header. Plain frames with TCP never consult it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from mqproto.captures.net.tcp import PROTOCOL_TCP
 from mqproto.captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 
 MAX_LAYERS: Final = 16
-"""As many headers are undone: a mirror of a tenant's tunnel has 8, behind MPLS and PPPoE 11."""
+"""Headers that are undone: a mirror of a tenant's tunnel has 8, behind MPLS and PPPoE 11."""
 MAX_PARTS: Final = 32
-"""So many labels, extensions or tags may one header have."""
+"""Labels, extensions or tags that one header may have."""
 
 NOT_READ: Final = ", which is not read"
-"""How what a frame is ends, if MSMQ may be in it and nobody has looked."""
+"""The ending of a frame's name, if MSMQ may be in it unseen."""
 NO_FRAME: Final = "a frame or a tunnel, damaged or cut off" + NOT_READ
 TOO_DEEP: Final = "tunnels in tunnels" + NOT_READ
 LENGTH_LIMIT: Final = 0x600
-"""Numbers below it are no EtherTypes but lengths.  [IEEE 802.3] 3.2.6"""
+"""Numbers below this are lengths rather than EtherTypes.  [IEEE 802.3] 3.2.6"""
 
 
 class Kind(enum.Enum):
-    """What the number of a layer is; and how one is told of that nobody knows a name."""
+    """The kind of number that a layer has, and the text for a number without a name."""
 
     LINK = "of link type {}"
     TYPE = "EtherType 0x{:04x}"
@@ -52,10 +52,10 @@ class Kind(enum.Enum):
 
 
 class Layer(NamedTuple):
-    """What comes next, and where it begins.
+    """The next layer, and where it begins.
 
-    zone: the tunnel's number, where addresses inside may be those of others as well. One that differs between the two
-        directions of a connection, as those of GTP and MPLS do, is none.
+    zone: the tunnel's number, if addresses inside may also be used elsewhere. A number that differs between the two
+        directions of a connection, as in GTP and MPLS, is not a zone.
     """
 
     kind: Kind
@@ -65,11 +65,11 @@ class Layer(NamedTuple):
 
 
 def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -> Datagram | str:
-    """The innermost IP packet with TCP or UDP that a frame holds or completes; else what the frame is.
+    """Return the innermost IP packet with TCP or UDP that a frame holds or completes; else what the frame is.
 
     Args:
         missing_bytes: how many bytes at its end the capture left out.
-        ip: puts fragments together, outside of tunnels and inside.
+        ip: puts fragments together, outside and inside tunnels.
     """
     start = ip_start(link_type, data)
     if start is None:
@@ -84,7 +84,7 @@ def datagram_in(link_type: int, data: bytes, missing_bytes: int, ip: IpReader) -
 def _unwrapped(
     layer: Layer, data: bytes, missing_bytes: int, ip: IpReader, found: Datagram | None = None
 ) -> Datagram | str:
-    """The same of what is there behind some header; `found` is the IP packet that it is in."""
+    """Return the same for data behind some header; `found` is the IP packet around it."""
     zone = ""
     for _ in range(MAX_LAYERS):
         if layer.kind is Kind.TYPE and layer.number in IP_TYPES:
@@ -108,19 +108,19 @@ def _unwrapped(
 
 
 def name_of(kind: Kind, number: int) -> str:
-    """What a frame is in which something else than IP was found."""
+    """Name a frame that holds something other than IP."""
     if kind is Kind.PPP and number >= 0x8000:
         return "control of PPP"
     return NAMES.get((kind, number)) or kind.value.format(number) + NOT_READ
 
 
 def _ip(data: bytes, at: int, zone: str = "") -> Layer:
-    """IP of either version, which its first bits tell."""
+    """Return IP of either version; its first bits tell which."""
     return Layer(Kind.TYPE, IPV4, at, zone)
 
 
 def _typed(data: bytes, found: Held | None, zone: str = "") -> Layer:
-    """What an EtherType announces; or LLC, where a length stands in its place."""
+    """Return what an EtherType announces; or LLC, if a length stands in its place."""
     number, at = found or (0, len(data))
     if number >= LENGTH_LIMIT:
         return Layer(Kind.TYPE, number, at, zone)
@@ -132,7 +132,7 @@ def _ethernet(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _snap(data: bytes, at: int) -> Layer:
-    """[IEEE 802] 9.2.3; the second number is that of Ethernet over bridges."""
+    """[IEEE 802] 9.2.3; the second number means Ethernet over bridges."""
     number = int.from_bytes(data[at + 3 : at + 8].ljust(5, b"\xff"), "big")
     if number >> 16 in (0, 0xF8):
         return Layer(Kind.TYPE, number & 0xFFFF, at + 8)
@@ -140,7 +140,7 @@ def _snap(data: bytes, at: int) -> Layer:
 
 
 def _ppp(data: bytes, at: int) -> Layer:
-    """[RFC 1661] 2, [RFC 1662] 3.1: address and control may be there, and a number that is odd may be one byte."""
+    """[RFC 1661] 2, [RFC 1662] 3.1: address and control may be there; the number may be one byte, then odd."""
     if data[at : at + 2] == b"\xff\x03":
         at += 2
     size = 1 if data[at] & 1 else 2
@@ -153,7 +153,7 @@ def _pppoe(data: bytes, at: int) -> Layer:
 
 
 def _mpls(data: bytes, at: int) -> Layer:
-    """Labels, then what the first bits tell: IP, or Ethernet, which may have a control word.  [RFC 3032], [RFC 4385]"""
+    """Skip labels; the first bits then tell IP or Ethernet, maybe with a control word.  [RFC 3032], [RFC 4385]"""
     for _ in range(MAX_PARTS):
         is_last = data[at + 2] & 1
         at += 4
@@ -171,9 +171,9 @@ def _is_known(layer: Layer) -> bool:
 
 
 def _gre(data: bytes, at: int) -> Layer | None:
-    """[RFC 2784], [RFC 2890]; version 1 is that of PPTP, [RFC 2637] 4.1.
+    """[RFC 2784], [RFC 2890]; version 1 is PPTP's, [RFC 2637] 4.1.
 
-    Of NVGRE, [RFC 7637] 3.2, the key's upper 24 bits are the tenant, from 0x1000 on; the others differ by flow.
+    In NVGRE, [RFC 7637] 3.2, the key's upper 24 bits are the tenant, from 0x1000 on; the others differ by flow.
     """
     flags, number = struct.unpack_from("!HH", data, at)
     at += 4
@@ -190,14 +190,14 @@ def _gre(data: bytes, at: int) -> Layer | None:
             zone = f"gre{key}"
     at += 4 if flags & 0x1000 else 0
     at += 4 if flags & 0x81 == 0x81 else 0
-    # ERSPAN of the first type has no header of its own, and no sequence number tells that.
+    # ERSPAN of the first type has no header of its own; the missing sequence number tells.
     if number == ERSPAN and not flags & 0x1000:
         number = BRIDGED
     return Layer(Kind.TYPE, number, at, zone)
 
 
 def _erspan(data: bytes, at: int) -> Layer:
-    """[draft-foschiano-erspan] 4; of the third type some have a subheader, and some mirror IP."""
+    """[draft-foschiano-erspan] 4; the third type may have a subheader, and may mirror IP."""
     first, second = struct.unpack_from("!HH", data, at)
     zone = f"erspan{second & 0x3FF}"
     if first >> 12 != 2:
@@ -212,7 +212,7 @@ def _udp(data: bytes, at: int) -> Layer:
 
 
 def _vxlan(data: bytes, at: int) -> Layer | None:
-    """[RFC 7348] 5, and what [draft-ietf-nvo3-vxlan-gpe] adds: a number of what follows."""
+    """[RFC 7348] 5, and what [draft-ietf-nvo3-vxlan-gpe] adds: a number for what follows."""
     flags, following, network = struct.unpack_from("!BxxBI", data, at)
     if not flags & 0x08:
         return None
@@ -244,7 +244,7 @@ def _gtp(data: bytes, at: int) -> Layer | None:
 
 
 def _tzsp(data: bytes, at: int) -> Layer | None:
-    """How routers of MikroTik and others mirror: tags, of which 0 is padding and 1 the last, then Ethernet."""
+    """Mirrors of routers by MikroTik and others: tags, where 0 is padding and 1 the last, then Ethernet."""
     head, link = struct.unpack_from("!HH", data, at)
     at += 4
     if head != 0x0100 or link != 1:
@@ -282,14 +282,14 @@ def _link(link_type: int) -> Reader:
 
 
 def _tag(size_bytes: int) -> Reader:
-    """A tag with an EtherType behind it."""
+    """Read a tag with an EtherType behind it."""
     return lambda data, at: _typed(data, behind_type(data, at + size_bytes - 2))
 
 
 Reader = Callable[[bytes, int], Layer | None]
-"""What stands behind the header that begins there; None if it is none of that kind, or has nothing behind it.
+"""Returns what follows the header at an offset; None if the header is of another kind or has nothing behind it.
 
-Raises struct.error or IndexError where the header is not all there.
+Raises struct.error or IndexError if the header is cut short.
 """
 BRIDGED: Final = 0x6558
 ERSPAN: Final = 0x88BE
@@ -340,7 +340,7 @@ LAYERS: Final[dict[tuple[Kind, int], Reader]] = {
 }
 
 NAMES: Final = {
-    # Those that carry nothing of anybody's.
+    # Names of frames that carry no user data.
     (Kind.LLC, 0x42): "STP",
     (Kind.SNAP, 0x00000C010B): "STP",
     (Kind.SNAP, 0x00000C2000): "CDP",
@@ -364,7 +364,7 @@ NAMES: Final = {
     (Kind.PROTOCOL, 89): "OSPF",
     (Kind.PROTOCOL, 103): "PIM",
     (Kind.PROTOCOL, 112): "VRRP",
-    # Those that carry what we cannot see.
+    # Names of frames whose content we cannot see.
     (Kind.TYPE, 0x88E5): "MACsec" + NOT_READ,
     (Kind.PPP, 0x00FD): "PPP, packed or encrypted" + NOT_READ,
     (Kind.PROTOCOL, 47): "GRE" + NOT_READ,
@@ -373,7 +373,7 @@ NAMES: Final = {
     (Kind.PROTOCOL, 115): "L2TPv3" + NOT_READ,
     (Kind.PROTOCOL, 132): "SCTP" + NOT_READ,
 }
-"""What people call what is not in LAYERS."""
+"""The usual names of what is not in LAYERS."""
 
 TUNNEL_PORTS: Final = tuple(number for kind, number in LAYERS if kind is Kind.PORT)
-"""The ports of UDP to which tunnels go."""
+"""The UDP ports that tunnels go to."""

@@ -1,4 +1,4 @@
-"""Where connections begin and end, as their SYN, FIN and RST tell: what pictures show of links and of nodes."""
+"""Where connections begin and end, as their SYN, FIN and RST tell: pictures show this for links and nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 TURNS_LIMIT: Final = 100_000
-"""How many are kept; a capture may begin and end any number of connections."""
+"""Turns that are kept; a capture may begin and end any number of connections."""
 FOLLOWED_LIMIT: Final = 16_384
-"""Of how many connections at a time it is remembered what was told of them."""
+"""Connections at a time whose turns are remembered."""
 
 
 class Turned(Enum):
-    """What somebody did to a connection. One that is refused has never been there."""
+    """What an end did to a connection. A refused connection never existed."""
 
     OPENS = "opens"
     ANSWERS = "answers"
@@ -25,9 +25,9 @@ class Turned(Enum):
 
 
 class Turn(NamedTuple):
-    """One end of a connection did that for the first time.
+    """The first time that one end of a connection did something.
 
-    comment: of its frame, as captures of our own have one where a link was cut.
+    comment: of its frame; our own captures have one where a link was cut.
     """
 
     time_ns: int
@@ -39,10 +39,10 @@ class Turn(NamedTuple):
 
 
 class Turns:
-    """Collects them, each once, though several points saw it or TCP repeated it.
+    """Collects turns, each once, even if several points saw it or TCP repeated it.
 
     Attributes:
-        found: in the order of the capture.
+        found: the turns in the order of the capture.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Turns:
         self._told: dict[int, set[tuple[Endpoint, Turned]]] = {}
 
     def take(self, frame: Frame, segment: Segment, connection: int) -> None:
-        """The next segment."""
+        """Take the next segment."""
         if not segment.flags & (SYN | FIN | RST) or len(self.found) >= TURNS_LIMIT:
             return
         told = self._told.pop(connection, None) or set()
@@ -66,7 +66,7 @@ class Turns:
 
 def _what(segment: Segment, told: set[tuple[Endpoint, Turned]]) -> Turned:
     if segment.flags & RST:
-        # All that is known of the connection is that the other side asked for it.
+        # All that is known about the connection is that the other side asked for it.
         asked = told <= {(segment.destination, Turned.OPENS), (segment.source, Turned.REFUSES)}
         return Turned.REFUSES if told and asked else Turned.RESETS
     if segment.flags & FIN:

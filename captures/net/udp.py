@@ -18,7 +18,7 @@ MAX_DATAGRAM_BYTES: Final = 65_535 - IPV4_HEADER.size - UDP_HEADER.size
 def encode_datagram(
     source: Endpoint, destination: Endpoint, payload: bytes, identification: int = 0
 ) -> bytes:
-    """A datagram as an Ethernet frame with right checksums.
+    """Return a datagram as an Ethernet frame with correct checksums.
 
     Args:
         identification: numbers the packets of one host, 16 bits.
@@ -36,6 +36,6 @@ def encode_datagram(
         + word_sum(UDP_HEADER.pack(*fields, 0))
         + word_sum(payload)
     )
-    # A checksum of zero says that there is none; its other form says zero.
+    # A checksum of zero means that there is none, so a sum of zero is sent in its other form.
     header = UDP_HEADER.pack(*fields, checksum(total) or 0xFFFF)
     return ip_frame(*hosts, PROTOCOL_UDP, identification, (header, payload))
