@@ -1,5 +1,5 @@
-"""How queue managers and what they say are drawn, for the report, `mqproto decode --diagram` and the console alike.
+"""Drawings of queue managers and their traffic, for the report, `mqproto decode --diagram` and the console alike.
 
-placing.py has where queue managers stand on a route map, sequence.py how far a sequence is, charts.py bars and lines,
-shapes.py all of it as SVG or JSON, and palette.css the colours of pages.
+placing.py puts queue managers on a route map, sequence.py draws a sequence's progress, charts.py bars and lines,
+shapes.py writes all of it as SVG or JSON, and palette.css has the colours of pages.
 """

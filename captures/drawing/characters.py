@@ -10,18 +10,18 @@ from mqproto.captures.drawing.ladder import Break, Pause, Row, Rung, Span, signs
 
 TIME_COLUMNS: Final = 12
 LEAST_SPACING: Final = 8
-"""How many columns lie between two queue managers at least."""
+"""Minimum distance of two queue managers, in columns."""
 LINE, GONE, SILENT = "│", "╎", "┊"
 
 
 def lines(
     columns: Sequence[str], rows: Sequence[Row], width: int, gone: Sequence[Span] = ()
 ) -> Iterator[str]:
-    """The diagram, and what its signs mean.
+    """Yield the lines of the diagram, then the legend of its signs.
 
     Args:
-        width: of the longest line, in columns.
-        gone: where columns have no connection.
+        width: of the longest line, in characters.
+        gone: rows in which columns have no connection.
 
     Raises:
         UsageError: the columns do not fit.
@@ -49,7 +49,7 @@ def lines(
 
 
 def _placed(columns: Sequence[str], width: int) -> tuple[list[int], int]:
-    """Where the columns are, and how far apart."""
+    """Return the places of the columns, and their distance."""
     room = width - TIME_COLUMNS - 2
     margin = min(len(columns[-1]) // 2 + 1, room // 4)
     first = TIME_COLUMNS + 1 + min(len(columns[0]) // 2 + 1, room // 4)
@@ -78,7 +78,7 @@ def _uprights(left: str, places: Sequence[int], signs: Sequence[str]) -> str:
 
 
 def _crossing(row: Rung | Break, line: str, places: Sequence[int], width: int) -> Iterator[str]:
-    """One row with its text; what happens at one column is written beside it."""
+    """Yield one row with its text; an event at one column has its text beside it."""
     start, end = places[row.start], places[row.end]
     if start == end:
         sign = "↺" if isinstance(row, Rung) else "●"
@@ -105,7 +105,7 @@ def _crossing(row: Rung | Break, line: str, places: Sequence[int], width: int) -
 
 
 def _legend(rows: Sequence[Row], gone: Sequence[Span], width: int) -> Iterator[str]:
-    """As many entries on a line as fit."""
+    """Yield the legend, one entry on each line."""
     entries = [f"{sign}  {meaning}" for sign, meaning in signs_of(rows, gone)]
     if entries:
         yield ""

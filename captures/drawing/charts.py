@@ -1,7 +1,7 @@
-"""Charts of three kinds, in the colours of the page that has them: bars over time, lines over time, and histograms.
+"""Charts of three kinds, in the colours of their page: bars over time, lines over time, and histograms.
 
-What is drawn on a `Canvas` has places from 0 to 1, to the right and upwards. Bars over time say how many there were in
-each step; lines over time what half of them took in each step, and 95 %, on a logarithmic scale; a histogram how many
+Places on a `Canvas` go from 0 to 1, to the right and upwards. Bars over time show how many there were in each step;
+lines over time the time within which half of them were done, and 95 %, on a logarithmic scale; a histogram how many
 took how long.
 """
 
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from mqproto.captures.drawing.shapes import Shape, as_svg
 
 WIDTH: Final = 440
-"""Of a chart: two are beside each other on a wide page, and one is on a small screen without being scrolled."""
+"""Of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
 CHARACTER: Final = 7
-"""How wide a letter is at most, on the average; letters are 12 high, all in pixels."""
+"""Greatest average width of a letter; letters are 12 high, all in pixels."""
 LINE: Final = 15
 
 
 class Canvas(NamedTuple):
-    """Where something is drawn, in pixels from the left and from the top."""
+    """A place to draw in, in pixels from the left and from the top."""
 
     left: float
     top: float
@@ -28,23 +28,23 @@ class Canvas(NamedTuple):
     height: float
 
     def x(self, at: float) -> float:
-        """Where that part of its width is."""
+        """Return the place at a fraction of its width."""
         return self.left + at * self.width
 
     def y(self, at: float) -> float:
-        """The same of its height, from its foot."""
+        """Return the place at a fraction of its height, from the bottom."""
         return self.top + (1 - at) * self.height
 
 
 class Tick(NamedTuple):
-    """A mark on an axis, at a part of its length."""
+    """A mark on an axis, at a fraction of its length."""
 
     at: float
     text: str
 
 
 def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]]) -> Shape:
-    """Bars, each from the left to the right, and as high."""
+    """Return bars; each has a left end, a right end and a height."""
     foot = f"{canvas.y(0):.4g}"
     path = "".join(
         f"M{canvas.x(left):.4g} {foot}V{canvas.y(high):.4g}H{canvas.x(right):.4g}V{foot}Z"
@@ -55,7 +55,7 @@ def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]
 
 
 def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]]) -> Shape:
-    """A line through all points; it is broken where there is none, and a point by itself is a line, too."""
+    """Return a line through all points. Missing points interrupt it; a single point shows as a dot."""
     path = ""
     is_down = False
     for x, y in points:
@@ -68,7 +68,7 @@ def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]
 def axes(
     canvas: Canvas, across: Iterable[Tick], up: Iterable[Tick], below: str = "", above: str = ""
 ) -> Iterator[Shape]:
-    """Lines at all marks, with their texts; and what the marks mean."""
+    """Yield lines at all marks, with their texts, and what the axes mean."""
     for at, said in up:
         yield Shape("path", {"class": "grid", "d": f"M{canvas.left:g} {canvas.y(at):.4g}h{canvas.width:g}"})
         yield label(canvas.left - 6, canvas.y(at) + 4, said, "end")
@@ -85,12 +85,12 @@ def axes(
 
 
 def label(x: float, y: float, said: str, anchor: str = "start") -> Shape:
-    """A text."""
+    """Return a text."""
     return Shape("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
 
 
 def marks(most: int, limit: int = 3) -> list[int]:
-    """Numbers from 0 up to the most, some `limit` of them, at distances that people can read."""
+    """Return round numbers from 0 up to `most`, in about `limit` steps."""
     step = next(
         each * 10**power for power in range(40) for each in (1, 2, 5) if each * 10**power * limit >= most
     )
@@ -98,6 +98,6 @@ def marks(most: int, limit: int = 3) -> list[int]:
 
 
 def picture(style: str, width: float, height: float, said: str, inner: Iterable[Shape]) -> str:
-    """A part of a page, with what it says for those who do not see it."""
+    """Return a part of a page, with text for those who do not see it."""
     named = {"class": style, "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said}
     return "".join(as_svg(Shape("svg", named, [*inner])))

@@ -1,6 +1,6 @@
-"""A ladder: those who talk as columns, and what passes between them as rungs, from top to bottom in their order.
+"""A ladder: participants as columns, and what passes between them as rungs, from top to bottom in order.
 
-Here is what a ladder consists of, and how it is drawn as SVG; characters.py draws the same as text.
+This module has the elements of a ladder and draws it as SVG; characters.py draws it as text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ HEAD_HEIGHT: Final = 64
 ROW_HEIGHT: Final = 26
 LEGEND_HEIGHT: Final = 18
 LEGEND_WIDTH: Final = 44
-"""How wide the example beside each line of a legend is."""
+"""Width of the example beside each line of a legend."""
 NAME_SHOWN: Final = 38
-"""How many characters of a column's name are shown: a GUID, and less than would reach the next column."""
+"""Characters of a column's name that are shown: enough for a GUID, too few to reach the next column."""
 CHARACTER_WIDTH: Final = 6.6  # of the monospaced font below, at 11 pixels
 HEAD: Final = 8
-"""How long the head of an arrow is."""
+"""Length of an arrow's head."""
 FONT: Final = "ui-monospace, Consolas, DejaVu Sans Mono, monospace"
 COLOURS: Final = {
     "handshake": "#6b7280",
@@ -38,7 +38,7 @@ DARK: Final = {
     "acknowledgment": "#c4b5fd",
     "wrong": "#fca5a5",
 }
-"""The same on a dark sheet."""
+"""The colours on a dark sheet."""
 AGAIN, WRONG, LACKS, CUT, FOLDED = "↻", "✗", "…", "✖", "×"
 MEANINGS: Final = {
     "handshake": "begins a connection",
@@ -47,19 +47,19 @@ MEANINGS: Final = {
     "acknowledgment": "OrderAck, FinalAck, or acknowledgment to an administration queue",
     "wrong": "breach of the protocol",
 }
-"""What the colours of packets mean."""
+"""The meanings of the packets' colours."""
 
 
 class Rung(NamedTuple):
-    """What passes from one column to another, or happens at one.
+    """Something that passes from one column to another, or happens at one.
 
     start, end: the columns' numbers.
     style: one of COLOURS.
-    hints: what a mouse is told beside the text.
-    again: whether it did so before.
-    shorter: texts that say less, where there is less room; the first that fits is shown.
+    hints: shown besides the text when a mouse points at it.
+    again: whether the same was there before.
+    shorter: shorter texts for less room; the first that fits is shown.
     alike, until: how many equal ones it stands for, and the time of the last.
-    marks: signs before the text, of AGAIN, WRONG and LACKS. told: what is written below it, where there is no mouse.
+    marks: signs before the text, from AGAIN, WRONG and LACKS. told: written below it where there is no mouse.
     """
 
     time: str
@@ -76,7 +76,7 @@ class Rung(NamedTuple):
     told: Sequence[str] = ()
 
     def fitting(self, room: int) -> str:
-        """What is shown in so many characters."""
+        """Return the text for this many characters."""
         signs = self.marks + (f"{' ' * bool(self.marks)}{self.alike:,} {FOLDED}" if self.alike > 1 else "")
         signs += " " * bool(signs)
         for text in (self.text, *self.shorter):
@@ -87,15 +87,15 @@ class Rung(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Nothing for a while."""
+    """A time without events."""
 
     text: str
 
 
 class Break(NamedTuple):
-    """What happens to a connection between two columns, or to all of those of one, rather than on it.
+    """An event of a connection between two columns, or of all connections of one, rather than on it.
 
-    is_cut: whether it ended before its time, or did not begin; else it was closed. directed: whether the first did it.
+    is_cut: whether it ended early or did not begin; otherwise it was closed. directed: whether the first column did it.
     """
 
     time: str
@@ -108,7 +108,7 @@ class Break(NamedTuple):
     directed: bool = False
 
     def fitting(self, room: int) -> str:
-        """What is shown in so many characters."""
+        """Return the text for this many characters."""
         signs = (f"{CUT} " if self.is_cut else "") + (f"{self.alike:,} {FOLDED} " if self.alike > 1 else "")
         text = signs + self.text
         return text if len(text) <= room else f"{text[: max(0, room - 1)]}{LACKS}"
@@ -134,7 +134,7 @@ class Drawing(NamedTuple):
 
 
 def signs_of(rows: Sequence[Row], gone: Sequence[Span]) -> Iterator[tuple[str, str]]:
-    """The signs that a ladder has, and what they mean."""
+    """Yield the signs that a ladder has, and their meanings."""
     rungs = [row for row in rows if isinstance(row, Rung)]
     marks = {mark for rung in rungs for mark in rung.marks}
     breaks = [row for row in rows if isinstance(row, Break)]
@@ -164,13 +164,13 @@ def drawn(
     gone: Sequence[Span] = (),
     meanings: Mapping[str, str] = MEANINGS,
 ) -> Drawing:
-    """The whole picture.
+    """Return the whole picture.
 
     Args:
-        title: what stands above it.
+        title: the text above it.
         left_out: what is not drawn, in words.
-        gone: where columns have no connection.
-        meanings: what the colours mean.
+        gone: rows in which columns have no connection.
+        meanings: of the colours.
     """
     used = {row.style for row in rows if isinstance(row, Rung)}
     legend = [*((style, text) for style, text in meanings.items() if style in used), *signs_of(rows, gone)]
@@ -206,19 +206,19 @@ def _y(place: float) -> float:
 
 
 def _half(name: str) -> int:
-    """Half of the width of a column's head."""
+    """Return half the width of a column's head."""
     return max(40, min(len(name), NAME_SHOWN) * 4 + 10)
 
 
 def _shown(name: str) -> str:
-    """A name without its middle if it is too long: those that only end differently stay apart."""
+    """Return a name, without its middle if it is too long: names with different ends stay different."""
     if len(name) <= NAME_SHOWN:
         return name
     return f"{name[: NAME_SHOWN // 2]}{LACKS}{name[1 - NAME_SHOWN // 2 :]}"
 
 
 def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Shape]:
-    """Its line, which is broken where it has no connection."""
+    """Yield the line of a column, broken where it has no connection, and its head."""
     top = float(HEAD_HEIGHT - 8)
     for span in gone:
         yield _upright("column", x, top, _y(span.first))
@@ -282,7 +282,7 @@ def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[Shape]:
 
 
 def _break(row: Break, places: Sequence[int], y: float) -> Iterator[Shape]:
-    """What happened to a link, across it."""
+    """Yield an event of a link, drawn across it."""
     start, end = places[row.start], places[row.end]
     style = "wrong" if row.is_cut else "handshake"
     colour = COLOURS[style]
@@ -358,7 +358,7 @@ def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[Shape]:
 
 
 def stylesheet() -> str:
-    """Colours on a dark sheet, for a file that stands by itself."""
+    """Return the colours on a dark sheet, for a file of its own."""
     rules = [
         ".sheet{fill:#15181b}",
         "text{fill:#e8e8e8}",

@@ -1,7 +1,7 @@
-"""Where queue managers stand on a route map, and how the ways between them bend.
+"""Where queue managers are on a route map, and how the ways between them bend.
 
-Messages go from left to right, or downwards where there is little room beside each other. Places are in a unit of the
-caller's, from the left and from the top.
+Messages go from left to right, or downwards if there is little room side by side. Places are in the caller's unit,
+from the left and from the top.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final, NamedTuple, Protocol
 Point = tuple[float, float]
 STRAIGHT: Final = 0.0
 RETURNED: Final = 0.14
-"""How much a way bends beside one that comes back."""
+"""How far a way bends if another one comes back."""
 AROUND: Final = 0.35
-"""And around a queue manager that stands between its ends."""
+"""How far it bends around a queue manager that is between its ends."""
 LINE_CHARACTERS: Final = 17
-"""A label that is longer goes over two lines."""
+"""A longer label is written on two lines."""
 
 
 class Way(Protocol):
-    """A hop: from whom, to whom, and how many messages crossed it."""
+    """A hop: its two ends, and how many messages crossed it."""
 
     @property
     def from_key(self) -> str: ...
@@ -36,14 +36,14 @@ class Way(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """What there is to draw on.
+    """The area to draw on.
 
-    width: of all of it.
-    edge: what is left free at the top and at the bottom together.
-    side: the same at the left and at the right.
-    row, dense_row: how high a row is, and from `dense_rows` on.
-    column: how far columns are apart at most.
-    abreast: how many have room beside each other; a longer chain goes downwards.
+    width: the whole width.
+    edge: the free space at the top and at the bottom together.
+    side: the free space at the left and at the right together.
+    row, dense_row: the height of a row, and the height from `dense_rows` rows on.
+    column: the greatest distance of columns.
+    abreast: how many fit side by side; a longer chain goes downwards.
     """
 
     width: float
@@ -57,7 +57,7 @@ class Sheet:
 
 
 class Room(NamedTuple):
-    """What something takes of the picture: its middle, and its size."""
+    """The area that something takes: its middle, and its size."""
 
     x: float
     y: float
@@ -65,7 +65,7 @@ class Room(NamedTuple):
     height: float
 
     def meets(self, other: Room) -> bool:
-        """Whether both take the same place."""
+        """Whether both overlap."""
         apart = abs(self.x - other.x), abs(self.y - other.y)
         return apart[0] < (self.width + other.width) / 2 and apart[1] < (self.height + other.height) / 2
 
@@ -74,19 +74,19 @@ class Room(NamedTuple):
         return abs(self.x - point[0]) < self.width / 2 and abs(self.y - point[1]) < self.height / 2
 
     def is_within(self, width: float, height: float) -> bool:
-        """Whether all of it is in a picture of that size."""
+        """Whether it is completely inside a picture of that size."""
         fits = self.width / 2 <= self.x <= width - self.width / 2
         return fits and self.height / 2 <= self.y <= height - self.height / 2
 
 
 def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
-    """Where the middles of queue managers are, by their keys, and how high it all is.
+    """Return the middles of queue managers, by their keys, and the height of the whole.
 
-    They go from left to right by the number of hops; those that are equally far stand below each other. Where this
-    takes too many columns, they go downwards instead, a few abreast.
+    They go from left to right by the number of hops; those at the same distance are one below another. If it takes too
+    many columns, they go downwards instead, a few abreast.
 
     Args:
-        alone: keys of those that no way leads to or from.
+        alone: keys of queue managers without any way.
     """
     groups = _groups(ways)
     known = {key for group in groups for key in group}
@@ -113,7 +113,7 @@ def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tupl
 
 
 def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool) -> float:
-    """How much a way bends: out of the way of one that comes back, and of queue managers between its ends."""
+    """Return how far a way bends: away from one that comes back, and around queue managers between its ends."""
     length = math.dist(start, end)
     for place in places:
         if place not in (start, end) and math.dist(start, place) + math.dist(place, end) < length * 1.03:
@@ -122,7 +122,7 @@ def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool
 
 
 def along(start: Point, end: Point, bent: float, part: float) -> Point:
-    """A point of a way, a part of it from its start; a way is a quadratic Bézier curve."""
+    """Return the point at a fraction of a way, which is a quadratic Bézier curve."""
     (x, y), (to_x, to_y) = start, end
     dx, dy = to_x - x, to_y - y
     away = 2 * part * (1 - part) * bent
@@ -130,7 +130,7 @@ def along(start: Point, end: Point, bent: float, part: float) -> Point:
 
 
 def label_lines(label: str) -> list[str]:
-    """A label over two lines if it is long, broken where it has a joint, as near to its middle as can be."""
+    """Return a label, on two lines if it is long; it breaks after a separator close to its middle."""
     if len(label) <= LINE_CHARACTERS:
         return [label]
     joints = [at for at in range(1, len(label)) if label[at - 1] in ".:-_\\ "]
@@ -140,9 +140,9 @@ def label_lines(label: str) -> list[str]:
 
 
 def ranks(ways: Sequence[Way]) -> dict[str, int]:
-    """How many hops each queue manager is down the stream of messages, by their keys; 0 is where it begins.
+    """Return how many hops each queue manager is down the stream of messages, by key; 0 is the beginning.
 
-    Those that are not connected begin at 0 again.
+    Each group of connected queue managers begins at 0.
     """
     messages = {(way.from_key, way.to_key): way.messages for way in ways}
     neighbours: dict[str, list[tuple[str, int]]] = {}
@@ -171,7 +171,7 @@ def ranks(ways: Sequence[Way]) -> dict[str, int]:
 
 
 def _groups(ways: Sequence[Way]) -> list[list[str]]:
-    """Queue managers that are equally far, in an order by which ways seldom cross: by those that they talk to."""
+    """Return queue managers grouped by distance, ordered by their neighbours so that ways seldom cross."""
     neighbours: dict[str, list[str]] = {}
     for way in ways:
         neighbours.setdefault(way.from_key, []).append(way.to_key)
@@ -191,6 +191,6 @@ def _groups(ways: Sequence[Way]) -> list[list[str]]:
 
 
 def _across(column: int, columns: int, sheet: Sheet) -> float:
-    """Where the middle of one of some columns is."""
+    """Return the middle of a column."""
     apart = min(sheet.column, (sheet.width - sheet.side) / max(columns - 1, 1))
     return sheet.width / 2 + (column - (columns - 1) / 2) * apart

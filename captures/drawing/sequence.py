@@ -1,6 +1,6 @@
-"""A sequence of transactional messages as a strip: what is confirmed, has come, is missing, is held, is on its way.
+"""A sequence of transactional messages as a strip: numbers confirmed, accepted, missing, held, sent.
 
-Numbers go from left to right. The strip ends where the sequence does, and begins a little before what is not confirmed.
+Numbers go from left to right. The strip ends where the sequence does, and begins shortly before the unconfirmed ones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from mqproto.captures.drawing.shapes import Shape
 
 WIDTH: Final = 560
 NARROW: Final = 300
-"""The same for a small screen, so that what is written stays as large."""
+"""WIDTH for a small screen, where letters keep their size."""
 HEIGHT: Final = 34
 BAR: Final = 16
 SETTLED_SHOWN: Final = 8
-"""How many numbers that are confirmed are shown before the others."""
+"""Confirmed numbers that are shown before the others."""
 FEW: Final = 64
-"""So many numbers have a mark between each two."""
+"""Up to this many numbers are separated by marks."""
 LEAST: Final = 3
-"""How wide a part is at least, that there is at all."""
+"""Least width of a part."""
 DIGIT: Final = 6.6
 COLOURS: Final = {
     "confirmed": "#94a3b8",
@@ -35,14 +35,14 @@ COLOURS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """How far a sequence is.
+    """The progress of a sequence.
 
-    confirmed: the last number that its sender has an OrderAck for; 0 for none.
-    accepted: the last number that its destination has in order; None if that is not known.
+    confirmed: the last number with an OrderAck at its sender; 0 for none.
+    accepted: the last number that its destination has in order; None if unknown.
     missing: the first and the last number of the gap behind that, if there is one.
-    held: how many are held behind it.
+    held: how many are held behind the gap.
     sent: the last number that was sent.
-    last: the last number that there is.
+    last: the last number of all.
     """
 
     confirmed: int
@@ -54,7 +54,7 @@ class Numbers:
 
 
 class Part(NamedTuple):
-    """Numbers that are alike, from the first to the last."""
+    """Numbers in the same state, from the first to the last."""
 
     style: str
     first: int
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 
 def parts(numbers: Numbers) -> Iterator[Part]:
-    """All numbers from those on that are confirmed, none twice."""
+    """Yield all numbers from the last few confirmed ones on, each once."""
     first = max(1, numbers.confirmed - SETTLED_SHOWN + 1)
     ends = [("confirmed", numbers.confirmed)]
     if numbers.accepted is not None:
@@ -78,7 +78,7 @@ def parts(numbers: Numbers) -> Iterator[Part]:
 
 
 def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
-    """A picture of that width, and HEIGHT high."""
+    """Return a picture of that width, and HEIGHT high."""
     shown = list(parts(numbers))
     if not shown:
         return Shape("g", {})
@@ -123,7 +123,7 @@ def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
 
 
 def spoken(numbers: Numbers) -> str:
-    """The same in words."""
+    """Return the progress in words."""
     return ", ".join(f"{part.style} {_span(part)}" for part in parts(numbers)) or "nothing was sent"
 
 

@@ -1,6 +1,6 @@
-"""Shapes of a picture: as SVG for files, and as JSON for a page that makes its own elements of them.
+"""Shapes of a picture: as SVG for files, and as JSON for a page that makes its own elements from them.
 
-Each has its colours as attributes, which a page may overrule by `class`.
+Each has its colours as attributes, which a page may override by `class`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SVG: str = "http://www.w3.org/2000/svg"
 class Shape(NamedTuple):
     """One element of SVG.
 
-    inner: the text in it, which may be anybody's, or other shapes.
+    inner: its text, which may come from anybody, or other shapes.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Shape(NamedTuple):
 
 
 def as_svg(shape: Shape) -> Iterator[str]:
-    """The lines of it; what attributes and texts have is escaped."""
+    """Yield its lines; attributes and texts are escaped."""
     attributes = "".join(f' {name}="{text(_shown(value))}"' for name, value in shape.attributes.items())
     if isinstance(shape.inner, str):
         inner = text(shape.inner)
@@ -37,11 +37,11 @@ def as_svg(shape: Shape) -> Iterator[str]:
 
 
 def document(title: str, width: int, height: int, inner: Iterable[str]) -> Iterator[str]:
-    """The lines of a file of SVG.
+    """Yield the lines of an SVG file.
 
     Args:
-        title: what it shows. It is the first child, as only there every browser and screen reader looks for it.
-        inner: the lines of all that is drawn.
+        title: of the picture. It is the first child because browsers and screen readers look for it there.
+        inner: the lines of the picture.
     """
     yield f'<svg xmlns="{SVG}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
     yield from as_svg(Shape("title", {}, title))
@@ -50,7 +50,7 @@ def document(title: str, width: int, height: int, inner: Iterable[str]) -> Itera
 
 
 def as_json(shape: Shape) -> list[Any]:
-    """The same as `[name, attributes, inner]`."""
+    """Return it as `[name, attributes, inner]`."""
     inner: Any = shape.inner
     if not isinstance(inner, str):
         inner = [as_json(one) for one in inner]
@@ -58,7 +58,7 @@ def as_json(shape: Shape) -> list[Any]:
 
 
 def text(inner: str) -> str:
-    """Text for XML; what XML cannot hold becomes a question mark."""
+    """Return text for XML; a character that XML cannot hold becomes a question mark."""
     return escape(
         "".join(
             each if each >= " " and not "\ud800" <= each <= "\udfff" and each not in "\ufffe\uffff" else "?"
