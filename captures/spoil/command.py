@@ -1,4 +1,4 @@
-"""`python -m mqproto.captures.spoil`: one capture in, one or several that are worse out."""
+"""`python -m mqproto.captures.spoil`: one capture in, one or several worse ones out."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHARES: Final = {
     "swap": "frames that change places with the next one",
     "delay": "frames that are overtaken",
 }
-"""Kinds of damage that hit some frames, and what each is."""
+"""Kinds of damage that hit some frames, each with its description."""
 LATE_NS: Final = 20_000
-"""How long a host takes to pass on what it translates."""
+"""Time that a host takes to forward a packet with a translated address."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m mqproto.captures.spoil", description="Make a capture worse."
     )

@@ -1,4 +1,4 @@
-"""Frames that sniffers lose, see late, see twice, or cut; and the same frames on another link layer."""
+"""Frames that sniffers lose, see late, see twice, or cut; and frames on another link layer."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ HEADERS: Final[dict[str, tuple[int, bytes]]] = {
     "loopback": (NULL, struct.pack("<I", 2)),
     "raw": (RAW_IP, b""),
 }
-"""By name: the link type, and what stands before the IP packet."""
+"""By name: the link type, and the bytes before the IP packet."""
 
 HEADS_BYTES: Final = 54
 FURTHEST: Final = 8
-"""How many frames a late one lets pass, at most."""
+"""Most frames that a late one lets pass."""
 
 
 def dice(seed: int, subject: str) -> random.Random:
-    """The dice of one kind of damage, so that more of the one leaves the others as they were."""
+    """Return the dice of one kind of damage, so that more of one kind leaves the others unchanged."""
     return random.Random(f"{seed}/{subject}")
 
 
 def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Some frames were never seen."""
+    """Lose some frames."""
     chance = dice(seed, "lose")
     return (frame for frame in frames if chance.random() * 100 >= percent)
 
@@ -46,10 +46,10 @@ def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Fra
 def repeated(
     frames: Iterable[Frame], percent: float, seed: int = 0, *, damaged: bool = False
 ) -> Iterator[Frame]:
-    """Some frames come once more, up to eight frames later: sent again, or caught twice.
+    """Repeat some frames, up to eight frames later: sent again, or caught twice.
 
     Args:
-        damaged: whether they were sent again as they had come damaged: with another bit behind the heads.
+        damaged: whether they were sent again because they arrived damaged: with one bit changed after the heads.
     """
     chance = dice(seed, "repeat")
     waiting = _Waiting()
@@ -63,7 +63,7 @@ def repeated(
 
 
 def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
-    """A frame of which one bit is another: of what is behind 54 bytes, as many as the heads have mostly."""
+    """Return a frame with one bit changed, after the first 54 bytes, which usually are its heads."""
     data = bytearray(frame.data)
     if len(data) > HEADS_BYTES:
         data[chance.randrange(HEADS_BYTES, len(data))] ^= 1 << chance.randrange(8)
@@ -71,7 +71,7 @@ def with_other_bit(frame: Frame, chance: random.Random) -> Frame:
 
 
 def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Some frames are overtaken by up to eight that came after them."""
+    """Let some frames be overtaken by up to eight later ones."""
     chance = dice(seed, "delay")
     waiting = _Waiting()
     for place, frame in enumerate(frames):
@@ -84,9 +84,9 @@ def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
 
 
 def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Some frames have changed places with the next one, as where a card hands them over in several queues.
+    """Swap some frames with the next one, as a card with several queues does.
 
-    Each has the time of the place where it stands, so that times do not go back.
+    Each gets the time of its new place, so times do not go back.
     """
     chance = dice(seed, "swap")
     stream = iter(frames)
@@ -100,9 +100,9 @@ def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[
 
 
 def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Frame]:
-    """Each frame is overtaken by up to so many others, as where a card hands them over in several queues.
+    """Let each frame be overtaken by up to `places` others, as by a card with several queues.
 
-    As those of `swapped`, each has the time of the place where it stands.
+    As in `swapped`, each gets the time of its new place.
     """
     chance = dice(seed, "shuffle")
     in_order = list(frames)
@@ -113,7 +113,7 @@ def shuffled(frames: Iterable[Frame], places: int, seed: int = 0) -> Iterator[Fr
 
 
 def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame]:
-    """The sniffer began late, or stopped early: so many frames are not seen at either end."""
+    """Start late and stop early: drop this many frames at either end."""
     waiting: deque[Frame] = deque()
     for frame in islice(frames, start, None):
         waiting.append(frame)
@@ -122,14 +122,14 @@ def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame
 
 
 def shortened(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """No frame has more bytes than this: a snapshot length."""
+    """Cut each frame to at most this many bytes: a snapshot length."""
     for frame in frames:
         missing_bytes = max(0, len(frame.data) - size_bytes)
         yield frame._replace(data=frame.data[:size_bytes], missing_bytes=frame.missing_bytes + missing_bytes)
 
 
 def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
-    """The IP packets in frames of another link layer, one of HEADERS; frames that hold none are left out."""
+    """Yield the IP packets in frames of another link layer, one of HEADERS; frames without one are left out."""
     link_type, header = HEADERS[link]
     for frame in frames:
         start = ip_start(frame.link_type, frame.data)
@@ -139,28 +139,28 @@ def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
 
 
 def noted(frame: Frame, comment: str) -> Frame:
-    """A frame that says what was done to it."""
+    """Return a frame whose comment says what was done to it."""
     return frame._replace(comment=f"{frame.comment}; {comment}" if frame.comment else comment)
 
 
 class _Waiting:
-    """Frames that are seen later than they should; then they have the time of when they are seen."""
+    """Frames that are seen late; they get the time at which they are seen."""
 
     def __init__(self) -> None:
         self._frames: list[tuple[int, Frame]] = []
         self._time_ns = 0
 
     def add(self, until: int, frame: Frame) -> None:
-        """A frame waits until `until` frames have come."""
+        """Let a frame wait until `until` frames have come."""
         self._frames.append((until, frame))
 
     def due(self, place: int, time_ns: int) -> list[Frame]:
-        """Those whose place has come."""
+        """Return the frames whose place has come."""
         self._time_ns = max(self._time_ns, time_ns)
         ready = [frame for until, frame in self._frames if until <= place]
         self._frames = [entry for entry in self._frames if entry[0] > place]
         return [frame._replace(time_ns=self._time_ns) for frame in ready]
 
     def rest(self) -> list[Frame]:
-        """Nothing more comes for the others to wait for."""
+        """Return all remaining frames: nothing more comes for them to wait for."""
         return [frame._replace(time_ns=self._time_ns) for _, frame in self._frames]

@@ -19,16 +19,16 @@ from mqproto.captures.spoil.segments import Placed, placed, summed
 WAYS: Final = ("one way", "the other way")
 MILLION: Final = 1_000_000
 TRANSLATOR: Final = bytes((198, 51, 100, 1))
-"""The address that a host gives to all whose packets it passes on.  [RFC 5737] 3"""
+"""The address that a host gives to all senders whose packets it forwards.  [RFC 5737] 3"""
 FIRST_PORT: Final = 20_000
 SIDES: Final = ("inside", "outside")
 
 
 def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """A full-duplex TAP: what goes one way between two hosts is caught at one interface, the rest at another.
+    """Apply a full-duplex TAP: one direction between two hosts is caught at one interface, the rest at another.
 
-    Of two hosts the one with the lower address is at the first interface; on one host the port decides. What is no IP
-    is caught at the first.
+    Packets from the host with the lower address are at the first interface; within one host the port decides. Frames
+    without IP are caught at the first.
     """
     for frame in frames:
         ends = _ends(frame)
@@ -37,9 +37,9 @@ def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """A sniffer at each host: every frame is caught where it leaves, and once more where it arrives.
+    """Put a sniffer at each host: every frame is caught where it leaves, and again where it arrives.
 
-    Hosts have their numbers in the order in which they are first seen. What is no IP is not caught.
+    Hosts are numbered in the order in which they are first seen. Frames without IP are not caught.
     """
     numbers: dict[bytes, int] = {}
     for frame in frames:
@@ -52,15 +52,15 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
-    """A host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
+    """Apply a host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
 
-    Each segment is seen twice: as its client's, and as the host's own, which has another port for each of the client's.
-    The client is who sends first, or whom the answer to a SYN is for. The second time is later. What is no segment of
-    IPv4 is seen once.
+    Each segment is seen twice: as its client's, and as the host's own, which has a separate port for each client port.
+    The client is the first sender, or the receiver of the answer to a SYN. The second copy is later. Anything but IPv4
+    segments is seen once.
 
     Args:
-        late_ns: by how much.
-        apart: whether either side is an interface of its own in the capture.
+        late_ns: the delay of the second copy.
+        apart: whether each side has its own interface in the capture.
     """
     ports: dict[bytes, int] = {}
     callers: dict[frozenset[bytes], bytes] = {}
@@ -91,7 +91,7 @@ def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) ->
 
 
 def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Frame:
-    """A frame with another client."""
+    """Return a frame with the client replaced by the host."""
     data = bytearray(frame.data)
     at, port_at = (place.ip + 16, place.tcp + 2) if is_answer else (place.ip + 12, place.tcp)
     data[at : at + 4] = TRANSLATOR
@@ -102,10 +102,10 @@ def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Fram
 
 
 def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = False) -> Iterator[Frame]:
-    """Two interfaces of a bond that take turns by chance.
+    """Send frames by two interfaces of a bond that take turns at random.
 
     Args:
-        by_connection: all that goes one way on a connection goes by one of them.
+        by_connection: all frames in one direction of a connection use the same interface.
     """
     chance = dice(seed, "bond")
     chosen: dict[tuple[bytes, bytes], int] = {}
@@ -119,10 +119,10 @@ def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = Fals
 def skewed(
     frames: Iterable[Frame], offset_ns: int, drift_ppm: float = 0, interfaces: Collection[int] | None = None
 ) -> Iterator[Frame]:
-    """A clock is ahead by `offset_ns`, and gains `drift_ppm` microseconds every second from its first frame on.
+    """Set a clock ahead by `offset_ns`; it gains `drift_ppm` microseconds a second from its first frame on.
 
     Args:
-        interfaces: whose clock that is, by their numbers; None for all.
+        interfaces: the numbers of those with this clock; None for all.
     """
     first_ns: int | None = None
     for frame in frames:
@@ -139,7 +139,7 @@ def _interface(frame: Frame, number: int, name: str) -> Interface:
 
 
 def _ends(frame: Frame) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]] | None:
-    """Source and destination of an IP packet: each an address, and a port where it has one."""
+    """Return source and destination of an IP packet: each an address, and a port if it has one."""
     data, ip = frame.data, ip_start(frame.link_type, frame.data)
     if ip is None:
         return None

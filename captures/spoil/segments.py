@@ -1,7 +1,7 @@
 """The same segments as other cards and kernels would have shown them: joined, cut up, or before their SYN.
 
-Both sides said and heard the same; what a sniffer on one of the machines sees is how its own kernel hands segments to
-its card (TSO) and takes them from it (GRO). Frames that hold no whole TCP segment stay as they are, as do fragments.
+Both sides sent and received the same; a sniffer on one of the machines sees how its own kernel hands segments to
+its card (TSO) and takes them from it (GRO). Frames without a whole TCP segment stay unchanged, as do fragments.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mqproto.captures.net.tcp import (
 from mqproto.captures.spoil.frames import dice, noted
 
 LONGEST: Final = 0xFFFF
-"""What an IP packet's length can say; of a longer one it says 0, as kernels do."""
+"""The greatest length that an IP packet can state; a longer one states 0, as kernels do."""
 LATEST: Final = 3
-"""How many segments of its connection a SYN lets pass, at most."""
+"""Most segments of its connection that a SYN lets pass."""
 
 
 class Placed(NamedTuple):
-    """Where a frame's segment stands.
+    """Where a frame's segment is.
 
     ends: source and destination, each an address and a port. ip, tcp, payload: where they begin. end: where it ends.
     """
@@ -48,7 +48,7 @@ class Placed(NamedTuple):
 
 
 def placed(frame: Frame) -> Placed | None:
-    """The place of the whole segment in a frame; None if it holds none."""
+    """Return the place of the whole segment in a frame; None if it holds none."""
     data, ip = frame.data, ip_start(frame.link_type, frame.data)
     if ip is None or frame.missing_bytes:
         return None
@@ -75,13 +75,13 @@ def placed(frame: Frame) -> Placed | None:
 def coalesced(
     frames: Iterable[Frame], percent: float, seed: int = 0, limit_bytes: int = MAX_FRAME_BYTES
 ) -> Iterator[Frame]:
-    """Some segments are joined to the one before them that they go on from, as GRO and TSO do.
+    """Join some segments to the one before that they continue, as GRO and TSO do.
 
-    They have to follow it at once, at the same place. A packet of more than 64 KiB has no length, as kernels write
-    those that never cross a wire (BIG TCP).
+    They must follow it directly, at the same place. A packet of more than 64 KiB has no length, as kernels write
+    packets that never cross a wire (BIG TCP).
 
     Args:
-        limit_bytes: how long a frame becomes at most.
+        limit_bytes: the greatest size of a frame.
     """
     chance = dice(seed, "coalesce")
     held: Frame | None = None
@@ -98,7 +98,7 @@ def coalesced(
 
 
 def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
-    """No segment has more payload than this: what a card makes of a long one, all at the same moment."""
+    """Cut segments with more payload than this, as a card does with a long one, all at the same moment."""
     for frame in frames:
         place = placed(frame)
         if place is None or place.end - place.payload <= size_bytes:
@@ -113,7 +113,7 @@ def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
 
 
 def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
-    """Of some connections a SYN is seen behind up to three segments that came after it, and at the time of the last."""
+    """Show the SYNs of some connections up to three segments late, at the time of the last."""
     chance = dice(seed, "syn")
     waiting: dict[frozenset[bytes], tuple[Frame, int]] = {}
     time_ns = 0
@@ -139,9 +139,9 @@ def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterato
 
 
 def summed(frame: Frame, *, by_card: bool = False) -> Frame:
-    """A frame with the checksum that its segment ought to have; what is no TCP stays as it is.
+    """Return a frame with the correct checksum of its segment; a frame without TCP stays as it is.
 
-    by_card: only with what a kernel writes there for a card that is to add the rest: the sum of the pseudo header.
+    by_card: only write what a kernel leaves for a card to add to: the sum of the pseudo header.
     """
     place = placed(frame)
     if place is None:
@@ -158,7 +158,7 @@ def summed(frame: Frame, *, by_card: bool = False) -> Frame:
 
 
 def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
-    """Two frames as one; None where no kernel joins them."""
+    """Return two frames as one; None if no kernel joins them."""
     one, other = placed(frame), placed(following)
     if one is None or other is None or one.ends != other.ends or frame.interface != following.interface:
         return None
@@ -169,7 +169,7 @@ def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
         return None
     if one.payload + len(payload) + len(more) > limit_bytes:
         return None
-    # The later one says what has been acknowledged by then.
+    # The later segment has the latest acknowledgment.
     whole = written(frame, one, one.sequence, one.flags | other.flags, payload + more)
     at, acknowledged = one.tcp + 8, following.data[other.tcp + 8 : other.tcp + 12]
     data = whole.data[:at] + acknowledged + whole.data[at + 4 :]
@@ -177,7 +177,7 @@ def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
 
 
 def written(frame: Frame, place: Placed, sequence: int, flags: int, payload: bytes) -> Frame:
-    """A frame with other payload, and TCP's checksum left to the card."""
+    """Return a frame with another payload, and TCP's checksum left to the card."""
     head = bytearray(frame.data[: place.payload])
     struct.pack_into("!I", head, place.tcp + 4, sequence % 2**32)
     head[place.tcp + 13] = flags
