@@ -1,8 +1,8 @@
 """The `this` expressions of layouts in Lua.
 
-Wireshark's Lua is 5.2 or 5.4: the one has no bit operators and the other counts in integers, so bits are
-taken by division, which is exact for words of 32 bits in either. Python's truth values are numbers and
-Lua's are none, so an expression is translated as one or the other.
+Wireshark's Lua is 5.2 or 5.4: 5.2 has no bit operators and 5.4 counts in integers, so bits are
+taken by division, which is exact for words of 32 bits in both. Truth values are numbers in Python
+but not in Lua, so an expression is translated as one or the other.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ KEYWORDS: Final = frozenset(
 
 
 def number(expression: Any) -> str:
-    """An expression as a Lua number; `shift`, `keep` and `length` are functions of reading.lua.
+    """Return an expression as a Lua number; `shift`, `keep` and `length` are functions of reading.lua.
 
     Raises:
-        NotImplementedError: it has an operator, a mask or a field that we cannot say in Lua.
+        NotImplementedError: it has an operator, a mask or a field that Lua cannot express.
     """
     match expression:
         case bool():
@@ -52,10 +52,10 @@ def number(expression: Any) -> str:
 
 
 def truth(expression: Any) -> str:
-    """An expression as a Lua condition: Python holds it for true if it is not zero.
+    """Return an expression as a Lua condition: Python takes it as true if it is not zero.
 
     Raises:
-        NotImplementedError: as for `number`; or `&` joins what is not one bit wide on both sides.
+        NotImplementedError: as for `number`; or an operand of `&` is wider than one bit.
     """
     if isinstance(expression, BinExpr):
         left, right = expression.lhs, expression.rhs
@@ -72,12 +72,12 @@ def truth(expression: Any) -> str:
 
 
 def is_comparison(expression: Any) -> bool:
-    """Whether Python makes a truth value of it."""
+    """Whether its value in Python is a truth value."""
     return isinstance(expression, BinExpr) and opnames[expression.op] in COMPARISONS
 
 
 def is_one_bit(expression: Any) -> bool:
-    """Whether it is 0 or 1 whatever the fields hold, so that `&` is `and`."""
+    """Whether it is always 0 or 1, so that `&` means `and`."""
     if is_comparison(expression):
         return True
     if not isinstance(expression, BinExpr) or opnames[expression.op] != "&":
@@ -86,10 +86,10 @@ def is_one_bit(expression: Any) -> bool:
 
 
 def bit_places(mask: int) -> tuple[int, int]:
-    """The lowest bit of a mask, and how many there are.
+    """Return the lowest bit of a mask, and the number of its bits.
 
     Raises:
-        NotImplementedError: they do not stand side by side.
+        NotImplementedError: the bits are not adjacent.
     """
     first = (mask & -mask).bit_length() - 1
     if mask <= 0 or mask >> first & (mask >> first) + 1:
@@ -98,10 +98,10 @@ def bit_places(mask: int) -> tuple[int, int]:
 
 
 def checked(name: str) -> str:
-    """A field's name, once it is sure that Lua takes it for one.
+    """Return a field's name after checking that Lua accepts it.
 
     Raises:
-        NotImplementedError: it is a word of Lua's, or begins as what reading.lua keeps beside the fields.
+        NotImplementedError: it is a Lua keyword, or begins like the private names of reading.lua.
     """
     if name in KEYWORDS or name.startswith("_") or not (name.isascii() and name.isidentifier()):
         raise NotImplementedError(f"a field called {name!r} in Lua")
@@ -109,12 +109,12 @@ def checked(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Lua string that says this text, in ASCII; what is not goes as the bytes of its UTF-8."""
+    """Return a Lua string with this text, in ASCII; other characters become their UTF-8 bytes, escaped."""
     return '"' + "".join(map(_spelt, text.encode())) + '"'
 
 
 def quoted_bytes(data: bytes) -> str:
-    """A Lua string that holds these bytes."""
+    """Return a Lua string with these bytes."""
     return '"' + "".join(map(_spelt, data)) + '"'
 
 

@@ -1,4 +1,4 @@
-"""The fields that Wireshark is told of: each once, by its filter name, with what it shows beside the value."""
+"""The fields that Wireshark registers: each once, by its filter name, with the details it shows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PREFIX: Final = "msmq."
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of Wireshark's.
+    """One of Wireshark's fields.
 
     name: in filters: `msmq.base.flags.internal`.
     kind: uint8, uint16, uint32, guid, bytes, string, none or bool.
-    sections: those that have it, space between them.
-    bits: the width of the word that a bool is a bit of.
+    sections: the sections of the specification that define it.
+    bits: for a bool, the width of the word that it is a bit of.
     mask: the field's bits in that word; 0 for a field of its own.
-    meanings: the key of its names in MEANINGS.
+    meanings: the key of its value names in MEANINGS.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Field:
 
     @property
     def source(self) -> str:
-        """The field as Wireshark's Lua makes it: name, title, what its kind needs, description."""
+        """The field as a call in Wireshark's Lua: name, title, what its kind needs, description."""
         names = f"values.{table_name(self.meanings)}" if self.meanings else "nil"
         mask = f"{self.mask:#x}" if self.mask else "nil"
         match self.kind:
@@ -56,18 +56,18 @@ class Field:
 
 
 def table_name(key: tuple[type, str]) -> str:
-    """What the names of a field's values are called in Lua."""
+    """Return the Lua name of the table with a field's value names."""
     return f"{key[0].__name__}_{key[1]}"
 
 
 def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
-    """All fields of some layouts, by name.
+    """Return all fields of some layouts, by name.
 
     Args:
-        roots: each layout with what stands before the names of its fields: `msmq.ping.`, `msmq.`.
+        roots: each layout with the prefix of its fields' names: `msmq.ping.`, `msmq.`.
 
     Raises:
-        NotImplementedError: one name would be of two kinds.
+        NotImplementedError: two fields of different kinds have the same name.
     """
     fields: dict[str, Field] = {}
     for prefix, layout in roots:
@@ -81,7 +81,7 @@ def fields_of(roots: list[tuple[str, Translated]]) -> dict[str, Field]:
 
 
 def _walk(prefix: str, layout: Translated) -> Iterator[Field]:
-    """The fields of a layout and of those in it, flag words followed by their bits."""
+    """Yield the fields of a layout and its inner layouts, flag words followed by their bits."""
     for member in layout.members:
         name = prefix + member.name
         if isinstance(member, Leaf):
@@ -116,7 +116,7 @@ def _leaf(name: str, leaf: Leaf, layout: Translated) -> Iterator[Field]:
 
 
 def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
-    """The named bits of a flag word, lowest first."""
+    """Return the named bits of a flag word, lowest first."""
     places = (
         [(name, each) for name, each in names_of_bits(record) if each.attribute == word] if record else []
     )
@@ -124,13 +124,13 @@ def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
 
 
 def bit_table(record: type) -> str:
-    """The named bits of all flag words of a record in Lua: the lowest bit, and how many."""
+    """Return the named bits of all flag words of a record in Lua: the lowest bit, and how many."""
     places = {name: bit_places(each.mask) for name, each in names_of_bits(record)}
     return "{" + ", ".join(f"{name} = {{{first}, {width}}}" for name, (first, width) in places.items()) + "}"
 
 
 def meanings_table(meanings: Meanings) -> str:
-    """The names of a field's values in Lua."""
+    """Return the names of a field's values in Lua."""
     return "{" + ", ".join(f"[{value}] = {quoted(name)}" for value, name in meanings.items()) + "}"
 
 

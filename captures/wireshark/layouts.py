@@ -1,7 +1,7 @@
 """Walks the layouts of mqproto/wire and writes, for each, the Lua function that reads it.
 
-The words that the functions are made of (`number`, `octets`, `inside`, ...) are those of reading.lua. What a
-layout has that is not known here raises NotImplementedError, so that no dissector is written that reads it
+The functions are made of calls (`number`, `octets`, `inside`, ...) to reading.lua. Any part of a layout that is
+not known here raises NotImplementedError, rather than producing a dissector that reads it
 wrong.
 """
 
@@ -37,12 +37,12 @@ from mqproto.wire.schema.record import Record
 INTEGERS: Final = {"B": 1, "H": 2, "L": 4, "I": 4}
 """The codes of `struct` for unsigned numbers, with their sizes in bytes."""
 CASES: Final = {"uint32": ".identifier", "guid": ".guid", "string": ".name"}
-"""What is added to a field's name where the layout lets it be of several kinds: one name, one kind in Wireshark."""
+"""Suffix of a field's name if the layout allows several kinds: in Wireshark a name has one kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field that has a value.
+    """A field with a value.
 
     kind: as Wireshark names it: uint8, uint16, uint32, guid, bytes or string.
     is_code: whether the number is a constant of the layout.
@@ -55,9 +55,9 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A field that is a layout itself.
+    """A field that is itself a layout.
 
-    is_held: whether it is a field of bytes as well, which may hold the layout.
+    is_held: whether it is also a field of bytes, which may hold the layout.
     """
 
     name: str
@@ -69,8 +69,8 @@ class Inner:
 class Translated:
     """One layout in Lua.
 
-    name: that of its function; unique.
-    record: the dataclass of its fields; None for a layout of which one field is the value.
+    name: of its function; unique.
+    record: the dataclass of its fields; None for a layout whose value is one field.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Translated:
 class Translator:
     """Translates layouts, each once.
 
-    translated: all so far, with those inside them, innermost first.
+    translated: all layouts so far, inner ones before outer ones.
     """
 
     def __init__(self) -> None:
@@ -101,10 +101,10 @@ class Translator:
         self._known: dict[int, tuple[Layout, Translated]] = {}
 
     def record(self, record: Record[Any]) -> Translated:
-        """A record's layout and all inside it.
+        """Return a record's layout, after all layouts inside it.
 
         Raises:
-            NotImplementedError: it has something that we cannot say in Lua.
+            NotImplementedError: it has a part that Lua cannot express.
         """
         return self._layout(record.layout, record.kind, record.kind.__name__)
 
@@ -123,7 +123,7 @@ class Translator:
         return walk.target
 
     def single(self, part: Single) -> Translated:
-        """A layout that stands for one of its fields."""
+        """Return the layout of a part whose value is one of its fields."""
         return self._layout(part.layout, None, part.field.capitalize())
 
 
@@ -139,7 +139,7 @@ class _Walk:
         self.target.lines.append("  " * self.depth + line)
 
     def part(self, part: Any, name: str, suffix: str = "") -> None:
-        """Emit what reads a part, and note the fields in it."""
+        """Emit the code that reads a part, and note its fields."""
         named = f'this, "{checked(name)}"' if name else "this"
         match part:
             case Must():
@@ -194,7 +194,7 @@ class _Walk:
                 raise NotImplementedError(f"{part!r} in the layout of {self.target.name}, for Wireshark")
 
     def kind(self, part: Any, name: str) -> str:
-        """What Wireshark calls the kind of a leaf's value."""
+        """Return Wireshark's kind of a leaf's value."""
         if isinstance(part, TerminatedText):
             return "string"
         if isinstance(part, GuidOctets):
@@ -205,7 +205,7 @@ class _Walk:
 
     @staticmethod
     def _size(part: Any) -> int:
-        """The bytes of an unsigned number; all of them are little-endian."""
+        """Return the size of an unsigned number in bytes; all of them are little-endian."""
         while isinstance(part, Subconstruct):
             part = part.subcon
         code = str(part.fmtstr) if isinstance(part, FormatField) else ""
@@ -256,7 +256,7 @@ class _Walk:
         self.emit("end")
 
     def _suffixes(self, part: OneOf, name: str) -> dict[int, str]:
-        """What tells the cases of a choice apart by name, by the identity of each that is no layout."""
+        """Return suffixes that distinguish the cases of a choice by name, by the identity of each case."""
         present = [case for case in part.cases.values() if not isinstance(case, Absent)]
         leaves = [case for case in present if not isinstance(case, Record | Single)]
         kinds = {id(case): self.kind(case, name) for case in leaves}

@@ -1,4 +1,4 @@
-"""What Wireshark shows beside a number: the names of the values that the specifications list."""
+"""Names that Wireshark shows beside numbers: those that the specifications list."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
 HEXADECIMAL: Final = frozenset(
     {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}
 )
-"""The numbers that the specification prints in base 16, flag words and constants apart."""
+"""Numbers that the specification prints in base 16, except flag words and constants."""
 
 
 def title(name: str) -> str:
-    """A field's name as the specification has it, with its unit: `sent_time_s` is `SentTime (s)`."""
+    """Return a field's name as in the specification, with its unit: `sent_time_s` is `SentTime (s)`."""
     for ending, unit in (("_ms", " (ms)"), ("_s", " (s)")):
         if name.endswith(ending):
             return title(name.removesuffix(ending)) + unit

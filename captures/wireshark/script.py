@@ -112,10 +112,10 @@ OWN_FIELDS: Final = (
 
 
 def dissector() -> str:
-    """The dissector as one Lua file.
+    """Return the dissector as one Lua file.
 
     Raises:
-        NotImplementedError: a layout of mqproto/wire has something that captures/wireshark does not know.
+        NotImplementedError: a layout of mqproto/wire has a part that captures/wireshark does not know.
     """
     translator = Translator()
     records: list[Record[Any]] = [user_message_packet, srmp_message_packet, *INTERNAL_PACKETS.values()]
@@ -159,7 +159,7 @@ def _values() -> str:
 
 
 def _fields(fields: dict[str, Field]) -> str:
-    """The fields, and for each flag word the fields of its bits."""
+    """Return the fields, and for each flag word the fields of its bits."""
     made = "".join(f"fields[{quoted(field.name)}] = {field.source}\n" for field in fields.values())
     words: dict[str, list[str]] = {}
     for field in fields.values():
@@ -180,7 +180,7 @@ def _named_bits(translator: Translator) -> str:
 
 
 def _known(bodies: dict[str, Translated]) -> str:
-    """What dissector.lua has to know beside the layouts."""
+    """Return the constants and tables that dissector.lua needs besides the layouts."""
     numbers: dict[str, int] = {
         "head_size": base_header.sizeof(),
         "flags_at": base_header.offset_of("flags"),
