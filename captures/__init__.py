@@ -1,1 +1,1 @@
-"""Captured traffic: files in, packets out, and back."""
+"""Captured traffic: reading files into packets, and writing them back."""

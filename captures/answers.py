@@ -1,7 +1,7 @@
-"""What a peer says of the messages that it is sent: session acknowledgments, OrderAcks, FinalAcks, administration.
+"""A peer's answers to the messages it is sent: session acknowledgments, OrderAcks, FinalAcks, administration.
 
-One account is kept of a captured conversation, another of a live one, both by the same rules, so that the two compare.
-How acknowledgments are batched, and when they come, is not in it.
+Captured and live conversations each have an account, kept by the same rules so that they can be compared.
+Accounts ignore how acknowledgments are batched, and when they come.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from mqproto.wire import (
 Identity: TypeAlias = tuple[Guid, int]
 """A message by its first queue manager and its MessageID.  [MS-MQMQ] 2.2.18.1.3"""
 Place: TypeAlias = tuple[TxSequenceId, int]
-"""A transactional message by its sequence and its number in that.  [MS-MQMQ] 2.2.20.5"""
+"""A transactional message by its sequence and its number in it.  [MS-MQMQ] 2.2.20.5"""
 
 NACK: Final = 0x8000
-"""Set in each class that says no.  [MS-MQMQ] 2.2.18.1.6"""
+"""Set in each negative class.  [MS-MQMQ] 2.2.18.1.6"""
 SOMEBODY: Final = Guid(b"\xff" * 16)
 BEGINNING: Final = Moment(uptime_ms=0, utc_s=0)
 
 
 def identity_of(message: UserMessage) -> Identity:
-    """What tells a message from all others, and is the same when it is sent again."""
+    """Return what identifies a message, and stays the same when it is sent again."""
     return message.user.source_queue_manager, message.user.message_id
 
 
 def place_of(message: UserMessage) -> Place | None:
-    """Where a message stands in its sequence, if it is transactional."""
+    """Return a message's place in its sequence; None if it is not transactional."""
     header = message.transaction
     return None if header is None else (header.tx_sequence_id, header.tx_sequence_number)
 
 
 ANSWERS: Final = frozenset(MessageClass) - {MessageClass.NORMAL, MessageClass.REPORT}
-"""The classes of what queue managers say of messages: OrderAcks, FinalAcks, administration acknowledgments."""
+"""The classes with which queue managers answer messages: OrderAcks, FinalAcks, administration acknowledgments."""
 
 
 def is_answer(message: UserMessage) -> bool:
-    """Whether a message was made by a queue manager, to say what became of another.  [MS-MQMQ] 2.2.18.1.6"""
+    """Whether a queue manager made a message to say what became of another.  [MS-MQMQ] 2.2.18.1.6"""
     return message.properties.message_class in ANSWERS
 
 
 def class_name(message_class: int) -> str:
-    """The specification's name of a class, or its number where it has none."""
+    """Return the specification's name of a class, or its number if it has none."""
     try:
         return MessageClass(message_class).name
     except ValueError:
@@ -71,11 +71,11 @@ def class_name(message_class: int) -> str:
 
 @dataclass(slots=True)
 class Fate:
-    """What was said of one message so far.
+    """The answers to one message so far.
 
-    acknowledged: the neighbour has answered for it: received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
+    acknowledged: the neighbour has received it, or saved it if it is recoverable.  [MS-MQQB] 3.1.1.6.1
     ordered: an OrderAck covers it, or a positive FinalAck of it or of a later message.  [MS-MQQB] 3.1.1.6.2, 3.1.5.7
-    final: the class of its FinalAck, None without one.
+    final: the class of its FinalAck; None without one.
     administration: the classes of its administration acknowledgments.
     """
 
@@ -85,7 +85,7 @@ class Fate:
     administration: frozenset[int] = frozenset()
 
     def lacks(self, other: Fate) -> bool:
-        """Whether the other one has an answer of a kind of which this one has none."""
+        """Whether the other fate has a kind of answer that this one lacks."""
         return (
             (other.acknowledged and not self.acknowledged)
             or (other.ordered and not self.ordered)
@@ -94,9 +94,9 @@ class Fate:
         )
 
     def differences(self, captured: Fate) -> Iterator[str]:
-        """Where this fate is another than the captured one, in words.
+        """Yield how this fate differs from the captured one, in words.
 
-        One answer more than a capture has is no difference if it is positive: the capture may have ended before it.
+        A positive answer that the capture lacks is not a difference: the capture may have ended before it.
         """
         if captured.acknowledged and not self.acknowledged:
             yield "no session acknowledgment, the capture has one"
@@ -118,7 +118,7 @@ class Fate:
 
 
 class Fault(NamedTuple):
-    """What no peer may say, whatever a capture has. `message` is the message that it is about, if it is about one."""
+    """A thing that no peer may say, whatever a capture has. `message` is the message that it is about, if any."""
 
     message: int | None
     text: str
@@ -126,22 +126,22 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class _Sequence:
-    """The messages of one sequence by their numbers, in order, and how many of them an OrderAck has passed."""
+    """The messages of one sequence by number, in order, and how many of them an OrderAck has covered."""
 
     places: list[tuple[int, int]] = field(default_factory=list)
     passed: int = 0
 
 
 class Answers:
-    """The account of one conversation: its messages by number, from 0, and what was said of each.
+    """The account of one conversation: its messages by number, from 0, and the answers to each.
 
-    First every message is introduced with `expect`, then the conversation is told in its order.
+    First introduce every message with `expect`, then report the conversation in its order.
     """
 
     def __init__(self) -> None:
         self.fates: list[Fate] = []
         self.faults: list[Fault] = []
-        """Each once, however often it was committed."""
+        """Each fault once, however often it was committed."""
         self.sent_count = 0
         self.order_ack_count = 0
         self.final_ack_count = 0
@@ -150,10 +150,10 @@ class Answers:
         self._sent: list[bool] = []
         self._by_identity: dict[Identity, int] = {}
         self._sequences: dict[TxSequenceId, dict[Guid, _Sequence]] = {}
-        """By identifier, and then by the queue manager that sent it: two may have given the same."""
+        """By identifier, then by sending queue manager: two may have used the same identifier."""
 
     def expect(self, identity: Identity, place: Place | None) -> int:
-        """A message that is to be sent; the number that it has here. A second one of the same identity is no other."""
+        """Introduce a message to be sent; return its number here. The same identity always has the same number."""
         number = self._by_identity.setdefault(identity, len(self.fates))
         if number == len(self.fates):
             self.fates.append(Fate())
@@ -164,7 +164,7 @@ class Answers:
         return number
 
     def number_of(self, identity: Identity) -> int | None:
-        """The number of a message that was introduced."""
+        """Return the number of a message that was introduced; None for any other."""
         return self._by_identity.get(identity)
 
     def was_sent(self, number: int) -> bool:
@@ -172,7 +172,7 @@ class Answers:
         return self._sent[number]
 
     def blame(self, message: int | None, text: str) -> None:
-        """The peer did what no peer may."""
+        """Note that the peer did what no peer may."""
         fault = Fault(message, text)
         if fault not in self._known_faults:
             self._known_faults.add(fault)
@@ -181,16 +181,16 @@ class Answers:
     # What happens, in its order
 
     def sent(self, number: int) -> None:
-        """A message was sent, for the first time or again."""
+        """Note that a message was sent, for the first time or again."""
         self.sent_count += not self._sent[number]
         self._sent[number] = True
 
     def acknowledged(self, number: int) -> None:
-        """The session says that the neighbour has it for good."""
+        """Note that the session has acknowledged a message for good."""
         self.fates[number].acknowledged = True
 
     def heard(self, message: UserMessage) -> list[int]:
-        """The peer sent a message. If it is an acknowledgment it is taken down; the messages that it speaks of."""
+        """Take a message from the peer. If it is an acknowledgment, record it; return the messages that it covers."""
         acknowledgment = acknowledgment_in(message)
         if isinstance(acknowledgment, OrderAckBody):
             return self._order_ack(acknowledgment, message.user.queue_manager_address)
@@ -201,11 +201,11 @@ class Answers:
         return []
 
     def _order_ack(self, body: OrderAckBody, sender: Guid) -> list[int]:
-        """Everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        """Take that everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         named = self._sequences.get(identifier)
         if named is None and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
-            # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it.
+            # The number is in TxSequenceID, as in the example of 3.1.1.6.2.
             [named], number = self._sequences.values(), identifier.ordinal
         found = [each for source, each in (named or {}).items() if sender in (source, NULL_GUID)]
         if len(found) != 1:
@@ -214,7 +214,7 @@ class Answers:
         return self._pass(found[0], number, "OrderAck")
 
     def _pass(self, sequence: _Sequence, through: int, kind: str) -> list[int]:
-        """An acknowledgment covers all of a sequence up to a number."""
+        """Note that an acknowledgment covers all of a sequence up to a number."""
         spoken_of = []
         while sequence.passed < len(sequence.places) and sequence.places[sequence.passed][0] <= through:
             place, number = sequence.places[sequence.passed]
@@ -229,12 +229,12 @@ class Answers:
         return spoken_of
 
     def _final_ack(self, body: FinalAckBody, message_class: int) -> list[int]:
-        """One message was received by an application, or refused for good.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
+        """Take that an application received a message, or that it was refused.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
         number = self._by_identity.get((body.source_guid, body.message_id))
         if number is None:
             return []
         self.final_ack_count += 1
-        if self.fates[number].final is None:  # Of several the first word holds.
+        if self.fates[number].final is None:  # The first of several counts.
             self.fates[number].final = message_class
         if not self._sent[number]:
             self.blame(number, f"FinalAck {class_name(message_class)} before it was sent")
@@ -244,7 +244,7 @@ class Answers:
         return [number, *self._pass(sequence, body.tx_sequence_number, "FinalAck")]
 
     def _administration(self, message: UserMessage) -> list[int]:
-        """An administration acknowledgment names its message in CorrelationID.  [MS-MQQB] 3.1.7.15"""
+        """Take an administration acknowledgment: CorrelationID names its message.  [MS-MQQB] 3.1.7.15"""
         named = message_identifier.decode(message.properties.correlation_id)
         number = self._by_identity.get((named.queue_manager_guid, named.ordinal))
         if number is None:
@@ -255,9 +255,9 @@ class Answers:
 
 
 class Witness:
-    """Follows one session by its packets, as the side whose messages they are that count.
+    """Follows one session by its packets, from the side whose messages count.
 
-    It knows the counts only of a session that it has seen from the beginning; of another it says nothing.
+    It knows the counts only of sessions seen from the beginning; about others it says nothing.
     """
 
     def __init__(self) -> None:
@@ -266,12 +266,12 @@ class Witness:
 
     @property
     def fault(self) -> str:
-        """What the other side did against the rules of a session; empty if nothing."""
+        """How the other side broke the rules of a session; empty if it did not."""
         closed = self._session.closed if self._session is not None else None
         return f"{closed.reason}  [MS-MQQB] {closed.section}" if closed is not None else ""
 
     def said(self, packet: Packet, data: bytes, number: int | None) -> None:
-        """Our side sent a packet; `number` is that of the message that it is, if it counts."""
+        """Take a packet from our side; `number` is its message's number, if it counts."""
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=True)
             self._session.opened(BEGINNING)
@@ -283,21 +283,21 @@ class Witness:
             self._session.take_outbox()
 
     def heard(self, packet: Packet, data: bytes) -> list[int]:
-        """The other side sent a packet; the messages that it acknowledges for good."""
+        """Take a packet from the other side; return the messages that it acknowledges for good."""
         if isinstance(packet, EstablishConnection) and self._session is None:
             self._session = _session(packet, initiator=False)
         if self._session is None or self._session.closed is not None:
             return []
         try:
             self._session.receive(data, BEGINNING)
-        except WireFormatError:  # The reader of the capture has said so.
+        except WireFormatError:  # The reader of the capture has reported it.
             return []
         self._session.take_outbox()
         return [entry.origin for entry in self._session.take_completed() if isinstance(entry.origin, int)]
 
 
 def _session(request: EstablishConnection, *, initiator: bool) -> Session:
-    """The session that a connection request begins, seen from the side of the one or of the other."""
+    """Return the session that a connection request begins, seen from its initiator or its acceptor."""
     own, other = request.client_guid, request.server_guid
     if not initiator:
         own, other = (request.server_guid if request.server_guid != NULL_GUID else SOMEBODY), own

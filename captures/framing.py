@@ -1,4 +1,4 @@
-"""The packets in what one side sent: cut, and found again behind a loss.  [MS-MQMQ] 2.2.19.1"""
+"""Cuts the bytes of one side into packets, and finds packets again after a loss.  [MS-MQMQ] 2.2.19.1"""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mqproto.wire import PacketBuffer
 
 @dataclass(slots=True)
 class StreamCount:
-    """What was found in a stream.
+    """The contents of a stream.
 
-    packet_count, packet_bytes: what was framed whole, whether valid or not.
-    cut_count: packets of which the capture has the beginning, and lacks something behind it.
-    cut_bytes: those of packets that began and were never whole.
-    headless_bytes: those of packets whose beginning the capture lacks.
-    refused_bytes: those from where a packet should begin, and does not, to where one does.
-    hidden_bytes: that frames had which the capture cut, and that are of no packet of which it has the head.
-    resumed_count: how often reading went on behind such bytes, at a packet's head.
-    is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
+    packet_count, packet_bytes: packets framed whole, valid or not.
+    cut_count: packets whose beginning is in the capture, while something behind it is not.
+    cut_bytes: bytes of packets that began and were never whole.
+    headless_bytes: bytes of packets whose beginning the capture lacks.
+    refused_bytes: bytes from where a packet should begin, but does not, to where one does.
+    hidden_bytes: bytes that the capture cut off frames, and that belong to no packet whose head it has.
+    resumed_count: how often reading continued after such bytes, at a packet's head.
+    is_msmq: it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
     """
 
     stream: Stream
@@ -42,7 +42,7 @@ class StreamCount:
         return self.packet_count > 0 or self.cut_count > 0 or MSMQ_PORT in ports
 
     def add(self, later: StreamCount) -> None:
-        """Count what was found in it later on as well."""
+        """Add the counts from reading it further."""
         self.packet_count += later.packet_count
         self.packet_bytes += later.packet_bytes
         self.cut_count += later.cut_count
@@ -57,7 +57,7 @@ class Mark(NamedTuple):
     """Where a packet began.
 
     position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes count.
-    time_ns, frame, offset: of the chunk that the byte stood in.
+    time_ns, frame, offset: of the chunk with this byte.
     """
 
     position: int = 0
@@ -67,11 +67,11 @@ class Mark(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What lacks in a packet and right before it.
+    """The bytes missing from a packet and right before it.
 
-    missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
-    snapped_bytes: of what lacks before it, or where it is cut, the bytes that a frame had and the capture cut off.
-    cut_bytes: how much of the packet there was behind its beginning, which is all that is read; 0 if it is whole.
+    missing_bytes, skipped_bytes: right before it: not in the capture; not of any packet.
+    snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut off a frame.
+    cut_bytes: size of the packet behind its beginning, if only that is read; 0 if it is whole.
     """
 
     missing_bytes: int = 0
@@ -81,10 +81,10 @@ class Loss(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What may be a packet: its head stands inside a chunk, and it ends beyond that. It is one if another follows it.
+    """Perhaps a packet: its head is inside a chunk, and it ends beyond that. It is one if another packet follows.
 
-    began: where. size_bytes: of all of it. data: what is there of it, and of the head behind it.
-    ended: the chunk that it ended in, without its bytes, and the place behind it; None while it has not.
+    began: where it begins. size_bytes: of the whole. data: its bytes so far, and those of the head behind it.
+    ended: the chunk that it ended in, without its bytes, and the place behind it; None before that.
     """
 
     began: Mark
@@ -93,7 +93,7 @@ class Guess(NamedTuple):
     ended: tuple[Chunk, Mark] | None = None
 
     def behind(self, position: int, *, ahead: bool) -> Guess:
-        """The same, so many bytes later in its stream; whether all of that is ahead."""
+        """Return it moved by this many bytes in its stream; `ahead`: whether all of that is ahead."""
         ended = self.ended
         if ended is not None:
             chunk, mark = ended
@@ -105,9 +105,9 @@ class Guess(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """A packet that is whole, the beginning of one that has a hole, or the head of what is none.
+    """A whole packet, the beginning of one with a hole, or bytes that begin no packet.
 
-    data: the whole packet; what comes before its hole. Of bytes that begin none, the first 16.
+    data: the whole packet; or what comes before its hole; or the first 16 of the bytes that begin no packet.
     ended: the chunk that it ended in, or that told of its hole.
     fault: why the bytes begin no packet.
     """
@@ -123,50 +123,50 @@ class Framing:
     """Cuts the bytes of one stream into packets, and finds its way back after a loss.
 
     Args:
-        in_step: a packet begins with the first byte; so it does behind a SYN.
+        in_step: the first byte begins a packet, as it does after a SYN.
     """
 
     def __init__(self, stream: Stream, in_step: bool) -> None:
         self.seen = StreamCount(stream)
         self.position = 0
-        self.missing_bytes = 0  # since the last packet, as those that were skipped
+        self.missing_bytes = 0  # since the last packet, like skipped_bytes
         self.skipped_bytes = 0
         self.snapped_bytes = 0  # of those that are missing
         self._buffer: PacketBuffer | None = PacketBuffer() if in_step else None
         self._mark = Mark()
-        self._head = b""  # of a packet of which fewer than 16 bytes are there
-        self._rest_bytes = 0  # of a packet that has a hole
+        self._head = b""  # of a packet with fewer than 16 bytes so far
+        self._rest_bytes = 0  # of a packet with a hole
         self._guess: Guess | None = None  # while it is lost
-        self._refused = False  # whether it was lost at bytes that begin none; else a beginning is missing
+        self._refused = False  # whether bytes that begin no packet caused the loss, not a missing beginning
 
     @property
     def in_step(self) -> bool:
-        """Whether a packet begins with the next byte, if it is not missing."""
+        """Whether a packet begins with the next byte, unless that is missing."""
         return self._buffer is not None and not self._buffer.pending_bytes and not self._rest_bytes
 
     @property
     def untold(self) -> bool:
-        """Whether bytes were missing or skipped, and no packet behind them has told of it."""
+        """Whether bytes were missing or skipped, and no packet behind them has reported it."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
 
     @property
     def guesses(self) -> bool:
-        """While it is lost: whether the next chunk may prove what came before to be a packet."""
+        """While lost: whether the next chunk may prove that earlier bytes are a packet."""
         return self._guess is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the next packet begins where `found_in` says so of a chunk, whatever comes before."""
+        """Whether the next packet begins where `found_in` says for a chunk, whatever comes before."""
         return self._buffer is None and not self._rest_bytes
 
     @property
     def has_head(self) -> bool:
-        """Whether a packet has begun of which the head is there, and not all."""
+        """Whether a packet has its head but is not whole."""
         return self._buffer is not None and self._buffer.missing_bytes > 0
 
     @property
     def begun(self) -> Chunk | None:
-        """What is there of a packet that is not whole, as if it had come at once where the packet began."""
+        """The bytes so far of an unfinished packet, as if they had come at once where the packet began."""
         if self._guess is not None:
             mark = self._guess.began
             return Chunk(mark.time_ns, bytes(self._guess.data), 0, mark.frame, mark.offset)
@@ -175,7 +175,7 @@ class Framing:
         return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
 
     def take(self, chunk: Chunk) -> list[Framed]:
-        """The packets that `chunk` completes, and the beginnings of those that it says to have a hole."""
+        """Return the packets that `chunk` completes, and the beginnings of those in which it shows a hole."""
         packets: list[Framed] = []
         if chunk.missing_bytes:
             packets += self._begun(chunk, 0)
@@ -210,7 +210,7 @@ class Framing:
         return self._cut(self._buffer, chunk, data[start:])
 
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
-        """The packet that was guessed, and those behind it, if another begins where it ends; None if none does here."""
+        """Return the guessed packet and those behind it, if another begins where it ends; None if none does here."""
         left_bytes = max(0, guess.size_bytes - len(guess.data))
         begun = bytes(guess.data[guess.size_bytes :])
         if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):
@@ -228,7 +228,7 @@ class Framing:
         return packets + self._cut(self._buffer, chunk, data[left_bytes:])
 
     def _go_on_lost(self, chunk: Chunk, data: bytes) -> None:
-        """No packet is found in a chunk: what was guessed may still be one, or another that begins in it."""
+        """Take a chunk without a packet: an earlier guess may still be one, or another that begins here."""
         guess = self._guess
         if guess is not None and len(guess.data) + len(data) < guess.size_bytes + HEAD_BYTES:
             ended = guess.ended
@@ -256,13 +256,13 @@ class Framing:
         return here, Mark(position, chunk.time_ns, chunk.frame, chunk.offset)
 
     def _give_up_guess(self) -> None:
-        """What was guessed is no packet, or nobody can say."""
+        """Give up the guess: it is not a packet, or cannot be proved."""
         if self._guess is not None:
             self._skip(len(self._guess.data))
             self._guess = None
 
     def _begun(self, chunk: Chunk, snapped_bytes: int) -> list[Framed]:
-        """What there is of a packet that has a hole next, if that is its head at least."""
+        """Return the beginning of a packet with a hole next, if that is at least its head."""
         if self._buffer is None or not self.has_head:
             return []
         self.seen.cut_count += 1
@@ -276,22 +276,22 @@ class Framing:
         return [Framed(self._buffer.pending, self._mark, chunk, loss)]
 
     def found_in(self, data: bytes) -> int | None:
-        """While it is lost: where in a chunk the way is found again.
+        """While lost, return where in a chunk the way is found again.
 
-        That is where it begins with the head of a packet; or inside of it, as `chain_in` has it. Streams that are not
-        MSMQ's are not searched. What `head_in` finds in one chunk a later one may prove.
+        That is at its first byte if this begins a packet's head, or inside it, by `chain_in`. Streams other than
+        MSMQ's are not searched. A later chunk may prove what `head_in` finds in this one.
         """
         if begins_packet(data):
             return 0
         return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
-        """The capture lacks the next bytes: they cost the packet that they belong to, or the way.
+        """Skip bytes that the capture lacks: they cost the packet that they belong to, or the way.
 
-        Those of a packet of which the beginning is there are counted by it.
+        Bytes of a packet whose beginning is there are counted with that packet.
 
         Args:
-            snapped_bytes: those of them that frames had which the capture cut.
+            snapped_bytes: those of them that the capture cut off frames.
         """
         self._give_up_guess()
         self.position += missing_bytes
@@ -313,27 +313,27 @@ class Framing:
         self._buffer = None if beyond_bytes else PacketBuffer()
 
     def pass_over(self, count: int) -> None:
-        """While it is lost, and guesses nothing: the next bytes belong to no packet that can be read."""
+        """While lost and without a guess, pass over bytes that belong to no readable packet."""
         self._skip(count)
         self.position += count
 
     def find(self) -> None:
-        """While it is lost: the next chunk begins with the head of a packet."""
+        """While lost, take the next chunk to begin with the head of a packet."""
         self._buffer = self._found()
 
     def advance(self, packet_count: int, packet_bytes: int) -> None:
-        """While it is in step: the next bytes are whole packets, which somebody else has cut."""
+        """While in step, count the next bytes as whole packets that were cut elsewhere."""
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
     def go_on_as(self, later: Framing, has_packets: bool, *, ahead: bool) -> None:
-        """While it is in step: stand where `later` does, which began in step at our position.
+        """While in step, move to where `later` is, which began in step at our position.
 
         Args:
-            has_packets: `later` has found a packet, or the head of what is none.
-            ahead: whether all that it took is, as of Chunk, which it did not know.
+            has_packets: `later` has found a packet, or bytes that begin none.
+            ahead: whether all its bytes are ahead, as in Chunk, which it did not know.
         """
         self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
         self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
@@ -346,14 +346,14 @@ class Framing:
         self.position += later.position
 
     def end(self) -> StreamCount:
-        """What was found in all. What has begun will not be whole."""
+        """Return all counts. A packet that has begun will not be whole."""
         self._give_up_guess()
         if self._buffer is not None:
             self.seen.cut_bytes += self._buffer.pending_bytes
         return self.seen
 
     def _found(self) -> PacketBuffer:
-        """The way is found again."""
+        """Note that the way is found again."""
         self._refused = False
         seen = self.seen
         begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
@@ -387,7 +387,7 @@ class Framing:
         return packets
 
     def _refuse(self, fault: WireFormatError, begun_bytes: int, left: bytes, chunk: Chunk) -> list[Framed]:
-        """What follows begins no packet. On another port, before any packet, that only says it is not MSMQ."""
+        """Refuse bytes that begin no packet. On another port, before any packet, they only show it is not MSMQ."""
         self._buffer = None
         self._refused = True
         head = (self._head if begun_bytes else b"") + left
@@ -401,7 +401,7 @@ class Framing:
         return Framed(data, began, ended, loss, fault)
 
     def _skip(self, count: int) -> None:
-        """Bytes belong to no packet that can be read."""
+        """Skip bytes that belong to no readable packet."""
         if self._refused:
             self.seen.refused_bytes += count
         else:

@@ -1,6 +1,6 @@
-"""The packets in a capture: who sent them to whom, when, and where in the file they stand.
+"""The packets in a capture: who sent them to whom, when, and where they are in the file.
 
-Everything is read in one pass and in bounded memory. What is no packet is counted and never passed over in silence:
+Everything is read in one pass and in bounded memory. Whatever is not a packet is counted, never silently ignored:
 `Totals` accounts for every frame and for every byte of every stream.
 """
 
@@ -41,17 +41,17 @@ from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, ping_pac
 
 PING_PORT: Final = 3527
 END_LIMIT: Final = 2 * CONNECTION_LIMIT
-"""Of how many sides of connections it is remembered how much they have sent in all."""
+"""Sides of connections whose sent bytes are remembered."""
 
 CONFLICT_LIMIT: Final = 1_024
-"""Of so many contradictions it is told which frames they are in."""
+"""Contradictions whose frames are reported."""
 NUMBER_DIGITS: Final = 20
-"""More than a frame's number has."""
+"""More digits than a frame's number has."""
 _NUMBER: Final = re.compile(r"\d+")
 
 DAMAGED_TCP: Final = "TCP, damaged or cut off" + NOT_READ
 UDP: Final = "UDP to other ports" + NOT_READ
-"""What frames hold that hold neither a segment nor a Ping, beside what mqproto.captures.net.tunnels says."""
+"""The other contents of frames, besides those named by mqproto.captures.net.tunnels."""
 
 
 class SeenPacket:
@@ -61,23 +61,23 @@ class SeenPacket:
         number: counted from 1 in the order in which packets could be read whole.
         frame, first_frame: the numbers of the frames that ended and that began it.
         file_offset: of the record of the frame that began it, in the unpacked file.
-        time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is that of its first.
+        time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is for its first byte.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen; of a TAP, which has one for each direction, or of a bond, the first of them.
+        interface: where it was seen; in a TAP, with one for each direction, or in a bond, the first of them.
         position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
             count.
-        data: the whole packet, its SessionHeader included; of one that has a hole what comes before that. Of bytes that
+        data: the whole packet, its SessionHeader included; or what comes before its hole; or, for bytes that
             begin no packet, up to the first 16.
-        cut_bytes: how much of the packet there was behind `data`, its SessionHeader included; 0 of whole ones.
-        missing_bytes: how many bytes right before it the capture lacks, beside those of a packet with a hole.
-        snapped_bytes: of what the capture lacks before it, and of its own hole, the bytes that frames had which the
-            capture cut, by its snapshot length.
-        skipped_bytes: how many bytes right before it belong to no packet that could be read.
-        ahead: its sender may have had bytes of the other side that the capture has not shown before it: nothing can be
-            judged by it of what the other side had done by then.
-        opened: whether its sender opened the connection, as mqproto.captures.net.direction.Stream has it.
-        reader: what has read it, and tells whether its frames, and those of packets before it, are damaged.
-        framed: False where `data` begins no packet, so that nobody can say where the next one begins.
+        cut_bytes: size of the packet behind `data`, its SessionHeader included; 0 if it is whole.
+        missing_bytes: how many bytes right before it the capture lacks, besides those of a packet with a hole.
+        snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture's snapshot length
+            cut off frames.
+        skipped_bytes: how many bytes right before it belong to no readable packet.
+        ahead: its sender may have had bytes of the other side that the capture has not shown before it: it says
+            nothing about what the other side had done by then.
+        opened: whether its sender opened the connection, as in mqproto.captures.net.direction.Stream.
+        reader: which has read it, and knows whether its frames, and those of packets before it, are damaged.
+        framed: False if `data` begins no packet, so that the start of the next one is unknown.
     """
 
     __slots__ = (
@@ -152,14 +152,14 @@ class SeenPacket:
 
     @property
     def size_bytes(self) -> int:
-        """How long the packet is; of bytes that begin none, how many are shown."""
+        """The size of the packet; for bytes that begin none, how many are shown."""
         return len(self.data) + self.cut_bytes
 
     @property
     def packet(self) -> Packet | Ping | None:
-        """The record; None where the bytes form none, and `fault` says why. It is decoded when first asked for.
+        """The record, decoded on first use; None if the bytes form none, and `fault` says why.
 
-        Of a packet that has a hole it is what `decode_beginning` makes of its beginning; None if that is too little.
+        For a packet with a hole, what `decode_beginning` makes of its beginning; None if that is too little.
         """
         if self.cut_bytes:
             if self._packet is None:
@@ -173,7 +173,7 @@ class SeenPacket:
 
     @property
     def fault(self) -> WireFormatError | None:
-        """What is wrong with the bytes, if something is."""
+        """The error in the bytes, if there is one."""
         if self._fault is None and self._packet is None and not self.cut_bytes:
             _ = self.packet
         return self._fault
@@ -188,7 +188,7 @@ class SeenPacket:
 
 
 class StreamEnd(NamedTuple):
-    """One side of a connection, as one interface saw it, that has ended."""
+    """One side of a connection that has ended, as one interface saw it."""
 
     connection: int
     interface: int
@@ -196,8 +196,8 @@ class StreamEnd(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What one side of a connection has sent in all, and what of that can have come: as
-    mqproto.captures.net.direction.Stream has it."""
+    """How much one side of a connection has sent, and how much of it can have arrived: as in
+    mqproto.captures.net.direction.Stream."""
 
     sent_bytes: int | None
     came_bytes: int | None
@@ -205,22 +205,22 @@ class Sum(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """Where everything went.
+    """An account of all frames and bytes.
 
-    frames = segment_frames + ping_frames + the sum of other_frames, always. Once the capture has been read,
+    frames = segment_frames + ping_frames + the sum of other_frames, always. After the capture has been read,
     stream_bytes = packet_bytes + cut_bytes + headless_bytes + refused_bytes + other_bytes.
 
     other_frames: by reason, frames that hold neither a TCP segment nor a Ping.
-    cut_frames: frames of which the capture left out a part.
+    cut_frames: frames that the capture cut short.
     untimed_frames: frames without a time.
-    packets: all that were framed, and Pings; `faults` of them, or of bytes that begin none, are malformed.
-    cut_packets: those of which the beginning alone is known, as the capture lacks something behind it.
+    packets: all framed packets, and Pings; `faults` of them, or of bytes that begin none, are malformed.
+    cut_packets: packets whose beginning alone is known, because the capture lacks something behind it.
     missing_bytes, gap_count, and the other counts of a stream: their sums.
-    hidden_bytes: that cut frames had, and that are of no packet of which the capture has the head.
-    other_bytes: those of connections that have nothing to do with MSMQ.
-    given_up_connections: those that were forgotten because too many were open at a time.
-    conflicts: which frames have other bytes for the same place, each with the code of a finding: of MSMQ's streams, up
-        to CONFLICT_LIMIT of them.
+    hidden_bytes: bytes of cut frames that belong to no packet whose head is in the capture.
+    other_bytes: bytes of connections that have nothing to do with MSMQ.
+    given_up_connections: connections that were forgotten because too many were open at a time.
+    conflicts: frames that differ for the same place, each with the code of a finding: from MSMQ's streams, at
+        most CONFLICT_LIMIT of them.
     """
 
     frames: int = 0
@@ -255,7 +255,7 @@ class Totals:
     conflicts: list[tuple[str, str]] = field(default_factory=list)
 
     def see(self, time_ns: int) -> None:
-        """Count when a frame was caught."""
+        """Count the time of a frame."""
         if not time_ns:
             self.untimed_frames += 1
         elif self.first_ns is None or self.last_ns is None:
@@ -285,7 +285,7 @@ class Totals:
             self._contradict(seen.stream.said_of_conflicts())
 
     def _contradict(self, said: Iterable[tuple[str, str]]) -> None:
-        """In one order, whichever stream has ended first: by their ends and frames."""
+        """Add contradictions sorted by ends and frames, whichever stream has ended first."""
         every = sorted(
             (*self.conflicts, *said),
             key=lambda each: _NUMBER.sub(lambda found: found[0].zfill(NUMBER_DIGITS), each[1]),
@@ -293,7 +293,7 @@ class Totals:
         self.conflicts = every[:CONFLICT_LIMIT]
 
     def add(self, other: Totals) -> None:
-        """Count what was found elsewhere in the same capture as well."""
+        """Add what was found elsewhere in the same capture."""
         for name in (each.name for each in fields(self)):
             ours, theirs = getattr(self, name), getattr(other, name)
             if name == "conflicts":
@@ -306,26 +306,26 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no packet is known to be lacking: no bytes but those of packets whose heads are there.
+        """Whether no packet is known to be missing: only bytes of packets whose heads are there.
 
-        Bytes that begin no packet hide none: whoever receives them closes the session.  [MS-MQQB] 3.1.5.1
+        Bytes that begin no packet hide none: their receiver closes the session.  [MS-MQQB] 3.1.5.1
         """
         return not (self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes)
 
     @property
     def skipped_bytes(self) -> int:
-        """Those of MSMQ's streams that belong to no packet that can be read, for either reason."""
+        """Bytes of MSMQ's streams that belong to no readable packet, for either reason."""
         return self.headless_bytes + self.refused_bytes
 
     @property
     def unexplained_bytes(self) -> int:
-        """What the account does not come out by; it always does."""
+        """Bytes that the account does not explain; always 0."""
         explained = self.packet_bytes + self.cut_bytes + self.skipped_bytes + self.other_bytes
         return self.stream_bytes - explained
 
 
 def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
-    """Every packet in the capture file at `path`, in the order in which they could be read.
+    """Yield every packet in the capture file at `path`, in the order in which they could be read.
 
     Raises:
         CaptureError: the file is damaged; the packets before the damage have been yielded.
@@ -335,26 +335,26 @@ def read_packets(path: str | os.PathLike[str]) -> Iterator[SeenPacket]:
 
 
 class PacketReader:
-    """Frames in, packets out, once.
+    """Takes frames, yields packets, once.
 
-    MSMQ is looked for on every port: a stream has it whose first bytes, or the first bytes of a later segment, are
-    the head of a packet. Of a packet with a gap in its middle the beginning is read; a gap that swallows a head costs
-    what comes until a segment begins with one again, or has one inside that others follow to its end.
+    MSMQ is looked for on every port: a stream has it if its first bytes, or the first bytes of a later segment, are
+    the head of a packet. If a packet has a gap in its middle, its beginning is read; a gap that swallows a head costs
+    everything until a segment begins with a head, or has one inside that others follow to its end.
 
-    Interfaces that have a part each, as those of a TAP or a bond, are read as one. A connection that is another one,
-    seen behind address translation, is read as that.
+    Interfaces that have one part each, as in a TAP or a bond, are read as one. A connection that appears again behind
+    address translation is read as the first one.
 
-    A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
+    A damaged capture raises its CaptureError at the end, after all packets before the damage.
 
     Args:
-        turns: takes where connections begin and end, if somebody wants to know.
-        ahead: after how many more frames one is read, as a whole copy of it may come; 0 for who waits for each.
+        turns: collects where connections begin and end; None if not needed.
+        ahead: frames to wait before reading one, because an intact copy of it may come; 0 to read each at once.
 
     Attributes:
-        totals, points: what was read, all together and by where it was caught; whole once everything has been.
-        ends: how much sides of connections have sent in all, and how much of that can have come, where the capture
-            tells: of the last END_LIMIT that have ended. Nearly all end with the capture.
-        translations: which connections are others.
+        totals, points: what was read, in all and by capture point; complete once everything has been read.
+        ends: how much sides of connections have sent in all, and how much of that can have arrived, if the capture
+            tells: for the last END_LIMIT that have ended. Nearly all end with the capture.
+        translations: connections that are other connections, translated.
     """
 
     def __init__(self, frames: Iterable[Frame], turns: Turns | None = None, ahead: int = AHEAD_COUNT) -> None:
@@ -375,9 +375,9 @@ class PacketReader:
         self._shown: deque[tuple[int, int, tuple[int, int, Endpoint]]] = deque(maxlen=KEPT_COUNT)
 
     def is_damaged(self, number: int) -> bool:
-        """Whether a packet, or one shortly before it on its connection, stands in a frame that is damaged.
+        """Whether a packet, or one shortly before it on its connection, is in a damaged frame.
 
-        That is as far as the last frames tell.
+        Only the last frames are checked.
         """
         shown = list(self._shown)
         end = bisect_left(shown, (number + 1,))
@@ -411,7 +411,7 @@ class PacketReader:
             raise damage
 
     def _looked_at(self) -> Iterator[Frame]:
-        """All frames, once it is known whether interfaces are halves of a TAP."""
+        """Yield all frames, once it is known which interfaces are halves of a TAP."""
         frames, taps = iter(self._frames), Taps()
         damage: CaptureError | OSError | None = None
         try:
@@ -434,7 +434,7 @@ class PacketReader:
         return packet
 
     def _meet(self, frame: Frame) -> None:
-        """A frame comes, and waits for others that may have it whole, or tell that its connection is another."""
+        """Let a frame wait for others that may be intact copies, or show that its connection is another."""
         self.points.frame(frame)
         self.totals.see(frame.time_ns)
         content = content_of(frame, self._ip)
@@ -446,7 +446,7 @@ class PacketReader:
         self._waiting.append((frame, content))
 
     def _before(self, place: int) -> Iterator[tuple[Frame, Segment]]:
-        """What waits that was caught at a place, the last one first."""
+        """Yield the waiting segments that were caught at a place, the latest first."""
         for frame, content in reversed(self._waiting):
             if isinstance(content, Segment) and self._place_of(frame) == place:
                 yield frame, content
@@ -456,7 +456,7 @@ class PacketReader:
         return self._halves[number].interface.number if number in self._halves else number
 
     def _overtaken(self, frame: Frame, content: Segment) -> list[SeenPacket]:
-        """What is read before the first segment of a side, as that has overtaken it."""
+        """Return what is read before the first segment of a side, because that has overtaken it."""
         caught = [
             (other._replace(interface=other.interface._replace(number=self._place_of(other))), segment)
             for other, segment in ((frame, content), *self._waiting)
@@ -511,7 +511,7 @@ class PacketReader:
         return packets
 
     def _is_untold(self, stream: Stream) -> bool:
-        """Whether the capture lacks bytes of the other side, and no packet has told so yet."""
+        """Whether the capture lacks bytes of the other side, and no packet has reported it yet."""
         opposite = None if stream.opposite is None else self._framings.get(stream.opposite)
         return opposite is not None and opposite.untold
 
@@ -550,7 +550,7 @@ def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
 
 
 def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
-    """The segment or the Ping that a frame holds or completes; else what it is, as in `Totals.other_frames`."""
+    """Return the segment or Ping that a frame holds or completes; else what it is, as in `Totals.other_frames`."""
     datagram = datagram_in(frame.link_type, frame.data, frame.missing_bytes, ip)
     if isinstance(datagram, str):
         return datagram
@@ -560,7 +560,7 @@ def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
 
 
 def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
-    """The Ping in a UDP datagram; None if it goes to and from other ports, or the capture cut it."""
+    """Return the Ping in a UDP datagram; None if it uses other ports, or the capture cut it."""
     if len(datagram.payload) < UDP_HEADER.size or datagram.missing_bytes:
         return None
     source_port, destination_port, size_bytes, _ = UDP_HEADER.unpack_from(datagram.payload)

@@ -1,4 +1,4 @@
-"""What somebody has pasted, taken apart: packets as they are, or frames that were copied whole, headers and all."""
+"""Pasted bytes, taken apart: packets as they are, or frames that were copied whole, headers and all."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from mqproto.wire import begins_stream
 
 BARE_IP: Final = 101
 LINKS: Final = (ETHERNET, LINUX_COOKED, LINUX_COOKED_2, NULL, BARE_IP)
-"""What frames are tried as; `tcpdump -X` leaves the link's header out."""
+"""Link layers that frames are tried as; `tcpdump -X` leaves the link's header out."""
 _HEAD: Final = re.compile(rb"\x10.{3}LIOR", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Part:
-    """Bytes that belong together: what one side has sent, from where a packet begins.
+    """Bytes that belong together: those of one side, from where a packet begins.
 
-    places: where each of its runs begins in it, and where in what was pasted.
+    places: for each of its runs, the offset in `data` and the offset in the pasted bytes.
     """
 
     data: bytearray = field(default_factory=bytearray)
     places: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, offset: int) -> int:
-        """Where in what was pasted one of its bytes stands."""
+        """Return where one of its bytes is in the pasted bytes."""
         begins, at = next(each for each in reversed(self.places) if each[0] <= offset)
         return at + offset - begins
 
 
 @dataclass(slots=True)
 class Pasted:
-    """What was pasted.
+    """The parts of what was pasted.
 
-    left_out_bytes: that begin no packet and go on with none.
-    idle: how many dumps are of frames that carry nothing of MSMQ.
+    left_out_bytes: bytes that neither begin nor continue a packet.
+    idle: the number of dumps of frames without MSMQ.
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Pasted:
     _open: dict[Hashable, Part] = field(default_factory=dict)
 
     def take(self, side: Hashable, at: int, data: bytes, *, anew: bool = False) -> bool:
-        """More bytes of a side, which stand at `at`; whether they are of a packet. anew: they follow on nothing."""
+        """Add a side's bytes found at `at`; return whether a packet has them. anew: they continue nothing."""
         part = None if anew else self._open.pop(side, None)
         begins = 0
         if part is None:
@@ -69,19 +69,19 @@ class Pasted:
 
     @property
     def said(self) -> str:
-        """What was left out, in words; nothing if it is nothing."""
+        """What was left out, in words; empty if nothing was."""
         idle = f"{counted(self.idle, 'dump')} of frames that carry no packet" if self.idle else ""
         rest = f"{counted(self.left_out_bytes, 'byte')} that begin no packet" if self.left_out_bytes else ""
         return " and ".join(filter(None, (idle, rest)))
 
 
 def is_head(data: bytes) -> bool:
-    """Whether a packet, a Ping or a key blob begins with these bytes, be it a broken one."""
+    """Whether a packet, a Ping or a key blob begins with these bytes, even a broken one."""
     return begins_stream(data) or data[4:8] == b"LIOR"
 
 
 def take_apart(dumps: Sequence[bytes]) -> Pasted:
-    """The bytes of MSMQ in dumps that were pasted together: of frames what they carry, all else as it is."""
+    """Return the MSMQ bytes in pasted dumps: the payloads of frames, all else as it is."""
     pasted = Pasted()
     has_headers = bool(dumps) and not is_head(dumps[0])
     if has_headers:
@@ -96,7 +96,7 @@ def take_apart(dumps: Sequence[bytes]) -> Pasted:
 
 
 def _take_frames(pasted: Pasted, dumps: Sequence[bytes]) -> None:
-    """What frames carry, each direction of each connection by itself.
+    """Take the payloads of frames, each direction of each connection by itself.
 
     A frame that was copied twice, or sent again, is shown twice: people paste both on purpose.
     """
@@ -119,6 +119,6 @@ def _take_frames(pasted: Pasted, dumps: Sequence[bytes]) -> None:
 
 
 def _content(dump: bytes, ip: IpReader) -> Segment | SeenPacket | str:
-    """What a frame holds, by the first link layer with which it holds something."""
+    """Return what a frame holds, by the first link layer with which it holds something."""
     frames = (Frame(0, dump, interface=Interface(0, link)) for link in LINKS)
     return next((held for frame in frames if not isinstance(held := content_of(frame, ip), str)), "")

@@ -1,7 +1,7 @@
-"""What each capture point shows, and what it lacks: counted while its frames and streams go by.
+"""What each capture point shows, and what it lacks: counted as its frames and streams are read.
 
-A capture point is an interface of a capture. Each count here is a fact about the capture; what cannot be said because
-of it stands in `mqproto.captures.decode.views.quality`.
+A capture point is an interface of a capture. Each count here is a fact about the capture; the conclusions that it
+rules out are in `mqproto.captures.decode.views.quality`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mqproto.captures.files.frame import Frame, Interface
 from mqproto.captures.framing import StreamCount
 
 POINTS_LIMIT: Final = 256
-"""As many are told apart: more than anybody has, but not than somebody can write into a file."""
+"""Points told apart: more than anybody has, but a file may name more."""
 OTHERS: Final = "all other interfaces"
 
 
 @dataclass(slots=True)
 class Clock:
-    """How far the clock of a capture point is ahead of that of another.
+    """How far the clock of a capture point is ahead of another's.
 
-    reference: the other one; the point itself where all others are compared with it.
-    uncertainty_ns: how far from that it may be; None where packets of one direction only were seen at both.
-    drift_ppb: by how much more it goes, in billionths; None where nobody knows.
+    reference: the other point; or the point itself, if all others are compared with it.
+    uncertainty_ns: how far off that may be; None if both saw packets of one direction only.
+    drift_ppb: how much faster it runs, in billionths; None if unknown.
     packets: how many both saw.
     """
 
@@ -37,21 +37,20 @@ class Clock:
 
 @dataclass(slots=True)
 class Point:
-    """One capture point. Connections are those of MSMQ.
+    """One capture point. Only MSMQ's connections count.
 
-    cut_frames: of which the capture left out a part. snaplen: as much as it kept of the largest of them; 0 if it is
-        not known.
-    back_ns: how far the time of a frame is before that of one that stands before it, at most.
-    connections: of which it has a byte, or lacks one. lossy: of these, those with bytes missing.
-    headless: those whose beginning it does not have, in a direction of which it has bytes, or lacks some.
+    cut_frames: those that the capture cut short. snaplen: how much it kept of the largest of them; 0 if unknown.
+    back_ns: the greatest step back in time from one frame to a later one.
+    connections: those with a byte here, captured or missing. lossy: those of them with bytes missing.
+    headless: connections whose beginning it lacks, in a direction of which it has or lacks bytes.
     one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
     open: those that were not seen to end.
-    missing_bytes, gaps: that were sent and are not in the capture. snapped_bytes: those of them that frames had which
-        the capture cut. unread_bytes: that are, of packets of which a part is not.
-    cut_packets: of which the beginning alone is read.
-    by_file: whether frames are counted by file, with those of other points in it.
-    compared: whether there is another point whose clock could be compared.
-    ahead_ns: of a half of a TAP, how far its clock is ahead of the other half's. Its times are put right by that.
+    missing_bytes, gaps: sent, but not in the capture. snapped_bytes: those of missing_bytes that the capture cut
+        off frames. unread_bytes: captured, but of packets that are not whole.
+    cut_packets: packets of which only the beginning is read.
+    by_file: whether frames are counted by file, together with other points' frames in it.
+    compared: whether there is another point to compare clocks with.
+    ahead_ns: for a half of a TAP, how far its clock is ahead of the other half's. Its times are corrected by that.
     """
 
     name: str
@@ -82,7 +81,7 @@ class Point:
 class Side:
     """One direction of a connection at one point.
 
-    client: whether it comes from the end that the connection's other sides take for its client: two sides of one
+    client: whether it comes from the end that all sides of the connection take for its client: two sides of one
         connection with the same flag are the same direction.
     """
 
@@ -100,12 +99,12 @@ class Side:
 
 @dataclass(slots=True)
 class Points:
-    """All capture points, by what they are known by."""
+    """All capture points, by their names."""
 
     found: dict[str, Point] = field(default_factory=dict)
 
     def of(self, name: str) -> Point:
-        """One of them, which may be a new one; beyond the limit, that which stands for all others."""
+        """Return a point, new if necessary; beyond the limit, the point that stands for all others."""
         point = self.found.get(name)
         if point is None:
             if len(self.found) >= POINTS_LIMIT:
@@ -116,7 +115,7 @@ class Points:
         return point
 
     def connection(self, sides: Sequence[Side]) -> None:
-        """Count a connection of MSMQ: all that any point saw of it."""
+        """Count a connection of MSMQ: everything that any point saw of it."""
         seen = [side for side in sides if side.data_bytes or side.missing_bytes]
         everywhere = {side.client for side in seen if side.data_bytes}
         for name in dict.fromkeys(side.point for side in seen):
@@ -127,7 +126,7 @@ class Points:
             point.connections += 1
             point.lossy += any(side.missing_bytes > side.snapped_bytes for side in here)
             point.headless += any(not side.from_start for side in here)
-            # Where both sides were seen to begin, one of them had nothing to say.
+            # If both sides were seen to begin, one of them had nothing to say.
             is_one_sided = len(directions) == 1 and len(begun) < 2
             point.one_sided += is_one_sided
             point.halves += is_one_sided and len(everywhere) == 2
@@ -171,19 +170,19 @@ class PointCounter:
             point.back_ns = back_ns
 
     def put_right(self, number: int, ahead_ns: int) -> None:
-        """The times of an interface are put right, as its clock is so far ahead."""
+        """Note that the times of an interface are corrected because its clock is this far ahead."""
         if number in self._numbered:
             self._numbered[number].ahead_ns = ahead_ns
 
     def stream(self, seen: StreamCount) -> None:
-        """Count a stream that has ended. Those of one connection come one after the other."""
+        """Count a stream that has ended. Streams of one connection come one after another."""
         if seen.stream.connection != self._connection:
             self.finish()
             self._connection = seen.stream.connection
         self._streams.append(seen)
 
     def finish(self) -> None:
-        """Nothing more will come of the connection that came last."""
+        """Count the last connection: all its streams have come."""
         if any(seen.is_msmq for seen in self._streams):
             first = self._streams[0].stream.source
             self.points.connection(
@@ -193,7 +192,7 @@ class PointCounter:
 
 
 def point_name(interface: Interface) -> str:
-    """What a capture point of a file is called: `interface 1 (eth0)`."""
+    """Return the name of a capture point in a file: `interface 1 (eth0)`."""
     return f"interface {interface.number}" + (f" ({interface.name})" if interface.name else "")
 
 

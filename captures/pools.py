@@ -1,4 +1,4 @@
-"""Processes that work for another one: they end with it, however it ends."""
+"""Processes that work for another process: they end with it, however it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 def begin() -> None:
-    """In a new process of a pool: Ctrl-C is for the one that has it, and without that there is nothing to do."""
+    """Start a process of a pool: Ctrl-C is its parent's business, and it ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
 

@@ -1,7 +1,7 @@
-"""A captured conversation as a script for one of its two sides: what it sent, when, and what was answered.
+"""A captured conversation as a script for one of its two sides: what it sent, when, and how that was answered.
 
 `survey` counts who sent what on each connection, `choose` picks a side of one conversation, and `read_script` reads
-that side's part. Nothing here is changed for another peer; `simulator/replay` does that.
+that side's part. Nothing here is adapted to another peer; `simulator/replay` does that.
 
 A script is held in memory, and is refused beyond 256 MiB of packets: replay one connection of such a capture.
 """
@@ -40,7 +40,7 @@ LOST: Final = "which the capture lacks or which form no packet"
 
 @dataclass(slots=True)
 class Connection:
-    """One connection of a capture, and how many messages each side sent on it, acknowledgments left aside."""
+    """One connection of a capture, and how many messages each side sent on it, without acknowledgments."""
 
     number: int
     client: Endpoint
@@ -48,24 +48,24 @@ class Connection:
     message_counts: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(Side, 0))
 
     def end(self, side: Side) -> Endpoint:
-        """Where one of its sides is."""
+        """Return the endpoint of one of its sides."""
         return self.client if side is Side.CLIENT else self.server
 
     def side_of(self, packet: SeenPacket) -> Side:
-        """Who sent a packet."""
+        """Return the side that sent a packet."""
         return Side.CLIENT if packet.source == self.client else Side.SERVER
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of one side: by the number of each connection that it takes place on, which of the two it is there."""
+    """The part of one side: for the number of each of its connections, which side it is there."""
 
     sides: dict[int, Side]
     connections: tuple[Connection, ...]
 
     @property
     def message_count(self) -> int:
-        """How many messages it has, acknowledgments left aside; the same message twice counts twice."""
+        """How many messages it has, without acknowledgments; a message sent twice counts twice."""
         return sum(each.message_counts[self.sides[each.number]] for each in self.connections)
 
     @property
@@ -87,8 +87,8 @@ class Step:
 
     data: as it was on the wire, a SessionHeader included.
     heard: how many packets the other side had sent before it on the connection.
-    heard_messages: how many messages, acknowledgments left aside, it had sent before in all.
-    message: the number of the message that it is, None for all that belongs to the session or acknowledges.
+    heard_messages: how many messages, without acknowledgments, it had sent before in all.
+    message: its number as a message; None for packets of the session and for acknowledgments.
     """
 
     frame: int
@@ -101,7 +101,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a part: what tells it from others, and the step in which it was first sent."""
+    """One message of a part: its identity, and the step in which it was first sent."""
 
     identity: Identity
     place: Place | None
@@ -109,7 +109,7 @@ class Message:
 
     @property
     def frame(self) -> int:
-        """The frame that has it."""
+        """The number of its frame."""
         return self.step.frame
 
 
@@ -121,16 +121,16 @@ class Scene:
     side: Side
     steps: list[Step] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
-    """The messages that it was the first to send."""
+    """The messages that were first sent in this scene."""
 
 
 @dataclass(slots=True)
 class Script:
     """One side's part.
 
-    messages: in the order in which they were first sent; `answers` has them by the same numbers.
-    own_manager, peer_manager: the queue managers that presented themselves, None where the capture has no handshake
-        and no message that tells.
+    messages: in the order in which they were first sent; `answers` uses the same numbers.
+    own_manager, peer_manager: the queue managers that presented themselves; None without a handshake
+        or a message that tells.
     heard_message_count: how many messages the other side sent, each counted once.
     left_out: what could not be used, in words.
     """
@@ -147,14 +147,14 @@ class Script:
     left_out: list[str] = field(default_factory=list)
 
     def message(self, number: int) -> UserMessage:
-        """One of the messages, without the SessionHeader that it may have carried."""
+        """Return one of the messages, without its SessionHeader."""
         return decode_message(without_session_header(self.messages[number].step.data))
 
 
 def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
-    """Every connection on which MSMQ was spoken, in the order of their first packets.
+    """Return every connection that carried MSMQ, in the order of their first packets.
 
-    The client is the side that called, as far as `decode` knows that.
+    The client is the side that called, as far as `decode` can tell.
     """
     found: dict[int, Connection] = {}
     sessions = SessionChecker(Connections(Names()))
@@ -175,11 +175,11 @@ def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
 
 
 def choose(connections: list[Connection], side: str = "", only: int | None = None) -> Part:
-    """The part of one side of one conversation, which is all connections between the same two hosts.
+    """Return one side's part of a conversation, which is all connections between two hosts.
 
     Args:
         side: `client`, `server`, or the HOST or HOST:PORT of a side; otherwise the side that sent most messages.
-        only: the number of one connection, to leave all others aside.
+        only: the number of one connection; all others are ignored.
 
     Raises:
         UsageError: there is no such side or connection; the text says what there is.
@@ -200,11 +200,11 @@ def choose(connections: list[Connection], side: str = "", only: int | None = Non
 
 
 def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
-    """Each side of each conversation, restricted to the connections on which it is what `side` says."""
+    """Yield each side of each conversation, with only the connections on which `side` names it."""
     groups: dict[object, list[Connection]] = {}
     for each in connections:
         hosts = frozenset((each.client.host, each.server.host))
-        # Where both are at one address, as in a capture of the loopback, only the server's port tells them apart.
+        # If both are at one address, as in a loopback capture, only the server's port tells them apart.
         groups.setdefault(hosts if len(hosts) == 2 else each.server, []).append(each)
     for group in groups.values():
         for first in Side:
@@ -215,23 +215,23 @@ def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
 
 
 def _side_at(connection: Connection, side: Side, host: str) -> Side:
-    """The side that is at this host; of two at one host, the one that is asked for."""
+    """Return the side at this host; if both are, the side that is asked for."""
     if connection.client.host == connection.server.host:
         return side
     return Side.CLIENT if connection.client.host == host else Side.SERVER
 
 
 def spellings(connection: Connection, side: Side) -> tuple[str, ...]:
-    """What one side of a connection may be called; nothing means any."""
+    """Return all names of one side of a connection; an empty name means any."""
     end = connection.end(side)
     return "", side.value, end.host, str(end)
 
 
 def read_script(packets: Iterable[SeenPacket], part: Part) -> Script:
-    """What the side sent, and what was said of it.
+    """Return what the side sent, and the answers to it.
 
     Raises:
-        UsageError: it is more than 256 MiB.
+        UsageError: it has more than 256 MiB.
     """
     return _Reader(part).read(packets)
 
@@ -247,7 +247,7 @@ class _Reader:
         self._acknowledgments: list[UserMessage] = []
         self._heard: set[Identity] = set()
         self._size_bytes = 0
-        # The queue manager of our side (True) and of the other, as it presented itself, or as its messages tell.
+        # The queue manager of our side (True) and of the other, as presented, or as messages tell.
         self._presented: dict[bool, Guid] = {}
         self._guessed: dict[bool, Guid] = {}
 
@@ -278,7 +278,7 @@ class _Reader:
                 self._say(seen, seen.packet, place)
             else:
                 self._hear(seen, seen.packet, place)
-        # An OrderAck speaks of numbers, and a message that filled a gap may come after it in the file.
+        # An OrderAck covers numbers, and a message that filled a gap may come after it in the file.
         for acknowledgment in self._acknowledgments:
             script.answers.heard(acknowledgment)
         script.scenes = [place.scene for place in self._places.values() if place.scene.steps]
@@ -287,10 +287,10 @@ class _Reader:
         return script
 
     def _see_manager(self, packet: Packet, side: Side, *, ours: bool) -> None:
-        """Learn who the two are: from a handshake, else from a message that nobody has forwarded."""
+        """Learn who the two are: from a handshake, or else from a message that was not forwarded."""
         if isinstance(packet, EstablishConnection):
-            # Of a request the ServerGuid may be null, so each side's own word counts: that of the request for the
-            # client, that of the answer for the server.
+            # A request may have a null ServerGuid, so each side's own word counts: the request's for the
+            # client, the answer's for the server.
             is_client = side is Side.CLIENT
             manager = packet.client_guid if is_client else packet.server_guid
             self._presented[ours] = manager
@@ -298,7 +298,7 @@ class _Reader:
             self._guessed.setdefault(ours, packet.user.source_queue_manager)
 
     def _say(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
-        """Our side sent a packet."""
+        """Take a packet from our side."""
         script = self._script
         self._keep(seen.data)
         number = None
@@ -327,7 +327,7 @@ class _Reader:
         return step
 
     def _hear(self, seen: SeenPacket, packet: Packet, place: _Place) -> None:
-        """The other side sent a packet."""
+        """Take a packet from the other side."""
         place.heard += 1
         for number in place.witness.heard(packet, seen.data):
             self._script.answers.acknowledged(number)
@@ -361,5 +361,5 @@ def _whose(ours: bool) -> str:
 
 
 def is_message(packet: object) -> bool:
-    """Whether a packet is a UserMessage that does not answer another: one that a script plays."""
+    """Whether a packet is a UserMessage that does not answer another: only these are played."""
     return isinstance(packet, UserMessage) and not is_answer(packet)

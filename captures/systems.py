@@ -1,9 +1,9 @@
-"""Captures that are not of one system: what both have by its identifiers has other contents in each.
+"""Captures of different systems: messages with the same identifiers have different contents.
 
-So it is with two runs of a test, with a laboratory that was set up anew, with machines that were cloned. A message is
-known by its source and its number. While no hop is behind it, its source alone has made it: if that gave one number to
-two messages, it is at fault, but not with most of them. So captures are told apart by what is the same message in both
-by its identifiers; if that is little, they are taken for one system.
+Examples are two runs of a test, a laboratory that was set up anew, and cloned machines. A message is known by its
+source and its number. Before its first hop only its source has made it: a source that gives one number to two
+messages is at fault, but does not do so with most of them. So captures are compared by messages that have the same
+identifiers in both; if there are few, they count as one system.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from mqproto.captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 
 APART: Final = "not of one system with"
-"""So begins what is said of a capture that is not."""
+"""The start of what is said about a capture that is not."""
 CLASH_COUNT: Final = 3
-"""So many messages have to be others, and more than half of those that both have."""
+"""At least this many messages must differ, and more than half of those that both have."""
 LOOK_COUNT: Final = 1_024
-"""How many messages of each capture are compared, the first ones."""
+"""The first messages of each capture, which are compared."""
 
 Contents = Mapping[Hashable, int]
-"""Messages that left their sources, by their identifiers: digests of what is in them."""
+"""For messages that left their sources, by identifier: digests of their contents."""
 
 
 def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
-    """The first messages of a capture that leave their sources, and that it has all of."""
+    """Return the first whole messages of a capture that leave their sources."""
     found: dict[Hashable, int] = {}
     for seen in packets:
         message = seen.packet
@@ -42,18 +42,18 @@ def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
 
 
 class Systems:
-    """Captures that are taken for one system; each new one is held against those before it."""
+    """Captures that count as one system; each new one is compared with those before it."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[int, str]] = {}
 
     def add(self, name: str, contents: Contents) -> None:
-        """One more capture of the system."""
+        """Add a capture of the system."""
         for key, digest in contents.items():
             self._known.setdefault(key, (digest, name))
 
     def clash(self, contents: Contents) -> tuple[str, str] | None:
-        """The capture with which another one cannot be of one system, and why; None if it may be."""
+        """Return the capture that cannot be from the same system as these contents, and why; None if all may be."""
         shared: Counter[str] = Counter()
         others: Counter[str] = Counter()
         for key, digest in contents.items():

@@ -1,21 +1,21 @@
-"""Connections that are others, seen once more behind address translation: a host that translates, caught on both sides.
+"""Connections that reappear behind address translation: a host that translates, caught on both sides.
 
 `tcpdump -i any` on a host with containers has each segment at up to four interfaces, and behind the translation with
-other addresses or ports. Taken for two connections, all that crossed it would have been sent twice.
+other addresses or ports. If these counted as two connections, everything that crossed would appear to be sent twice.
 
-A device that translates leaves TCP's numbers and the payload as they are. So two segments between other ends that have
-the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers by
-chance have none in common. Each connection is compared by its first segments with payload, as a capture may lack some;
-and where they have something else at one place they are two.
-It is taken for that one, which was seen first, from its beginning on if that was at most AHEAD_COUNT frames before:
-frames wait so long to be read, and either side may have been caught alone until then. Its copies are repetitions, or
-what another interface saw of it.
+A device that translates leaves TCP's numbers and the payload as they are. So two segments between different ends with
+the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers at
+random have none in common. Each connection is compared by its first segments with payload, because a capture may lack
+some; if two differ at one place they are separate connections.
+A copy counts as the connection that was seen first, from its beginning on if that was at most AHEAD_COUNT frames
+before: frames wait that long to be read, and either side may have been caught alone until then. Its segments are
+repetitions, or another interface's view.
 
-A mirror of a line whose packets are in tunnels may have them outside as well: that is the same, told in the
-same way. In tunnels with different numbers are different tenants, whatever they say; but
-where one answers the other's SYN, each direction has a tunnel of its own.
+A mirror of a line with tunnels may show packets outside the tunnels as well: that is the same, and found the
+same way. Tunnels with different numbers are different tenants, whatever they carry; but
+if one answers the other's SYN, each direction has its own tunnel.
 
-What gives the bytes on by a connection of its own, a proxy, has numbers of its own, and is none of this.
+A proxy, which forwards the bytes on its own connection, has its own numbers, and does not count here.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from mqproto.captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
 
 COMPARED_COUNT: Final = 8
-"""By so many of its first segments with payload a connection is compared with others."""
+"""First segments with payload by which a connection is compared with others."""
 PROOF_BYTES: Final = 16
-"""Of so much payload, at least."""
+"""Least payload of such a segment."""
 REMEMBERED_COUNT: Final = 8_192
-"""With how many segments of others."""
+"""Segments of other connections that are compared with it."""
 CHANGES_KEPT: Final = 3
-"""So many more may have come before those frames are read that wait."""
+"""Later changes that may come before waiting frames are read."""
 APART_NS: Final = 10_000_000_000
-"""Two copies are caught within this time, as far as clocks go that may be seconds apart."""
+"""Two copies are caught within this time, by clocks that may be seconds apart."""
 
 Way: TypeAlias = tuple[Endpoint, Endpoint]
-"""From where to where."""
+"""Source and destination."""
 
 
 class Early(NamedTuple):
-    """A segment of which it is to be told whether its connection is another one.
+    """A segment that may show its connection to be another one.
 
-    number: of its frame. size_bytes: of all its payload; kept_bytes: of what the capture has of that, whose checksum is
+    number: of its frame. size_bytes: of its whole payload; kept_bytes: of the captured part, whose checksum is
         `content`.
     """
 
@@ -66,7 +66,7 @@ class Early(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment, number: int, time_ns: int) -> Early:
-        """One that was decoded by itself."""
+        """Make one from a decoded segment."""
         payload = segment.payload
         return cls(
             number,
@@ -85,9 +85,9 @@ class Early(NamedTuple):
 class Translation(NamedTuple):
     """A connection that is another one.
 
-    number: of the frame from which on that is so.
-    way, shown: from where to where, and as what that is to be taken; None if it is itself again from here on.
-    initial: the sequence number with which its client began, if that was seen.
+    number: of the first frame for which this holds.
+    way, shown: its ends, and the ends that replace them; None if it is itself again from here on.
+    initial: the sequence number with which its client began, if seen.
     """
 
     number: int
@@ -98,13 +98,13 @@ class Translation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """Two ends that speak to each other: what is known of their connection.
+    """Two ends that speak to each other: what is known about their connection.
 
-    since: the number of the frame with which it began. left: how many segments more are to be compared.
-    changes: from which frame on it is taken for what, by either end: the last of them.
-    leads: whether others are taken for it.
-    initial: the sequence number with which the client began. first: by sender, that of the first segment seen.
-    said: by sender and sequence number, what its first segments with payload have; a damaged one has a copy.
+    since: the number of the frame with which it began. left: how many more segments to compare.
+    changes: the last changes: from which frame on, and by end, what it counts as.
+    leads: whether other connections count as this one.
+    initial: the sequence number with which the client began. first: by sender, that of its first segment seen.
+    said: by sender and sequence number, the contents of its first segments with payload; a damaged one has a copy.
     """
 
     since: int
@@ -117,23 +117,23 @@ class _Pair:
 
     @property
     def shown(self) -> dict[Endpoint, Endpoint]:
-        """By either end, as what it is taken; empty if it is itself."""
+        """By end, the end that replaces it; empty if it is itself."""
         return self.changes[-1][1] if self.changes else {}
 
     def take_for(self, shown: dict[Endpoint, Endpoint], number: int) -> None:
-        """From a frame on it is taken for that."""
+        """Take it for that connection from a frame on."""
         self.changes = [*self.changes[-CHANGES_KEPT:], (number, shown)]
 
     def contradicts(self, other: _Pair, shown: Mapping[Endpoint, Endpoint]) -> bool:
-        """Whether something else stands at the same place of the other: whoever makes captures may have all connections
-        begin with one number, and has some packets twice."""
+        """Whether the other has different contents at the same place: a generated capture may begin all connections
+        with one number, and repeat some packets."""
         return any(
             contents.isdisjoint(other.said.get((shown[sender], sequence), contents))
             for (sender, sequence), contents in self.said.items()
         )
 
     def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
-        """Whether a SYN begins another connection; one that comes late does not."""
+        """Whether a SYN begins another connection rather than coming late."""
         if self.initial is not None:
             return sequence != self.initial
         first = self.first.get(sender)
@@ -141,13 +141,13 @@ class _Pair:
 
 
 class Translations:
-    """Takes the segments of a capture in order, and says which connections are others.
+    """Takes the segments of a capture in order, and finds connections that are others.
 
     Args:
         known: what was found in an earlier part of the capture.
 
     Attributes:
-        found: all that was found since.
+        found: everything found since.
     """
 
     def __init__(self, known: Iterable[Translation] = ()) -> None:
@@ -163,13 +163,13 @@ class Translations:
             )
 
     def meet(self, segment: Segment, number: int, time_ns: int) -> None:
-        """A segment comes, which is read when others have come that may tell whose it is."""
+        """Take a segment, which is read after others that may tell whose it is."""
         pair = self._pairs.get((segment.source, segment.destination))
         if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
             self.take(Early.of(segment, number, time_ns))
 
     def translated(self, segment: Segment, number: int) -> Segment:
-        """A segment that came as one of the connection that it is of."""
+        """Return a segment with the ends of the connection that it belongs to."""
         source, destination = way = segment.source, segment.destination
         pair = self._pairs.get(way)
         for since, shown in reversed(pair.changes) if pair is not None else ():
@@ -179,7 +179,7 @@ class Translations:
         return segment
 
     def take(self, early: Early) -> None:
-        """Compare a segment: the first between two ends, one with payload of the first ones, or one with a SYN."""
+        """Compare a segment: the first between two ends, an early one with payload, or one with a SYN."""
         way = (early.source, early.destination)
         pair = self._pair(way, early.number)
         if early.flags & SYN and not early.flags & ACK:
@@ -198,7 +198,7 @@ class Translations:
             self._compare(early, way, pair)
 
     def _compare_opening(self, early: Early, way: Way, pair: _Pair) -> None:
-        """The directions of a connection may have tunnels of their own: what answers a SYN is of its connection."""
+        """Join directions with separate tunnels: the answer to a SYN belongs to the SYN's connection."""
         if not early.flags & ACK:
             self._asked[_addresses(way), (early.sequence + 1) % 2**32] = way
             if len(self._asked) > REMEMBERED_COUNT:
@@ -223,7 +223,7 @@ class Translations:
             self._show(early, way, pair, known[0])
 
     def _show(self, early: Early, way: Way, pair: _Pair, shown: Way) -> None:
-        """A connection is taken for another, or for what that is taken for, unless they contradict."""
+        """Take a connection for another, or for what that one counts as, unless they contradict."""
         other = self._pairs.get(shown)
         if other is None or other is pair:
             return
@@ -248,17 +248,17 @@ class Translations:
 
 
 class Between(NamedTuple):
-    """The hosts that two connections that are one have at their ends, by the first of either."""
+    """The hosts at the ends of two connections that are one, in the order of the first of them."""
 
     hosts: tuple[str, str]
     shown: tuple[str, str]
 
 
 class Crossings(dict[Between, tuple[Translation, int]]):
-    """Connections that are others, by the hosts between which they are: the first of them, and how many there are."""
+    """Connections that are others, by their hosts: the first, and how many there are."""
 
     def add(self, found: Iterable[Translation]) -> None:
-        """More of them."""
+        """Add connections."""
         for each in found:
             if each.shown is None:
                 continue
@@ -267,16 +267,16 @@ class Crossings(dict[Between, tuple[Translation, int]]):
             self[between] = first, count + 1
 
     def texts(self) -> Iterator[str]:
-        """What is to be said of them."""
+        """Yield what to report about them."""
         for between, (first, count) in self.items():
             yield _text(first, count, between)
 
 
 def _may_be(way: Way, shown: Way) -> bool:
-    """Whether one may be made of the other.
+    """Whether one may be a translation of the other.
 
-    Another port of the same client is another connection: nobody translates an address into itself. The port of a
-    service may be translated where the service is.
+    Another port of the same client is another connection: nobody translates an address into itself. A service's port
+    may be translated on its own host.
     """
     if way[0] == way[1] or shown[0] == shown[1] or _are_tenants(way[0].host, shown[0].host):
         return False
@@ -286,7 +286,7 @@ def _may_be(way: Way, shown: Way) -> bool:
 
 
 def _are_tenants(one: str, other: str) -> bool:
-    """Whether two addresses are in tunnels of others, neither of them inside of the other's; mirrors are nobody's."""
+    """Whether two addresses are in tunnels of different owners, neither inside the other's; mirrors do not count."""
     few, many = sorted((_tenants(one), _tenants(other)), key=len)
     return many[len(many) - len(few) :] != few
 
@@ -300,12 +300,12 @@ _Addresses: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def _addresses(way: Way) -> _Addresses:
-    """Without the tunnels that they are in."""
+    """Return the ends without their tunnels."""
     return tuple((end.host.partition("%")[0], end.port) for end in way)
 
 
 def said_of(found: Iterable[Translation]) -> list[str]:
-    """What is to be said of connections that are others."""
+    """Return what to report about connections that are others."""
     crossings = Crossings()
     crossings.add(found)
     return list(crossings.texts())
