@@ -1,1 +1,1 @@
-"""Where captures lie, and the frames and TCP segments in them, as columns."""
+"""Where captures are, and their frames and TCP segments as columns."""

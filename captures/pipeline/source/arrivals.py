@@ -1,14 +1,14 @@
-"""Captures that come to folders, and which of them are complete: what a stream of Spark tells of.
+"""Captures that come to folders, and which of them are complete: the input of a Spark stream.
 
 A sniffer begins a new file when one is large or old enough. So a file of a series is complete when there is a later
-one, and the last is when nothing has been written to it for a while; so is a file that is no part of a series.
+one. The last one, and a file outside any series, is complete when nothing has been written to it for a while.
 
-How far the stream has come is a time, of the kernel that keeps the files: all that had changed by then has been told.
-It does not pass a file that is not complete. After a restart Spark asks again for what lies between two such times,
-and that is what it was, unless a file was changed since: then that comes once more, later.
+The stream's position is a time of the kernel that keeps the files: everything changed by then has been reported.
+It stops before a file that is not complete. After a restart Spark asks again for what lies between two such times,
+and gets the same, unless a file was changed since: then that file comes again, later.
 
 Options:
-    settleSeconds: for how long nothing has been written to a file that is complete; 60.
+    settleSeconds: a file is complete after this many seconds without a write; 60.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mqproto.captures.pipeline.source.files import captures_at
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
-"""A file that changed less long ago may be joined by another with the same time, as kernels count in ticks."""
+"""A file that changed less long ago may be joined by another with the same time, because kernels count in ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A file as it is now.
 
-    changed_ns: when it was written or renamed last.
+    changed_ns: when it was last written or renamed.
     """
 
     path: str
@@ -40,7 +40,7 @@ class Arrival:
 
 
 def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arrival]:
-    """All captures in folders, and in the folders in those, in the order in which they were changed."""
+    """Return all captures in folders and their subfolders, in the order in which they were changed."""
     changed: dict[str, int] = {}
     for folder in folders:
         for path in captures_at(folder):
@@ -64,11 +64,11 @@ def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arriva
 
 
 def complete_until(found: Sequence[Arrival], start_ns: int) -> int:
-    """The latest time of a change up to which all files are complete; `start_ns` if there is none later."""
+    """Return the latest change time up to which all files are complete; `start_ns` if there is none later."""
     until_ns = start_ns
     for arrival in found:
         if not arrival.is_complete:
-            # One that changed at the same time has to wait, too.
+            # A file that changed at the same time has to wait, too.
             return min(until_ns, max(start_ns, arrival.changed_ns - 1))
         until_ns = max(until_ns, arrival.changed_ns)
     return until_ns

@@ -1,9 +1,8 @@
-"""From block to block of a pcapng file, many at a time.
+"""Goes from block to block of a pcapng file, many at a time.
 
-Each block says how long it is, so the next is known only when it has been looked at. But nearly all are of one type and
-begin at words of 32 bits: whatever looks like one of these is found at once, and where each such place is followed by
-the next one, they are the blocks that one would come to. All others are gone to one by one, so it does not matter what
-frames carry.
+Each block states its length, so the next is known only after looking at it. But nearly all are of one type and begin at
+32-bit words: everything that looks like one is found at once. Where each such place leads to the next one, they are the
+blocks that a single-step walk would reach. All others are visited one by one, so the contents of frames do not matter.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from mqproto.captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECT
 from mqproto.captures.pipeline.source.octets import Octets, Vector
 
 SMALLEST_BYTES: Final = 12
-"""A block that holds nothing."""
+"""An empty block."""
 STEPS: Final = 32
-"""How many blocks are gone to one by one before several are looked for again."""
+"""Blocks that are visited one by one before several are looked for again."""
 WINDOW_BYTES: Final = 1 << 22
-"""So far they are looked for at a time; never farther than one has come."""
+"""Bytes that are searched at a time; never more than have been covered."""
 
 
 class _Likely(NamedTuple):
     """Places where blocks seem to begin.
 
-    following: where each of them says that the next one begins.
-    breaks: the indexes of those that say otherwise than the next place does; the last one is among them.
+    following: where the next block begins, according to each.
+    breaks: the indexes of those that disagree with the next place; the last one is among them.
     """
 
     at: Vector
@@ -36,7 +35,7 @@ class _Likely(NamedTuple):
     breaks: Vector
 
     def run_from(self, at: int) -> slice:
-        """Those that follow one another from a place on; none if that is not among them."""
+        """Return those that follow one another from a place on; none if it is not among them."""
         first = int(np.searchsorted(self.at, at))
         if first == len(self.at) or self.at[first] != at:
             return slice(first, first)
@@ -44,12 +43,12 @@ class _Likely(NamedTuple):
 
 
 def chain(data: Octets, order: str, low: int, high: int) -> Vector:
-    """Where blocks stand that may be whole, one behind the other.
+    """Return the places of blocks that may be whole, one behind the other.
 
     Args:
         order: the byte order of their section, "<" or ">".
         low: where the first begins, at a word of the file.
-        high: the last begins before it. The chain ends sooner with what is no block, or begins a section.
+        high: the last begins before it. The chain ends earlier at anything but a block, or at a new section.
     """
     found: list[Vector] = []
     at, likely, searched = low, _search(data, order, low, low), low
@@ -68,7 +67,7 @@ def chain(data: Octets, order: str, low: int, high: int) -> Vector:
 
 
 def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, bool]:
-    """The next few blocks one by one; where the one behind them begins; whether the chain ends there."""
+    """Return the next few blocks one by one; where the next begins; whether the chain ends there."""
     unpack, view = struct.Struct(order + "II").unpack_from, data.data
     places: list[int] = []
     is_over = False
@@ -87,7 +86,7 @@ def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, b
 
 
 def _search(data: Octets, order: str, low: int, high: int) -> _Likely:
-    """Where blocks with frames seem to begin, from `low` on and before `high`."""
+    """Return where blocks with frames seem to begin, from `low` on and before `high`."""
     words = data[: len(data) & ~3].view(order + "u4")
     last = max(len(words) - SMALLEST_BYTES // 4 + 1, 0)
     place = (low >> 2) + np.flatnonzero(words[low >> 2 : min(high + 3 >> 2, last)] == ENHANCED_PACKET)
@@ -96,7 +95,7 @@ def _search(data: Octets, order: str, low: int, high: int) -> _Likely:
     good = (length & 3 == 0) & (length >= SMALLEST_BYTES) & (length <= MAX_BLOCK_BYTES)
     good &= at + length <= len(data)
     at, length = at[good], length[good]
-    # What is repeated at the end rules out most of what frames carry; whether it must be there, others judge.
+    # The repeated length rules out most frame contents; whether it must be there is checked elsewhere.
     good = words[(at + length >> 2) - 1] == length
     at, following = at[good], (at + length)[good]
     is_break = np.ones(len(at), np.bool_)

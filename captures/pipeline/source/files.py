@@ -1,6 +1,6 @@
-"""What a job reads: capture files, the series they form, and the ranges that they are read in.
+"""The inputs of a job: capture files, the series they form, and the ranges that they are read in.
 
-Which files are a series is said by their names (mqproto.captures.files.series). A user who knows better says which
+The names of files say which are a series (mqproto.captures.files.series). Users who know better say which
 files belong together.
 """
 
@@ -49,15 +49,15 @@ from mqproto.captures.pipeline.source.storage import (
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
 SAMPLE_COUNT: Final = 64
-"""By how many samples a file is known, and by its size: they are spread evenly from its first to its last byte."""
+"""A file is known by this many samples and its size; they are spread evenly from its first to its last byte."""
 UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
-"""Names that only captures have: in a folder, such a file is refused if it is none, and others are passed over."""
+"""Names that only captures have: in a folder, such a file is refused if it is not one; others are passed over."""
 
 
 class Origin(NamedTuple):
-    """A file before it was packed: its path, when its first frame was caught, and its size modulo 2**32."""
+    """A file before it was packed: its path, the time of its first frame, and its size modulo 2**32."""
 
     path: str
     first_ns: int
@@ -66,16 +66,16 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
-    """What a task has to know of a capture to read some of it.
+    """What a task needs to know about a capture to read part of it.
 
-    size_bytes: of the file as it lies there; what is added later is not read.
-    form: "pcap" or "pcapng", of what is packed too.
+    size_bytes: of the stored file; bytes added later are not read.
+    form: "pcap" or "pcapng", also inside a packing.
     packing: "", "gzip" or "zstd".
-    fingerprint: 32 hexadecimal digits that name the file by its content.
-    section: what is known at `start`: of pcap all there is, of pcapng the byte order.
-    start: where the first record or block stands, in the unpacked file.
-    first_ns: when its first frame was caught; None if it has none.
-    unpacked_bytes: `size_bytes`; of what is packed what it says that it unpacks to, modulo 2**32, None if it does not.
+    fingerprint: 32 hexadecimal digits that identify the file by its content.
+    section: what is known at `start`: everything for pcap, the byte order for pcapng.
+    start: of the first record or block, in the unpacked file.
+    first_ns: the time of its first frame; None if it has none.
+    unpacked_bytes: `size_bytes`; for a packed file the unpacked size it states, modulo 2**32, None if it states none.
     """
 
     path: str
@@ -90,7 +90,7 @@ class CaptureFile:
 
     @property
     def origin(self) -> Origin | None:
-        """By what a capture is known that somebody packed after it was read; None if that cannot be said."""
+        """What identifies a capture that was packed after it was read; None if unknown."""
         if self.first_ns is None or self.unpacked_bytes is None:
             return None
         name = unpacked_name(self.path) if self.packing else self.path
@@ -98,13 +98,13 @@ class CaptureFile:
 
     @property
     def where(self) -> str:
-        """The file as errors name it."""
+        """The file's name in errors."""
         return f"{self.path} (unpacked)" if self.packing else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The files of one capture, in its order."""
+    """The files of one capture, in order."""
 
     name: str
     files: tuple[CaptureFile, ...]
@@ -114,9 +114,9 @@ class Series:
 class Inventory:
     """What was found at the paths of a job.
 
-    refused: files that cannot be opened, or of which not one frame can be read before something is wrong.
-    repeated: files whose content another one has too, each with that one, which is read.
-    passed_over: files in folders that neither begin nor are named as captures.
+    refused: files that cannot be opened, or that are damaged before their first frame.
+    repeated: files with the same content as another, each with the one that is read.
+    passed_over: files in folders that neither begin like captures nor are named like them.
     """
 
     series: tuple[Series, ...]
@@ -126,15 +126,15 @@ class Inventory:
 
     @property
     def files(self) -> Iterator[CaptureFile]:
-        """All that are read."""
+        """All files that are read."""
         return (file for series in self.series for file in series.files)
 
 
 class Range(NamedTuple):
     """The records of a capture that begin from `low` on and before `high`.
 
-    high: of the last range where the file ends; of what is packed, beyond any end.
-    section: what is known at `low`, if a record is known to begin there. None: the first one is looked for.
+    high: for the last range the end of the file; for a packed file, beyond any end.
+    section: what is known at `low`, if a record is known to begin there. None: the first one is searched for.
     """
 
     file: CaptureFile
@@ -146,9 +146,9 @@ class Range(NamedTuple):
 class Mapped(NamedTuple):
     """A capture as a task reads it.
 
-    data: the file; of what is packed, all that it unpacks to.
-    damage: what ended the unpacking before the end.
-    until: up to where its bytes are there; what lies behind that, in an object that was fetched in part, is zeros.
+    data: the file; of a packed file, all that it unpacks to.
+    damage: what ended the unpacking early.
+    until: the end of the bytes that are there; behind it, in an object fetched in part, are zeros.
     """
 
     data: mmap.mmap
@@ -157,9 +157,9 @@ class Mapped(NamedTuple):
 
 
 def inventory(paths: Iterable[str]) -> Inventory:
-    """The captures at `paths`: files, and all that lie in folders and the folders in those.
+    """Return the captures at `paths`: files, and everything in folders and their subfolders.
 
-    Their paths are made absolute, as those who read them work in other folders, and at other times.
+    Their paths are made absolute, because they are read from other folders, and at other times.
     """
     found: dict[str, CaptureFile] = {}
     refused: list[CaptureError] = []
@@ -199,11 +199,11 @@ def inventory(paths: Iterable[str]) -> Inventory:
 
 
 def look_at(path: str) -> CaptureFile:
-    """What is to be known of one capture.
+    """Return what needs to be known about one capture.
 
     Raises:
-        CaptureError: it is none, or not one frame can be read before something is wrong.
-        OSError: it cannot be opened or read.
+        CaptureError: it is not a capture, or damaged before its first frame.
+        OSError: the file cannot be opened or read.
     """
     with opened(path) as source:
         file, size_bytes = source
@@ -233,7 +233,7 @@ def look_at(path: str) -> CaptureFile:
 
 
 def frames_in(path: str) -> Iterator[Frame]:
-    """Every frame of a file or an object, one by one.
+    """Yield every frame of a file or an object, one by one.
 
     Raises:
         CaptureError: at the first damage; the frames before it have been yielded.
@@ -245,7 +245,7 @@ def frames_in(path: str) -> Iterator[Frame]:
 
 
 def continued(file: CaptureFile) -> dict[int, Interface]:
-    """By their numbers, interfaces that go on from an earlier section of a pcapng; all its frames are read for it."""
+    """Return, by number, interfaces that continue an earlier section of a pcapng; this reads all its frames."""
     found: dict[int, Interface] = {}
     with (
         suppress(CaptureError, OSError),
@@ -260,14 +260,14 @@ def continued(file: CaptureFile) -> dict[int, Interface]:
 
 
 def readable_frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
-    """The frames of a series as far as its files can be read: what is wrong with one is told where it is read."""
+    """Yield the frames of a series as far as its files can be read; damage is reported by their readers."""
     for file in files:
         with suppress(CaptureError, OSError):
             yield from frames_in(file.path)
 
 
 def is_changed(file: CaptureFile) -> bool:
-    """Whether there is something else now where it was, or nothing."""
+    """Whether the file has changed or is gone."""
     try:
         return look_at(file.path).fingerprint != file.fingerprint
     except (OSError, CaptureError):
@@ -275,9 +275,9 @@ def is_changed(file: CaptureFile) -> bool:
 
 
 def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
-    """A capture cut into ranges of one size, at most `range_bytes`, so that all tasks take as long.
+    """Cut a capture into ranges of one size, at most `range_bytes`, so that all tasks take equally long.
 
-    What is packed can only be read from its beginning, and is one.
+    A packed file can only be read from its beginning, and is one range.
     """
     if file.packing:
         return [Range(file, file.start, sys.maxsize, file.section)]
@@ -291,16 +291,16 @@ def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
 
 @contextmanager
 def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator[Mapped]:
-    """A capture in memory as far as it is looked at; what is packed is unpacked to a file that is gone afterwards.
+    """Map a capture into memory as far as it is needed; a packed one is unpacked to a temporary file.
 
-    The mapping ends with the last array that looks into it; closing it before would be an error.
+    The mapping ends with the last array that uses it; closing it earlier would be an error.
 
     Args:
-        low, high: what is looked at; of an object nothing else is fetched, unless it is packed.
+        low, high: the bytes needed; of an object nothing else is fetched, unless it is packed.
 
     Raises:
         CaptureError: the file is shorter than it was.
-        OSError: it cannot be opened or read, or the disk has no room for what it unpacks to.
+        OSError: it cannot be opened or read, or the disk has no room for the unpacked data.
     """
     with opened(file.path) as source:
         if source.size_bytes < file.size_bytes:
@@ -317,12 +317,12 @@ def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator
 
 
 def in_order(files: Iterable[CaptureFile]) -> tuple[CaptureFile, ...]:
-    """The files of a series by their first frames, and by their names where these are of one time."""
+    """Return the files of a series by their first frames, and by their names if these have the same time."""
     return tuple(sorted(files, key=lambda file: order_in_series(file.path, file.first_ns)))
 
 
 def captures_at(folder: str) -> Iterator[str]:
-    """The files in a folder, and in the folders in it, that are captures by their names or by how they begin."""
+    """Yield the files in a folder and its subfolders that are captures by name or by their first bytes."""
     for path, _ in files_at(absolute(folder)):
         with suppress(OSError):  # It may be gone again.
             if _looks_like_capture(path):
@@ -350,11 +350,11 @@ def _fingerprint(path: str, source: Opened) -> str:
 
 
 def _unpack(source: BinaryIO, path: str, target: BinaryIO) -> CaptureError | None:
-    """Everything that can be unpacked, written to `target`; and what is wrong behind it."""
+    """Write everything that can be unpacked to `target`; return the damage behind it."""
     damage = None
     with unpacked(source, path) as (plain, _):
         try:
-            # read1 gives what there is before it meets damage; read would lose it.
+            # read1 returns the bytes before any damage; read would lose them.
             while piece := plain.read1(UNPACKED_PIECE_BYTES):
                 target.write(piece)
         except CaptureError as error:

@@ -1,7 +1,7 @@
-"""The heads of many frames at once: link layers as mqproto.captures.net.links reads them, IP as mqproto.captures.net.ip
-does.
+"""The heads of many frames at once: link layers as in mqproto.captures.net.links, IP as in
+mqproto.captures.net.ip.
 
-What is taken here is exactly what those modules say of each frame. Fragments, extension headers and whatever is damaged
+Results are exactly what those modules give for each frame. Fragments, extension headers and damaged frames
 are left to them. Positions are those in the mapped file.
 """
 
@@ -35,7 +35,7 @@ NO_PLACE: Final = -1
 
 
 def layout(header: struct.Struct, names: str) -> np.dtype[np.void]:
-    """The layout of a header as numpy has it.
+    """Return the layout of a header for numpy.
 
     Args:
         header: in network order.
@@ -55,12 +55,12 @@ BYTE: Final = np.dtype([("value", "u1")])
 
 
 class Datagrams(NamedTuple):
-    """What IP packets of one version carry.
+    """The contents of IP packets of one version.
 
-    row: which of the frames each is.
-    source, destination: addresses as they stand in the file.
+    row: the index of its frame.
+    source, destination: addresses as stored in the file.
     start, end: of the payload, as far as it was captured.
-    cut: how many bytes of it the capture cut off behind that.
+    cut: how many payload bytes behind that the capture cut off.
     """
 
     row: Integers
@@ -72,7 +72,7 @@ class Datagrams(NamedTuple):
     cut: Integers
 
     def of(self, protocol: int) -> Datagrams:
-        """Those that carry one protocol."""
+        """Return those that carry one protocol."""
         rows = np.flatnonzero(self.protocol == protocol)
         if len(rows) == len(self.row):
             return self
@@ -88,9 +88,9 @@ class Datagrams(NamedTuple):
 
 
 def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> Integers:
-    """Where the IP packets begin in frames of one link layer, as `mqproto.captures.net.links.ip_start` has it.
+    """Return where the IP packets begin in frames of one link layer, as `mqproto.captures.net.links.ip_start`.
 
-    NO_PLACE where there is none.
+    NO_PLACE if there is none.
     """
     end = start + size
     if link_type not in KNOWN:
@@ -108,12 +108,12 @@ def ip_starts(data: Data, link_type: int, start: Integers, size: Integers) -> In
 
 
 TYPE_PLACES: Final = {ETHERNET: 12, LINUX_COOKED: 14}
-"""Where the EtherType stands."""
+"""Where the EtherType is."""
 COOKED_2_BYTES: Final = 20
 
 
 def _behind_types(data: Data, at: Integers, end: Integers) -> Integers:
-    """Behind the EtherTypes at `at`, and the VLAN tags that they may announce.  [IEEE 802.1Q] 9.4"""
+    """Return what follows the EtherTypes at `at`, and any VLAN tags there.  [IEEE 802.1Q] 9.4"""
     found = np.full(len(at), NO_PLACE, np.int64)
     rows = np.arange(len(at))
     for _ in range(MAX_TAGS + 1):
@@ -141,7 +141,7 @@ def _behind_cooked_2(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
-    """Behind four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Return what follows four bytes with an address family, in the byte order of the machine that wrote it."""
     found = np.full(len(start), NO_PLACE, np.int64)
     rows = np.flatnonzero(start + 4 <= end)
     families = gather(data, start[rows], np.dtype([("little", "<u4")]))["little"]
@@ -151,10 +151,10 @@ def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
-    """What whole IPv4 packets carry, as mqproto.captures.net.ip.IpReader.read has it.
+    """Return the contents of whole IPv4 packets, as mqproto.captures.net.ip.IpReader.read.
 
     Args:
-        at: where they begin. end: where the frames end. missing: how many bytes of these the capture left out.
+        at: where they begin. end: where the frames end. missing: how many bytes the capture left out of these.
     """
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
@@ -162,7 +162,7 @@ def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing:
     size = head["size"].astype(np.int64)
     header_bytes = (head["head"] & 0x0F).astype(np.int64) * 4
     start = at + header_bytes
-    # Zero stands in frames that were caught before the network card cut them up.
+    # Frames that were captured before the network card cut them up have a zero there.
     whole_end = np.where(size == 0, end + missing, at + size)
     captured_end = np.minimum(whole_end, end)
     whole = (head["fragment"] & (MORE_FRAGMENTS | FRAGMENT_OFFSET)) == 0
@@ -171,7 +171,7 @@ def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing:
 
 
 def datagrams_6(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
-    """What IPv6 packets without extensions carry, as `datagrams_4`."""
+    """Return the contents of IPv6 packets without extensions, as `datagrams_4`."""
     fits = np.flatnonzero(at + IPV6_LAYOUT.itemsize <= end)
     row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
     head = gather(data, at, IPV6_LAYOUT)
@@ -205,7 +205,7 @@ def _datagrams(
 
 
 def versions(data: Data, at: Integers) -> Integers:
-    """The version of the IP packets at these places."""
+    """Return the version of the IP packets at these places."""
     return gather(data, at, BYTE)["value"].astype(np.int64) >> 4
 
 

@@ -1,4 +1,4 @@
-"""Bytes and texts of many packets at once: gathered from where they lie, judged, told apart, spelt.
+"""Bytes and texts of many packets at once: gathered from where they are, checked, compared, and spelt.
 
 Places are vectors of starts and sizes in one array of bytes, such as a mapped file.
 """
@@ -20,24 +20,24 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 WIDE: Final = np.dtype("<u2")
 """One unit of a text on the wire."""
 _DIGITS: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
-"""The two hexadecimal digits of each byte, side by side."""
+"""The two hexadecimal digits of each byte, adjacent."""
 
 
 def windows(data: Octets, at: Vector, size: int) -> Octets:
-    """`size` bytes from each place on, a row for each; a place too near to the end gives other bytes of the data.
+    """Return `size` bytes from each place on, one row for each; a place near the end gives other bytes of the data.
 
     Args:
-        at: from 0 on. Rows that are refused already may lie anywhere, so that nobody has to take them out.
+        at: from 0 on. Rows already refused may be anywhere, so they need not be removed.
     """
     if not size or len(data) < size:
         return np.zeros((len(at), size), np.uint8)
-    # One copy for each row: of an item that is as large as the window, at any offset.
+    # One copy for each row: of an item as large as the window, at any offset.
     items = np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))
     return items[np.minimum(at, len(items) - 1)].view(np.uint8).reshape(-1, size)
 
 
 def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
-    """The bytes of all places, one after the other."""
+    """Return the bytes of all places, one after another."""
     order: Any = slice(None)
     ends = at + sizes
     if (at[1:] < ends[:-1]).any():
@@ -46,7 +46,7 @@ def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
     if (first[1:] < last[:-1]).any():
         places = zip(at.tolist(), ends.tolist(), strict=True)
         return np.frombuffer(b"".join([data[start:end].data for start, end in places]), np.uint8)
-    # Arrow copies fastest, from a list of texts: see the data as one, of gaps and places by turns.
+    # Arrow copies fastest from a list of texts: treat the data as one, with gaps and places alternating.
     offsets = np.zeros(2 * len(at) + 1, np.int64)
     offsets[1::2], offsets[2::2] = first, last
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -59,7 +59,7 @@ def gathered(data: Octets, at: Vector, sizes: Vector) -> Octets:
 
 
 def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
-    """Which texts end with their only NUL; each has one byte at the least."""
+    """Return which texts end with their only NUL; each has at least one byte."""
     even = sizes & 1 == 0
     units = gathered(data, at[even], sizes[even]).view(WIDE)
     ends = np.cumsum(sizes[even]) // WIDE.itemsize
@@ -70,7 +70,7 @@ def is_terminated(data: Octets, at: Vector, sizes: Vector) -> Mask:
 
 
 def terminated_sizes(data: Octets, at: Vector, sizes: Vector) -> Vector:
-    """The bytes of the texts that begin at these places, up to their first NUL and with it; 0 where none is.
+    """Return the sizes of the texts at these places, including their first NUL; 0 for those without one.
 
     Args:
         sizes: how far each may go.
@@ -83,9 +83,9 @@ def terminated_sizes(data: Octets, at: Vector, sizes: Vector) -> Vector:
 
 
 def texts(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
-    """Texts that end with their only NUL, without it, as Arrow has them.
+    """Return texts that end with their only NUL, without it, as an Arrow array.
 
-    All are decoded together, since a NUL can be no part of a character of two units.
+    All are decoded together, because a NUL cannot be part of a character of two units.
     """
     text = gathered(data, at, sizes).tobytes().decode("utf-16-le", "surrogatepass")
     spelt = np.frombuffer(encodable(text).encode(), np.uint8)
@@ -94,13 +94,13 @@ def texts(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
 
 
 def hex_texts(octets: Octets) -> pa.Array:
-    """The bytes of each row as text, as `bytes.hex` gives it."""
+    """Return the bytes of each row as text, like `bytes.hex`."""
     spelt = _DIGITS[octets].view(np.uint8)
     return strings(spelt, np.arange(1, len(spelt) + 1) * spelt.shape[1])
 
 
 def strings(octets: Octets, ends: Vector) -> pa.Array:
-    """An Arrow array of texts that lie one after the other, by where each ends."""
+    """Return an Arrow array of texts that lie one after another, given where each ends."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     return pa.StringArray.from_buffers(
@@ -109,13 +109,13 @@ def strings(octets: Octets, ends: Vector) -> pa.Array:
 
 
 def alike(*columns: Vector | Mask | pa.Array) -> tuple[Vector, Vector]:
-    """Which rows are equal in all columns.
+    """Find the rows that are equal in all columns.
 
     Args:
         columns: vectors, or Arrow arrays of the same length.
 
     Returns:
-        A number for each row, from 0 on, the same for rows that are alike; and for each number a row that has it.
+        A number for each row, from 0 on, the same for equal rows; and for each number one of its rows.
     """
     together, width = _codes(columns[0])
     for column in columns[1:]:
@@ -136,13 +136,13 @@ def _codes(column: Vector | Mask | pa.Array) -> tuple[Vector, int]:
 
 
 def fixed(octets: Octets) -> pa.Array:
-    """An Arrow array of the rows, each as its bytes."""
+    """Return an Arrow array of the rows, each as its bytes."""
     kind = pa.binary(octets.shape[1])
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(octets), [None, pa.py_buffer(octets)])
 
 
 def binaries(data: Octets, at: Vector, sizes: Vector) -> pa.Array:
-    """An Arrow array of the bytes of each place."""
+    """Return an Arrow array of the bytes of each place."""
     offsets = np.zeros(len(at) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(gathered(data, at, sizes))]

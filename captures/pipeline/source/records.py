@@ -1,7 +1,7 @@
-"""The frames of a stretch of a capture as columns: from one record to the next, then all heads at once.
+"""The frames of a stretch of a capture as columns: first the records one by one, then all heads at once.
 
-What is right is read here. At the first record or block that is not, and for whatever describes interfaces, the
-readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng are asked, so that there is one set of rules
+Sound records are read here. The first record or block that is damaged, and all descriptions of interfaces, go to
+the readers of mqproto.captures.files.pcap and mqproto.captures.files.pcapng, so that there is one set of rules
 about damage, and one wording.
 """
 
@@ -36,20 +36,20 @@ from mqproto.captures.pipeline.source.octets import windows
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Data = mmap.mmap | bytes
-"""A capture file, mapped; of a packed one what it unpacks to."""
+"""A mapped capture file; of a packed file, what it unpacks to."""
 
 SECTION_BEGINS: Final = struct.pack("<I", SECTION_HEADER)
 FRAME_KINDS: Final = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 RECORD_BYTES: Final = struct.calcsize("=" + RECORD_HEADER)
 ENHANCED_BYTES: Final = 28
-"""From the beginning of an Enhanced Packet Block, or the obsolete one, to its frame."""
+"""From the start of an Enhanced Packet Block, or the obsolete one, to its frame."""
 SIMPLE_BYTES: Final = 12
 FEW_BLOCKS: Final = 32
 """Sections as short as this are read block by block: columns would take longer."""
 OPTION_LIMIT: Final = 16
-"""Blocks with more options than this are looked at one by one."""
+"""Blocks with more options than this are checked one by one."""
 TIME_LIMIT_NS: Final = 2**62
-"""How far from 1970 times are known here, from 1823 to 2116: any difference of two of them fits in a column."""
+"""The greatest distance of a time from 1970, so 1823 to 2116: differences of two times fit in a column."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Frames:
     """The frames that begin in a stretch of a capture, as columns in its order.
 
     offset: of the record or block.
-    time_ns: since 1970, UTC; 0 where the file does not say, and for times beyond TIME_LIMIT_NS.
+    time_ns: since 1970, UTC; 0 if the file does not say, and for times beyond TIME_LIMIT_NS.
     start, size: of the frame in the file.
     missing: how many bytes at its end the capture left out.
     interface: its number, a key of `interfaces`.
@@ -77,13 +77,13 @@ class Frames:
 
 @dataclass(slots=True)
 class Walked:
-    """What going through a stretch from record to record brought to light.
+    """What walking through a stretch from record to record has found.
 
-    following: where the record behind the last begins.
+    following: where the record after the last begins.
     section: what is known there. If `is_assumed`, without what was known at the beginning.
     begins_section: whether a section begins in the stretch.
     interfaces_needed: how many interfaces must have been described before it; 0 unless `is_assumed`.
-    damage: at `following`.
+    damage: at `following`, if any.
     """
 
     following: int
@@ -95,7 +95,7 @@ class Walked:
     columns: list[Frames] = field(default_factory=list)
 
     def frames(self) -> Frames:
-        """All frames; only if they were asked for."""
+        """Return all frames, if they were asked for."""
         parts = self.columns or [_frames_of([], {})]
         if len(parts) == 1:
             return parts[0]
@@ -111,7 +111,7 @@ class Walked:
 
 
 _Row = tuple[int, int, int, int, int, int]
-"""One frame: the columns of `Frames` in their order."""
+"""One frame: the columns of `Frames` in order."""
 
 
 def _frames_of(rows: list[_Row], interfaces: dict[int, Interface]) -> Frames:
@@ -123,10 +123,10 @@ class Stretch(NamedTuple):
     """Where to walk.
 
     form: "pcap" or "pcapng".
-    where: the file as errors name it.
+    where: the name of the file in errors.
     low: where a record begins. The last begins before `high`.
     section: what is known at `low`.
-    is_assumed: nothing is; `section` gives the byte order alone, and whatever interfaces are named are let pass.
+    is_assumed: nothing is known; `section` has only the byte order, and any interface is accepted.
     cut_by: what ends `data` before the file should end.
     """
 
@@ -141,10 +141,10 @@ class Stretch(NamedTuple):
 
 
 def walk(stretch: Stretch, with_columns: bool) -> Walked:
-    """Go through a stretch. Damage is told in the result, never raised.
+    """Walk through a stretch. Damage is part of the result, never raised.
 
     Args:
-        with_columns: whether the frames are wanted, or only what is said of them. If so, the section is known.
+        with_columns: whether to return the frames, not only facts about them. If so, the section is known.
     """
     if stretch.form == "pcap":
         return _walk_records(stretch, with_columns)
@@ -152,7 +152,7 @@ def walk(stretch: Stretch, with_columns: bool) -> Walked:
 
 
 def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """The bytes at many places, each read as `layout`. They need not be aligned, and must lie in `data`."""
+    """Return the bytes at many places, each read as `layout`. They need not be aligned, and must be in `data`."""
     if len(at) == 0:
         return np.empty(0, layout)
     rows: npt.NDArray[np.void] = windows(np.frombuffer(data, np.uint8), at, layout.itemsize).view(layout)[
@@ -162,7 +162,7 @@ def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[n
 
 
 class _View:
-    """The file for readers that take one, up to where its packing is damaged."""
+    """The file for readers that need one, up to where its packing is damaged."""
 
     def __init__(self, data: Data, cut_by: CaptureError | None) -> None:
         self._data = data
@@ -185,7 +185,7 @@ def _view(stretch: Stretch) -> BinaryIO:
 
 
 def _walk_records(stretch: Stretch, with_columns: bool) -> Walked:
-    """The records of a pcap file."""
+    """Walk through the records of a pcap file."""
     data, section, at, high = stretch.data, stretch.section, stretch.low, stretch.high
     unpack_size = struct.Struct(section.order + "I").unpack_from
     end = len(data)
@@ -201,7 +201,7 @@ def _walk_records(stretch: Stretch, with_columns: bool) -> Walked:
             at = after
     except struct.error:
         pass
-    # The last frame counts if the head of another follows it, or the end. With its columns it has been counted.
+    # The last frame counts if another head, or the end, follows. For columns it has been counted.
     head = data[at : at + RECORD_BYTES]
     if offsets and not with_columns and len(head) == RECORD_BYTES and why_no_head(head, section.order):
         at = offsets.pop()
@@ -236,7 +236,7 @@ def _record_columns(data: Data, section: Section, offset: Integers) -> Frames:
 
 
 class _Blocks(NamedTuple):
-    """Blocks that stand under one section header, and the file as 32-bit words; blocks are aligned to them."""
+    """Blocks below one section header, and the file as 32-bit words; blocks are aligned to them."""
 
     order: str
     words: npt.NDArray[np.uint32]
@@ -251,16 +251,16 @@ class _Blocks(NamedTuple):
         return cls(order, words, offset, kind, length)
 
     def word(self, at: Integers) -> Integers:
-        """The words at these places of the file."""
+        """Return the words at these places of the file."""
         words: Integers = self.words[at >> 2].astype(np.int64)
         return words
 
     def of(self, some: Flags | Integers | slice) -> _Blocks:
-        """Some of the blocks."""
+        """Return some of the blocks."""
         return self._replace(offset=self.offset[some], kind=self.kind[some], length=self.length[some])
 
     def interface_ids(self) -> Integers:
-        """What frames say about where they come from. Simple packets come from the first interface."""
+        """Return the interface that each frame names. Simple packets come from the first interface."""
         ids = self.word(self.offset + 8)
         ids[self.kind == SIMPLE_PACKET] = 0
         obsolete = self.kind == OBSOLETE_PACKET
@@ -268,7 +268,7 @@ class _Blocks(NamedTuple):
         return ids
 
     def frame_sizes(self, snapshot_bytes: int) -> Integers:
-        """How long frames are. Simple packets are cut to `snapshot_bytes` if that is not 0."""
+        """Return the sizes of frames. Simple packets are cut to `snapshot_bytes` if that is not 0."""
         simple = self.kind == SIMPLE_PACKET
         sizes = self.word(self.offset + np.where(simple, 8, 20))
         if snapshot_bytes:
@@ -277,7 +277,7 @@ class _Blocks(NamedTuple):
 
 
 class _BlockWalker:
-    """The blocks of a pcapng file, section by section."""
+    """Walks the blocks of a pcapng file, section by section."""
 
     def __init__(self, stretch: Stretch, with_columns: bool) -> None:
         self._stretch = stretch
@@ -299,7 +299,7 @@ class _BlockWalker:
                 octets = np.frombuffer(self._data, np.uint8)
                 offsets = chain(octets, self._reader.order, walked.following, self._stretch.high)
                 if not len(offsets):
-                    # It ends here, or the reader says what is wrong.
+                    # It ends here, or the reader reports the damage.
                     self._reader.take_block(walked.following)
                     assert walked.following == len(self._data), "the reader takes what the chain does not"
                     break
@@ -393,7 +393,7 @@ class _BlockWalker:
             self._raise_at(int(offsets[whole_count]), known, len(sources))
 
     def _raise_at(self, offset: int, known: Section, source_count: int) -> None:
-        """What the reader says of a damaged block, when it knows `source_count` interfaces of the section.
+        """Raise the reader's error for a damaged block, given `source_count` interfaces of the section.
 
         Raises:
             CaptureError: always.
@@ -403,7 +403,7 @@ class _BlockWalker:
         raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
 
     def _options_leave(self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers) -> Flags:
-        """Whether some option of these frames leaves its block."""
+        """Return which frames have an option that leaves its block."""
         leaves = np.zeros(len(frames.offset), np.bool_)
         rows = rows[(at[rows] < ends[rows]) & (frames.kind[rows] != SIMPLE_PACKET)]
         at = at.copy()
@@ -446,7 +446,7 @@ def _block_columns(
 
 
 def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
-    """Times as `Clock.time_ns` has them: those in micro- and nanoseconds at once, others one by one."""
+    """Return times as `Clock.time_ns`: micro- and nanoseconds all at once, others one by one."""
     tick_ns, rest = divmod(NANOSECONDS, clock.ticks_per_second)
     if rest == 0 and clock.offset_s == 0 and (len(high) == 0 or int(high.max()) < (2**30 - 1) // tick_ns):
         return (high << 32 | low) * tick_ns
@@ -456,10 +456,10 @@ def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
 
 
 def within(time_ns: int) -> int:
-    """A time as columns have it: 0 for one that is too far away to be told from others."""
+    """Return a time for a column: 0 if it is too far away for one."""
     return time_ns if abs(time_ns) < TIME_LIMIT_NS else 0
 
 
 def _first(flags: Flags) -> int:
-    """The place of the first that is set; how many there are if none is."""
+    """Return the place of the first flag that is set; the number of flags if none is."""
     return int(flags.argmax()) if flags.any() else len(flags)

@@ -1,9 +1,9 @@
-"""Where the records of a range stand, and the proof that all ranges together hold every record of the file.
+"""Where the records of a range are, and the proof that all ranges together hold every record of the file.
 
-A range that does not begin with the file looks for its first record: the first place from which several plausible
-ones follow one another. A frame may well carry bytes that look so, and a section header further up may have changed
-the byte order, so that is a guess. It is proved when all ranges are in: each must begin where the one before it
-ended, and name no interface that was not described by then. One that does not is scanned again from what is known.
+A range that does not begin with the file searches for its first record: the first place from which several plausible
+ones follow one another. Frames may contain bytes that look so, and an earlier section header may have changed
+the byte order, so that is a guess. It is proved when all ranges are in: each must begin where the previous one
+ended, and name no interface that was not described by then. A range that fails is scanned again from what is known.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from mqproto.captures.pipeline.source.records import (
 from mqproto.captures.pipeline.source.storage import is_remote
 
 CHAIN: Final = 4
-"""How many plausible records in a row are taken for true ones; fewer at the end of the file."""
+"""This many plausible records in a row are taken as real; fewer at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
-"""If no record begins within these bytes, the range leaves its beginning to the one before it."""
+"""If no record begins within these bytes, the range leaves its beginning to the previous one."""
 BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
-"""How much of an object is fetched behind a range, for what begins in it: as a rule, and where that was not enough."""
+"""Bytes fetched behind a range of an object, for what begins in it: usually, and if that was not enough."""
 FETCHES: Final = 4
-"""How many ranges of an object are fetched and scanned at a time when a query is planned."""
+"""Ranges of an object that are fetched and scanned at a time when a query is planned."""
 AHEAD_BYTES: Final = 1 << 17
-"""So far behind a range it is looked for whole copies of what is damaged in it."""
+"""Bytes behind a range that are searched for intact copies of damaged frames in it."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
-"""How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
+"""How far a plausible pcap record's time may be from the file's first frame: ten years."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What one range holds, if its beginning is what it was taken for.
+    """The contents of one range, if its assumed beginning is right.
 
     first: where its first record begins; None if none was found, and then nothing else is known either.
-    following: where the one after its last begins.
-    section: what is known there. If the range knew nothing at its beginning, only what was said in it.
+    following: where the record after its last begins.
+    section: what is known there. If the range knew nothing at its beginning, only what was described in it.
     begins_section: whether a section of pcapng begins in it.
     order: the byte order in which the first record was read.
-    interfaces_needed: how many interfaces it takes to have been described before it.
-    damage: at `following`.
+    interfaces_needed: how many interfaces must have been described before it.
+    damage: at `following`, if any.
     """
 
     part: Range
@@ -77,7 +77,7 @@ class Scanned:
     damage: CaptureError | None = None
 
     def section_after(self, before: Section) -> Section:
-        """What is known at the end, if `before` was known at the beginning."""
+        """Return what is known at the end, if `before` was known at the beginning."""
         if self.part.section is not None:
             return self.section
         if self.part.file.form == "pcap":
@@ -91,12 +91,12 @@ class Scanned:
         return Section(self.section.order, sources, shift + self.section.interface_count)
 
     def holds(self, start: int, section: Section) -> bool:
-        """Whether what it assumed is so: that its first record is at `start`, and `section` known there."""
+        """Whether its assumption is right: its first record is at `start`, and `section` known there."""
         if self.first != start:
             return False
         if self.part.section is not None:
             return self.part.section == section
-        # Damage may come of a wrong beginning, and it takes the section to word it.
+        # Damage may come from a wrong beginning, and its wording needs the section.
         if self.damage is not None:
             return False
         return self.order == section.order and self.interfaces_needed <= len(section.sources)
@@ -104,15 +104,15 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A range whose beginning is proved: all that a task has to know to read exactly its frames.
+    """A range whose beginning is proved: all that a task needs to read exactly its frames.
 
-    Those of one packed file belong into one task, as each mapping unpacks it from its beginning.
+    Readings of one packed file belong in one task, because each mapping unpacks it from its beginning.
 
     start, end: of its first record, and of the one behind its last, in the (unpacked) file.
     first_number: of its first frame, counted from 1 over the file.
     section: what is known at `start`: byte order and interfaces.
     damage: what ends the file at `end`, if it is damaged there. No range follows.
-    continued: by their numbers, interfaces that are read as others, as mqproto.captures.files.pcapng has it.
+    continued: by number, interfaces that are read as others, as in mqproto.captures.files.pcapng.
     """
 
     file: CaptureFile
@@ -126,10 +126,10 @@ class Reading:
 
 
 def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
-    """Go through a range: one result; of what is packed, one for each `range_bytes` that it unpacks to.
+    """Scan a range: one result; for a packed file, one for each `range_bytes` of unpacked data.
 
     Raises:
-        CaptureError, OSError: as `files.mapped`.
+        CaptureError, OSError: as for `files.mapped`.
     """
     if not part.file.packing:
         return [_scan_plain(part)]
@@ -137,7 +137,7 @@ def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
         results: list[Scanned] = []
         low, high, section = part.low, 0, part.file.section
         while high < part.high and not (results and results[-1].damage):
-            # What ended the unpacking is met behind the last byte, so the last piece goes beyond it.
+            # The end of a damaged packing is met behind the last byte, so the last piece goes beyond it.
             high = low + range_bytes if low + range_bytes < len(source.data) else part.high
             results.append(_scan(Range(part.file, low, high, section), source))
             low, section = results[-1].following, results[-1].section
@@ -145,16 +145,16 @@ def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
 
 
 def unproved(scans: Sequence[Scanned]) -> list[Range]:
-    """What has to be scanned again, of all that was found in one file, in its order; nothing if all is proved.
+    """Return the ranges of one file to scan again, given all results in order; empty if all is proved.
 
-    One whose beginning is wrong may have a wrong end too, so the one that follows it is not judged yet; those
-    behind that one are. So most files are proved in two rounds, and each round proves at least one range more.
+    A range whose beginning is wrong may have a wrong end too, so the next one is not judged yet; those
+    after that are. So most files are proved in two rounds, and each round proves at least one more range.
     """
     again: list[Range] = []
     if not scans:
         return again
     start, section = scans[0].part.low, scans[0].part.file.section
-    is_known = True  # what `start` says of the next range; if not, that one is passed over
+    is_known = True  # whether `start` is right for the next range; if not, that range is skipped
     for scanned in scans:
         part = scanned.part
         if not is_known:
@@ -166,14 +166,14 @@ def unproved(scans: Sequence[Scanned]) -> list[Range]:
                 break
         else:
             again.append(Range(part.file, start, part.high, section))
-            # If only the interfaces were not what it took them for, it ends where it ends.
+            # If only its assumed interfaces were wrong, its end is right.
             is_known = scanned.first == start and scanned.damage is None
         start, section = scanned.following, scanned.section_after(section)
     return again
 
 
 def readings(scans: Sequence[Scanned]) -> list[Reading]:
-    """All that is to be read of one file, when nothing is unproved. Ranges without a frame are left out."""
+    """Return all readings of one file, when nothing is unproved. Ranges without a frame are left out."""
     result: list[Reading] = []
     if not scans:
         return result
@@ -181,7 +181,7 @@ def readings(scans: Sequence[Scanned]) -> list[Reading]:
     start, section, number = scans[0].part.low, file.section, 1
     for scanned in scans:
         if start >= scanned.part.high:
-            continue  # A record of a range before it goes beyond it.
+            continue  # A record of an earlier range extends beyond it.
         end, damage = scanned.following, scanned.damage
         if scanned.frame_count or damage:
             result.append(Reading(file, start, end, number, scanned.frame_count, section, damage))
@@ -196,16 +196,16 @@ def readings(scans: Sequence[Scanned]) -> list[Reading]:
 
 
 def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned]:
-    """The results, those that were scanned again in place of what was found before."""
+    """Return the results, with those that were scanned again in place of the earlier ones."""
     by_end = {scanned.part.high: scanned for scanned in again}
     return [by_end.get(scanned.part.high, scanned) for scanned in scans]
 
 
 def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
-    """What is to be read of one file, scanned here; of an object several ranges at a time, as they take time to come.
+    """Return the readings of one file, scanned here; an object in several ranges at a time, because fetching is slow.
 
     Raises:
-        CaptureError, OSError: as `files.mapped`.
+        CaptureError, OSError: as for `files.mapped`.
     """
     with ThreadPoolExecutor(FETCHES if is_remote(file.path) else 1) as threads:
 
@@ -219,12 +219,12 @@ def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading
 
 
 def frames(reading: Reading, data: Data) -> Frames:
-    """The frames of a range, as columns; as `frames_and_section`."""
+    """Return the frames of a range as columns; see `frames_and_section`."""
     return frames_and_section(reading, data)[0]
 
 
 def reading_ahead(reading: Reading, section: Section, data: Data) -> Reading | None:
-    """Some of what comes behind a range, if it is at hand.
+    """Return some of what comes behind a range, if it is at hand.
 
     Args:
         section: what is known there.
@@ -241,10 +241,10 @@ def reading_ahead(reading: Reading, section: Section, data: Data) -> Reading | N
 
 
 def frames_and_section(reading: Reading, data: Data) -> tuple[Frames, Section]:
-    """The frames of a range, as columns, and what is known behind it.
+    """Return the frames of a range as columns, and what is known behind it.
 
     Raises:
-        CaptureError: they are not those that were scanned.
+        CaptureError: they differ from those that were scanned.
     """
     file = reading.file
     stretch = Stretch(data, file.form, file.where, reading.start, reading.end, reading.section)
@@ -263,7 +263,7 @@ def _scan_plain(part: Range) -> Scanned:
     for behind in BEHIND_BYTES:
         with mapped(part.file, part.low, part.high + behind) as source:
             scanned = _scan(part, source)
-        # What was not fetched is zeros, which end no block as it should: it looks damaged then.
+        # Bytes that were not fetched are zeros, which end no block properly: it then looks damaged.
         if scanned.damage is None or source.until == part.file.size_bytes:
             break
     return scanned
@@ -294,7 +294,7 @@ def _scan(part: Range, source: Mapped) -> Scanned:
 
 
 def _find(data: Data, part: Range) -> tuple[int, Section] | None:
-    """Where the first record of a range seems to begin, and what that takes for granted."""
+    """Return where the first record of a range seems to begin, and what that assumes."""
     known = part.file.section
     high = min(part.high, part.low + SEARCHED_BYTES)
     if part.file.form == "pcap":
@@ -311,7 +311,7 @@ def _find(data: Data, part: Range) -> tuple[int, Section] | None:
 
 
 def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
-    """Whether several records seem to follow one another, or fewer up to the end."""
+    """Whether several records, or fewer up to the end, seem to follow one another."""
     for _ in range(CHAIN):
         length = length_at(at)
         if not length:
@@ -323,14 +323,14 @@ def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
 
 
 def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> Iterator[int]:
-    """Where several records of pcap seem to follow one another."""
+    """Yield where several pcap records seem to follow one another."""
     (source,) = file.section.sources
     fields = struct.Struct(file.section.order + "IIII")
     middle_s = (file.first_ns or 0) // NANOSECONDS
     near_s = NEAR_NS // NANOSECONDS
 
     def length_at(at: int) -> int:
-        """Of the record there; 0 if there is none."""
+        """Return the length of the record there; 0 if there is none."""
         if at + RECORD_BYTES > len(data):
             return 0
         seconds, ticks, size, _ = fields.unpack_from(data, at)
@@ -352,7 +352,7 @@ def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> It
 
 
 def _plausible_blocks(data: Data, order: str, low: int, high: int) -> Iterator[int]:
-    """Where several blocks of pcapng seem to follow one another, the first with a frame."""
+    """Yield where several pcapng blocks seem to follow one another, the first with a frame."""
     fields = struct.Struct(order + "II")
     repeated = struct.Struct(order + "I")
 

@@ -1,4 +1,4 @@
-"""The TCP segments and Pings of a range, as columns: link, IP and TCP heads of all frames at once."""
+"""The TCP segments and Pings of a range as columns: link, IP and TCP heads of all frames at once."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ Indexes = npt.NDArray[np.int32]
 
 @dataclass(slots=True)
 class Segments:
-    """The TCP segments of a range in the order of the capture, a row each; its Pings; and what its other frames were.
+    """The TCP segments of a range in the order of the capture, a row each; its Pings; and counts of its other frames.
 
     frame_count = segments + pings + the sum of `other_frames`, always.
 
     frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more.
-    time_ns: since 1970, UTC; 0 where the file does not say. Of times beyond 64 bits the nearest within them.
+    time_ns: since 1970, UTC; 0 if the file does not say. Times beyond 64 bits become the nearest within them.
     offset: of the frame's record in the file.
     interface: its number, a key of `interfaces`.
-    source, destination: indexes into `ends`, in which no endpoint stands twice.
+    source, destination: indexes into `ends`, which has each endpoint once.
     sequence, acknowledgment: 0 to 2**32 - 1.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
-    cut: how many bytes of the payload behind those the capture cut off.
-    start, size: of the payload in the mapped file. `start` is -1 where it does not lie there in one piece (fragments,
+    cut: how many bytes the capture cut off the end of the payload.
+    start, size: of the payload in the mapped file. `start` is -1 if it is not there in one piece (fragments,
         extension headers); then `odd_payloads` has it by its row.
-    frame_start, frame_size, frame_missing: of all of the frame, as mqproto.captures.pipeline.source.records.Frames.
+    frame_start, frame_size, frame_missing: of the whole frame, as mqproto.captures.pipeline.source.records.Frames.
     pings: as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
-    back_ns: as in mqproto.captures.points.Point, whatever interface that is.
-    section: what is known of the file behind the range.
-    passed: by their rows, segments that are damaged, and from which is taken what they brought: the frames that have
-        it whole.
+    back_ns: as in mqproto.captures.points.Point, for any interface.
+    section: what is known about the file behind the range.
+    passed: by row, for damaged segments whose content is taken away: the frames that have
+        it intact.
     """
 
     frame: Integers
@@ -106,7 +106,7 @@ class Segments:
         return len(self.frame)
 
     def join_halves(self, halves: Mapping[int, Half]) -> None:
-        """Take interfaces of TAPs for others, as mqproto.captures.net.taps has it."""
+        """Read interfaces of TAPs as others, as in mqproto.captures.net.taps."""
         for number, (other, ahead_ns) in halves.items():
             here = self.interface == number
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
@@ -114,7 +114,7 @@ class Segments:
             self.interfaces[other.number] = other
 
     def translate(self, translations: Sequence[Translation], first_number: int) -> None:
-        """Take connections for others, as mqproto.captures.translation has it.
+        """Read connections as others, as in mqproto.captures.translation.
 
         Args:
             first_number: of the first frame.
@@ -142,7 +142,7 @@ class Segments:
         self.ends[:] = index
 
     def pass_over(self, frame: int, whole: Frame) -> None:
-        """Take from the segment of a frame, given by its index, what another frame has whole."""
+        """Take away the content of a frame's segment, given by its index, that another frame has intact."""
         row = int(np.searchsorted(self.frame, frame))
         self.size[row] = self.flags[row] = 0
         if row in self.odd_payloads:
@@ -150,12 +150,12 @@ class Segments:
         self.passed[row] = whole
 
     def payload(self, data: Data, row: int) -> bytes:
-        """The payload of one segment."""
+        """Return the payload of one segment."""
         start = int(self.start[row])
         return self.odd_payloads[row] if start < 0 else data[start : start + int(self.size[row])]
 
     def frame_of(self, data: Data, row: int, first_number: int) -> Frame:
-        """The frame of one segment.
+        """Return the frame of one segment.
 
         Args:
             first_number: of the first frame.
@@ -171,12 +171,12 @@ class Segments:
         )
 
     def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
-        """The payloads of some segments, in the order of `rows`; Python touches none that lies in the file."""
+        """Return the payloads of some segments, in the order of `rows`; Python touches none that is in the file."""
         start, size = self.start[rows], self.size[rows]
         is_odd = start < 0
         if not is_odd.any():
             return binaries(np.frombuffer(data, np.uint8), start, size)
-        # What does not lie in the file has no place there, and is put in afterwards.
+        # A payload outside the file has no place there, and is inserted afterwards.
         column = binaries(
             np.frombuffer(data, np.uint8), np.where(is_odd, 0, start), np.where(is_odd, 0, size)
         )
@@ -185,11 +185,11 @@ class Segments:
 
 
 def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segments:
-    """The segments of a range.
+    """Return the segments of a range.
 
     Args:
-        data: the whole file, as `files.mapped` gives it.
-        ip: what waited for fragments at the end of the range before, and takes those of this one; None if nothing did.
+        data: the whole file, from `files.mapped`.
+        ip: the fragments that waited at the end of the previous range; None if none did.
 
     Raises:
         CaptureError: the file is not what was scanned.
@@ -285,11 +285,11 @@ class _Ends:
         return index
 
     def indexes(self, addresses: npt.NDArray[np.void], ports: npt.NDArray[np.uint16]) -> Indexes:
-        """Of many at once."""
+        """Return the indexes of many endpoints at once."""
         keys = np.empty(len(addresses), [("address", addresses.dtype), ("port", ">u2")])
         keys["address"], keys["port"] = addresses, ports
         kind = pa.binary(keys.itemsize)
-        # Arrow finds the different ones by hashing; numpy would sort them all.
+        # Arrow finds the distinct ones by hashing; numpy would sort them all.
         encoded = pa.Array.from_buffers(kind, len(keys), [None, pa.py_buffer(keys)]).dictionary_encode()
         own = [
             self.index(endpoint(key[:-2], int.from_bytes(key[-2:], "big")))
@@ -300,7 +300,7 @@ class _Ends:
 
 
 def _ip_places(found: Frames, data: Data) -> Integers:
-    """Where the IP packet of each frame begins."""
+    """Return where the IP packet of each frame begins."""
     at = np.full(len(found), NO_PLACE, np.int64)
     numbers = np.unique(found.interface) if len(found.interfaces) > 1 else np.array([*found.interfaces])
     link_types = np.array([found.interfaces[number].link_type for number in numbers.tolist()], np.int64)
@@ -312,11 +312,11 @@ def _ip_places(found: Frames, data: Data) -> Integers:
 
 
 def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
-    """Which frames hold Pings, or may hold tunnels. Other datagrams are counted."""
+    """Return which frames hold Pings, or may hold tunnels. Other datagrams are counted."""
     udp = datagrams.of(PROTOCOL_UDP)
     fits = np.flatnonzero(udp.end - udp.start >= PORTS_LAYOUT.itemsize)
     head = gather(data, udp.start[fits], PORTS_LAYOUT)
-    is_odd = np.ones(len(udp.row), bool)  # So are those that end before it is known where they go.
+    is_odd = np.ones(len(udp.row), bool)  # Also those that end before their ports.
     is_odd[fits] = (head["source"] == PING_PORT) | np.isin(head["destination"], [PING_PORT, *TUNNEL_PORTS])
     other[UDP] += len(udp.row) - int(is_odd.sum())
     neither = datagrams.row[(datagrams.protocol != PROTOCOL_TCP) & (datagrams.protocol != PROTOCOL_UDP)]
@@ -324,7 +324,7 @@ def _odd_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
 
 
 def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
-    """The segments of whole IP packets. Those that are damaged are counted.  mqproto.captures.net.tcp.decode_segment"""
+    """Return the segments of whole IP packets; count damaged ones.  mqproto.captures.net.tcp.decode_segment"""
     tcp = datagrams.of(PROTOCOL_TCP)
     fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
     head = gather(data, tcp.start[fits], TCP_LAYOUT)
@@ -348,7 +348,7 @@ def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[s
 
 
 class _OneByOne:
-    """Frames that are odd, and Pings, as mqproto.captures.packets reads them."""
+    """Odd frames, and Pings, as mqproto.captures.packets reads them."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class _OneByOne:
 
 
 def _joined(parts: Sequence[_Columns]) -> _Columns:
-    """All segments, in the order of their frames."""
+    """Return all segments, in the order of their frames."""
     parts = [part for part in parts if len(part.row)] or [parts[0]]
     if len(parts) == 1:
         return parts[0]

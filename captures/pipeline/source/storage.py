@@ -1,9 +1,9 @@
-"""Where captures lie: files of this machine by their paths, and objects of whatever pyarrow reaches by their URIs.
+"""Where captures are: files on this machine by path, and objects that pyarrow reaches by URI.
 
-`s3://`, `gs://`, `abfs://` and `hdfs://` are pyarrow's, with its own ways to find credentials. AWS_ENDPOINT_URL_S3 or
-AWS_ENDPOINT_URL says where an S3 server is that is not Amazon's, as for Amazon's own tools. `file://` is a path.
+pyarrow handles `s3://`, `gs://`, `abfs://` and `hdfs://`, and finds credentials in its own ways. AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL names an S3 server other than Amazon's, as for Amazon's own tools. `file://` is a path.
 
-Files of this machine are mapped. Of an object the bytes are fetched that a task reads, and no others.
+Local files are mapped. Of an object, only the bytes that a task reads are fetched.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-"""One letter is a drive, elsewhere."""
+"""A single letter is a drive on other systems."""
 S3: Final = ("s3", "s3a", "s3n")
-"""What Hadoop calls S3, too."""
+"""Hadoop's names for S3, too."""
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REQUESTS: Final = 16
-"""How many at a time, where there are many small ones."""
-# Linux keeps no memory ready for it then; Python has had a name for that since 3.13.
+"""Small requests at a time."""
+# Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
@@ -46,27 +46,27 @@ class Opened(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A file or an object. `is_meant`: whether it was named itself, and not a folder or a pattern."""
+    """A file or an object. `is_meant`: whether it was named itself, rather than a folder or a pattern."""
 
     path: str
     is_meant: bool
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is the URI of an object, and no file of this machine."""
+    """Whether it is the URI of an object rather than a local file."""
     return URI.match(path) is not None
 
 
 def may_be_there(path: str) -> bool:
-    """Whether a path or pattern stands for something on this machine; of an object only those know who hold it."""
+    """Whether a path or pattern matches anything on this machine; for an object only its server knows."""
     return is_remote(path) or os.path.lexists(path) or (has_magic(path) and any(iglob(path)))
 
 
 def absolute(path: str) -> str:
-    """A path as those have it who read it in other folders; `file:` is taken off, and other URIs stay.
+    """Return a path that is valid from any folder; `file:` is removed, and other URIs stay.
 
     Raises:
-        UsageError: a file of another machine.
+        UsageError: a file on another machine.
     """
     if path.lower().startswith("file:"):
         parts = urlsplit(path)
@@ -77,7 +77,7 @@ def absolute(path: str) -> str:
 
 
 def is_same(path: str, other: str) -> bool:
-    """Whether two that are there are one."""
+    """Whether two existing paths mean the same file."""
     if is_remote(path) or is_remote(other):
         return path == other
     return os.path.samefile(path, other)
@@ -85,12 +85,12 @@ def is_same(path: str, other: str) -> bool:
 
 @contextmanager
 def opened(path: str) -> Iterator[Opened]:
-    """A capture to read from.
+    """Open a capture for reading.
 
     Raises:
         CaptureError: it is a pipe or a device.
         OSError: it cannot be opened.
-        UsageError: nobody here reaches objects of that kind.
+        UsageError: objects of that kind cannot be reached here.
     """
     if is_remote(path):
         place = place_of(path)
@@ -104,7 +104,7 @@ def opened(path: str) -> Iterator[Opened]:
 
 
 def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -> mmap.mmap:
-    """What an opened capture begins with, `size_bytes` long, as far as somebody looks at it.
+    """Return the first `size_bytes` of an opened capture in memory, as far as they are needed.
 
     Of an object only the bytes from `low` on and before `high` are there. The others are zeros, and take no memory.
     """
@@ -123,7 +123,7 @@ def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -
 
 
 def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) -> Iterator[bytes]:
-    """Some bytes from each of several places on, fewer at the end of the file."""
+    """Yield some bytes from each place on, fewer at the end of the file."""
     if not is_remote(path):
         for place in places:
             source.file.seek(place)
@@ -140,10 +140,10 @@ def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) ->
 
 
 def files_at(path: str) -> Iterator[Found]:
-    """The files that a path stands for: itself, all that lie in a folder, or all that fit a pattern with *, ? or [].
+    """Yield the files that a path means: itself, everything in a folder, or all that fit a pattern with *, ? or [].
 
     Raises:
-        UsageError, OSError: as `opened`; or nothing fits the pattern.
+        UsageError, OSError: as for `opened`; or nothing fits the pattern.
     """
     if is_remote(path):
         yield from _objects_at(path)
@@ -165,7 +165,7 @@ def files_at(path: str) -> Iterator[Found]:
 class Place(NamedTuple):
     """An object, or a folder of objects.
 
-    root: what its URI begins with. base: what that is in the file system `system`. name: what follows both.
+    root: the start of its URI. base: the same in the file system `system`. name: what follows both.
     """
 
     system: Any
@@ -175,11 +175,11 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As the file system names it."""
+        """Its path in the file system."""
         return f"{self.base}{self.name}".rstrip("/") or self.base
 
     def uri(self, path: str) -> str:
-        """Of another one there."""
+        """Return the URI of another path there."""
         return self.root + path.removeprefix(self.base)
 
 
@@ -204,15 +204,15 @@ def _objects_at(uri: str) -> Iterator[Found]:
 
 
 def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path, or a folder that it is in, fits."""
+    """Whether a path, or a folder around it, fits."""
     return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
 
 
 def place_of(uri: str) -> Place:
-    """Where that is, and who reads it.
+    """Return where an object is, and the file system that reads it.
 
     Raises:
-        UsageError: nobody here reaches objects of that kind.
+        UsageError: objects of that kind cannot be reached here.
     """
     scheme, _, rest = uri.partition("://")
     authority, _, name = rest.partition("/")
@@ -223,7 +223,7 @@ def place_of(uri: str) -> Place:
 
 
 def endpoint() -> str | None:
-    """The S3 server that is to be asked, if that is not Amazon's."""
+    """Return the S3 server to ask, if it is not Amazon's."""
     return _in_environment(ENDPOINTS)
 
 

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whoever writes them, and however often."""
+"""Files that exist completely or not at all, whoever writes them, and however often."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A file to write in the block; when that ends well, it takes the place of `target`. Its folder is made.
+    """Yield a file to write in the block; if that ends well, it replaces `target`. Its folder is made.
 
-    It has a name of its own, so that a task that is carried out twice at a time does not write into the other's.
+    It has a unique name, so that a task that runs twice at a time does not write into the other's file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
