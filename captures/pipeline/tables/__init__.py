@@ -1,1 +1,1 @@
-"""The tables: their columns, their files, and which of these count."""
+"""The tables: their columns, their files, and which files count."""

@@ -1,7 +1,7 @@
-"""Tables in the format of Delta Lake: a log beside the files of each table says which of them count since when.
+"""Tables in the format of Delta Lake: a log beside each table's files says which of them count since when.
 
-Whatever reads Delta reads them: deltalake, DuckDB, pandas, polars, Spark. Every version of a table is a snapshot. Ours
-are committed by deltalake, without Java. A commit that another one came before fails: nothing is merged.
+Anything that reads Delta reads them: deltalake, DuckDB, pandas, polars, Spark. Every version of a table is a snapshot.
+Ours are committed by deltalake, without Java. A commit that another one preceded fails: nothing is merged.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from mqproto.captures.pipeline.tables.parts import Part, Store
 
 LOG: Final = "_delta_log"
 SETTINGS: Final = {
-    # So many commits are read from one file, and those of days before are deleted then.
+    # This many commits are read from one file; those more than a day old are then deleted.
     "delta.checkpointInterval": "50",
     "delta.logRetentionDuration": "interval 1 days",
 }
 STRICT: Final = CommitProperties(max_commit_retries=0)
-"""Of commits that go on from what they have seen, or fail."""
+"""For commits that either build on what they have seen, or fail."""
 
 
 def location(store: Store, table: str) -> tuple[str, dict[str, str]]:
-    """What deltalake needs to open a table that lies there."""
+    """Return what deltalake needs to open a stored table."""
     scheme, found, rest = store.path(table).partition("://")
     if not found:
         return scheme, {}
@@ -45,18 +45,18 @@ def location(store: Store, table: str) -> tuple[str, dict[str, str]]:
 
 
 def opened(store: Store, table: str, version: int | None = None) -> DeltaTable:
-    """A table as of a version, by default the last.
+    """Open a table as of a version, by default the last.
 
     Raises:
-        TableNotFoundError: it is not there.
-        DeltaError: its log cannot be read, or has not that version any more.
+        TableNotFoundError: it does not exist.
+        DeltaError: its log cannot be read, or no longer has that version.
     """
     uri, options = location(store, table)
     return DeltaTable(uri, version=version, storage_options=options)
 
 
 def newest(store: Store, table: str) -> DeltaTable | None:
-    """The last version of a table, if it is there."""
+    """Return the last version of a table; None if it does not exist."""
     try:
         return opened(store, table)
     except TableNotFoundError:
@@ -64,10 +64,10 @@ def newest(store: Store, table: str) -> DeltaTable | None:
 
 
 def create(store: Store, table: str, schema: pa.Schema, added: Iterable[Part]) -> None:
-    """A table with such files, as its version 0. What columns mean is in the metadata of the schema.
+    """Create a table with these files, as its version 0. The schema's metadata says what columns mean.
 
     Raises:
-        DeltaError: there is one already, or it cannot be written.
+        DeltaError: it exists already, or it cannot be written.
     """
     uri, options = location(store, table)
     create_table_with_add_actions(
@@ -82,7 +82,7 @@ def create(store: Store, table: str, schema: pa.Schema, added: Iterable[Part]) -
 
 
 def parts(found: DeltaTable, table: str) -> list[Part]:
-    """The files of a table, by their names, which is by the runs that wrote them."""
+    """Return the files of a table, sorted by name, and so by the runs that wrote them."""
     known = files(found)
     columns = [known[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
     rows = zip(*columns, strict=True)
@@ -90,16 +90,16 @@ def parts(found: DeltaTable, table: str) -> list[Part]:
 
 
 def files(found: DeltaTable) -> pa.Table:
-    """What the log has of the files of a table: path, rows, size, and the least and the most of columns."""
-    # pyarrow.table would import pandas first, to see whether this is of pandas.
+    """Return the log's facts about the files of a table: path, rows, size, and minima and maxima of columns."""
+    # pyarrow.table would first import pandas, to see whether this comes from pandas.
     return pa.RecordBatchReader.from_stream(found.get_add_actions(flatten=True)).read_all()
 
 
 def dataset(table: DeltaTable) -> Any:
-    """The rows of a table for pyarrow and DuckDB, in the order of `parts`.
+    """Return the rows of a table for pyarrow and DuckDB, in the order of `parts`.
 
-    deltalake takes it that nothing compares with a column of which the log has neither the least nor the most, as of
-    texts and flags: a file was passed over by `kind = 'Ping'` that had some. What a file has, its own footer says.
+    deltalake assumes that no comparison matches a column without minimum and maximum in the log, such as texts and
+    flags: `kind = 'Ping'` skipped a file that had some. So each file's own footer decides here.
     """
     known = table.to_pyarrow_dataset()
     found = sorted(known.get_fragments(), key=lambda each: each.path)
@@ -110,13 +110,13 @@ def dataset(table: DeltaTable) -> Any:
 def commit(
     found: DeltaTable, added: Iterable[Part], gone: Iterable[Part], tidied: Collection[str] = ()
 ) -> int:
-    """Add and remove files in one commit; the version that it makes.
+    """Add and remove files in one commit; return the new version.
 
     Args:
-        tidied: names of those that stand for one another: no row has come or gone with them.
+        tidied: names of files that replace one another: they add or remove no rows.
 
     Raises:
-        DeltaError: somebody else was quicker, or the commit cannot be written.
+        DeltaError: another commit came first, or the commit cannot be written.
     """
     actions: list[AddAction | RemoveAction] = [*_additions(added, tidied)]
     for part in gone:
@@ -141,14 +141,14 @@ def _now_ms() -> int:
 
 
 def restore(found: DeltaTable, version: int) -> DeltaTable:
-    """A table as it was in an earlier version, in a new one."""
+    """Return a table restored to an earlier version, as a new version."""
     found.restore(version, ignore_missing_files=True, commit_properties=STRICT)
     found.update_incremental()
     return found
 
 
 def sync(store: Store, table: str, version: int) -> None:
-    """Have a commit on the disk before anything that rests on it, if this is a disk of ours."""
+    """Flush a commit to disk before anything that depends on it, if this is a local disk."""
     if store.folder is None:
         return
     for path in (store.folder / table / LOG / f"{version:020d}.json", store.folder / table / LOG):
@@ -164,7 +164,7 @@ def _sync(path: Path) -> None:
 
 
 def why(error: Any) -> str:
-    """What deltalake has to say, on one line."""
+    """Return deltalake's message, on one line."""
     return str(error).partition("\n")[0]
 
 

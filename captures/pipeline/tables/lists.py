@@ -27,15 +27,15 @@ from mqproto.wire import (
 T = TypeVar("T")
 N = TypeVar("N", bound=tuple[Any, ...])
 Batches = dict[str, pa.RecordBatch]
-"""What a stage gives: by the table's name some of its rows."""
+"""The output of a stage: by table, some of its rows."""
 
 GUID_CHARACTERS: Final = 36
 KEY_LIMIT: Final = 65_536
-"""Of how many queue managers the texts of their keys are remembered."""
+"""Queue managers whose keys' texts are remembered."""
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """A column of numbers, truth values or texts; None where one is null."""
+    """Return a column of numbers, truth values or texts as a list, with None for null."""
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -50,7 +50,7 @@ def values(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T | None]:
-    """A column of texts, each different one read once; None where one is null."""
+    """Return a column of texts, each distinct one read once, with None for null."""
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -61,43 +61,43 @@ def mapped(batch: pa.RecordBatch, name: str, read: Callable[[str], T]) -> list[T
 
 
 def records(kind: type[N], *columns: Iterable[Any]) -> Iterator[N]:
-    """Columns as named tuples of a kind, in the order of its fields.
+    """Yield columns as named tuples of a kind, in the order of its fields.
 
-    It does what `kind._make` does, but no Python function is called for each: there is one for every packet.
+    It works like `kind._make`, but calls no Python function for each tuple: there is one for every packet.
     """
     return map(partial(tuple.__new__, kind), zip(*columns, strict=True))
 
 
 def coded(rows: pa.Table) -> pa.Table:
-    """Rows with those texts as CODED that repeat."""
+    """Return rows whose repeating texts are CODED."""
     return rows.cast(pa.schema([(field.name, type_of(field.name, field.type)) for field in rows.schema]))
 
 
 def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
-    """A column of other texts, each different one read once; null where one is null."""
+    """Return a column of converted texts, each distinct one read once, with null for null."""
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), CODED).take(coded.indices)
 
 
 def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
-    """A column of texts as truth values, each different one read once."""
+    """Return a column of texts as truth values, each distinct one read once."""
     coded = column.dictionary_encode()
     return pa.array(map(read, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
 
 
 def integers(rows: pa.RecordBatch, name: str) -> Integers:
-    """A column of numbers, with 0 for null."""
+    """Return a column of numbers, with 0 for null."""
     found: Integers = pc.fill_null(rows.column(name), 0).to_numpy(zero_copy_only=False)
     return found
 
 
 def codes(batch: pa.RecordBatch, names: Sequence[str]) -> Integers:
-    """Rows by a number, from 0, that is equal where these columns are."""
+    """Return a number for each row, from 0, that is equal where these columns are."""
     found = np.zeros(batch.num_rows, dtype=np.int64)
     for name in names:
         coded = batch.column(name).dictionary_encode()
         codes = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
-        # Numbered anew each time, so that they stay small.
+        # Renumbered each time, so the numbers stay small.
         found = np.unique(found * (len(coded.dictionary) + 1) + codes + 1, return_inverse=True)[1]
     return found
 
@@ -108,37 +108,37 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def batch_of(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Rows in the order of the schema's fields, as one batch."""
+    """Return rows in the order of the schema's fields, as one batch."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def batches_of(schemas: Mapping[str, pa.Schema], rows: Mapping[str, list[tuple[Any, ...]]]) -> Batches:
-    """The same for several tables; those that have no rows are left out."""
+    """Return batches for several tables; tables without rows are left out."""
     return {name: batch_of(schemas[name], found) for name, found in rows.items() if found}
 
 
 def joined(batches: Mapping[str, list[pa.RecordBatch]]) -> Batches:
-    """Of each table all its rows in one batch; a single one is not copied."""
+    """Return all rows of each table in one batch; a single batch is not copied."""
     return {name: some[0] if len(some) == 1 else pa.concat_batches(some) for name, some in batches.items()}
 
 
 @lru_cache(KEY_LIMIT)
 def key_text(key: NodeKey) -> str:
-    """A queue manager's key in a table: its GUID, or its address."""
+    """Return a queue manager's key as text: its GUID, or its address."""
     return key if isinstance(key, str) else guid_text(Guid(key))
 
 
 @lru_cache(KEY_LIMIT)
 def guid_of(text: str) -> Guid:
-    """The GUID that a text in a table stands for."""
+    """Return the GUID that a text in a table means."""
     return guid_from_text(text)
 
 
 @lru_cache(KEY_LIMIT)
 def key_of(text: str) -> NodeKey:
-    """The key that a text in a table stands for; no address looks as a GUID does."""
+    """Return the key that a text in a table means; no address looks like a GUID."""
     if len(text) == GUID_CHARACTERS and text.count("-") == 4:
         try:
             return guid_from_text(text)
@@ -148,23 +148,23 @@ def key_of(text: str) -> NodeKey:
 
 
 def identifier_of(text: str) -> TxSequenceId:
-    """A TxSequenceID as `mqproto.captures.decode.sequences.shown` writes it."""
+    """Return a TxSequenceID as `mqproto.captures.decode.sequences.shown` writes it."""
     time_stamp, _, ordinal = text.partition(":")
     return TxSequenceId(time_stamp=int(time_stamp), ordinal=int(ordinal))
 
 
 def subject_of(correlation: str) -> tuple[Guid, int]:
-    """The message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
+    """Return the message that an administration acknowledgment is about.  [MS-MQMQ] 2.2.18.1.6"""
     about = message_identifier.decode(bytes.fromhex(correlation))
     return about.queue_manager_guid, about.ordinal
 
 
 def queue_of(text: str) -> QueueName:
-    """DestinationQueue as a packet has it, of a destination's format name."""
+    """Return DestinationQueue as in a packet, given a destination's format name."""
     try:
         name = parse_format_name(text)
     except FormatNameError:
-        return text  # It is no format name, but what stands in a packet in the place of one.
+        return text  # It is not a format name, but a packet has it in the place of one.
     match name:
         case PrivateName(identifier=identifier):
             return identifier
@@ -176,6 +176,6 @@ def queue_of(text: str) -> QueueName:
 
 
 def message_of(text: str) -> tuple[Guid, int]:
-    """A message's key as `mqproto.captures.decode.row.identifier_text` writes it."""
+    """Return a message's key as `mqproto.captures.decode.row.identifier_text` writes it."""
     manager, _, ordinal = text.partition("\\")
     return guid_from_text(manager), int(ordinal)

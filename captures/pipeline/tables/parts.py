@@ -1,8 +1,8 @@
-"""The files of tables, in a folder or wherever pyarrow reaches: each is there as a whole or not at all.
+"""The files of tables, in a folder or wherever pyarrow reaches: each exists completely or not at all.
 
-Tasks write parts, Parquet files of some rows of one table, straight to where they stay, by names that a repeated task
-chooses again. A part counts when the tables name it; see `tables`. What lies there and is not named is
-under way, or left over.
+Tasks write parts, Parquet files with some rows of one table, directly to their final place, under names that a repeated
+task chooses again. A part counts when the tables name it; see `tables`. Files that are not named are either
+under way or left over.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mqproto.captures.pipeline.source.storage import absolute, is_remote, place_
 from mqproto.captures.pipeline.source.whole import whole
 
 HIDDEN: Final = "_"
-"""What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
+"""Names beginning with it are not tables, as in Spark: a log, a lock, data that runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
 GROUP_ROWS: Final = 1 << 16
-"""Those who look for few rows read no more than the groups that may have them, as their statistics say."""
+"""A search for few rows reads only the groups that may have them, according to their statistics."""
 
 
 class TablesError(MqprotoError):
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """One file of a table.
 
     name: within the folder of all tables: `packets/4f5e-000003.parquet`.
-    statistics: of its columns, as Delta Lake has them; those who look for few rows pass over files by it.
+    statistics: of its columns, as in Delta Lake; a search for few rows skips files by them.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Part(NamedTuple):
 
     @property
     def table(self) -> str:
-        """The table that it belongs to."""
+        """The table that the part belongs to."""
         return self.name.partition("/")[0]
 
 
 class Stored(NamedTuple):
-    """A file that lies there. changed_ns: since 1970."""
+    """A stored file. changed_ns: since 1970."""
 
     name: str
     size_bytes: int
@@ -65,42 +65,42 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A folder of tables: one of this machine by its path, or another by its URI. Every process may have its own.
+    """A folder of tables: local, by its path, or remote, by its URI. Every process may have its own.
 
-    Files have names within it, with slashes.
+    File names are relative to it, with slashes.
     """
 
     root: str
 
     @staticmethod
     def at(place: str | Path) -> Store:
-        """The folder somebody means.
+        """Return the folder that a path or URI means.
 
         Raises:
-            UsageError: as `storage.absolute`.
+            UsageError: as for `storage.absolute`.
         """
         return Store(absolute(str(place)).rstrip("/") or "/")
 
     @property
     def folder(self) -> Path | None:
-        """Where it is on this machine, if it is."""
+        """Its path on this machine; None if it is remote."""
         return None if is_remote(self.root) else Path(self.root)
 
     def path(self, name: str) -> str:
-        """What a file is called elsewhere, for `parquet` and other programs."""
+        """Return a file's full name, for `parquet` and other programs."""
         return f"{self.root}/{name}"
 
     def read(self, name: str) -> bytes:
-        """All of a file.
+        """Return the content of a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         with _system(self.root).open_input_file(_path(self.path(name))) as file:
             return bytes(file.readall())
 
     def write(self, name: str, content: bytes | pa.Buffer) -> None:
-        """Write a file; it takes the place of one of that name."""
+        """Write a file, replacing any file of that name."""
         target = self.path(name)
         if is_remote(target):
             with _system(target).open_output_stream(_path(target)) as file:
@@ -112,10 +112,10 @@ class Store:
             os.fsync(local.fileno())
 
     def write_part(self, name: str, table: pa.Table) -> Part:
-        """Write one part; what a repeated task has written takes the place of its first.
+        """Write one part; a repeated task replaces what its first run wrote.
 
         Args:
-            name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
+            name: `packets/4f5e-000003.parquet`; a repeated task has to choose it again.
         """
         stream = pa.BufferOutputStream()
         statistics = write_parquet(stream, table)
@@ -124,7 +124,7 @@ class Store:
         return Part(name, table.num_rows, content.size, json.dumps(statistics))
 
     def files(self, folder: str = "") -> Iterator[Stored]:
-        """All files there, in folders within it, too."""
+        """Yield all files there, including those in subfolders."""
         root = _path(self.root)
         selector = fs.FileSelector(_path(self.path(folder)).rstrip("/"), allow_not_found=True, recursive=True)
         for info in _system(self.root).get_file_info(selector):
@@ -132,12 +132,12 @@ class Store:
                 yield Stored(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime_ns or 0)
 
     def names(self) -> list[str]:
-        """What lies there, folders as well, not what is in them."""
+        """Return the names of files and folders there, without their contents."""
         selector = fs.FileSelector(_path(self.root), allow_not_found=True)
         return [info.base_name for info in _system(self.root).get_file_info(selector)]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files, if they are there."""
+        """Delete files that exist."""
         system = _system(self.root)
         for name in names:
             with suppress(FileNotFoundError):
@@ -145,10 +145,10 @@ class Store:
 
 
 def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
-    """A part to read from, by its path or URI; it is closed behind a `with`.
+    """Open a part for reading, by its path or URI; use it with `with`.
 
     Args:
-        coded: the columns that are wanted as schemas.columns.CODED.
+        coded: the columns to read as schemas.columns.CODED.
     """
     if is_remote(path):
         source = _system(path).open_input_file(_path(path))
@@ -157,22 +157,22 @@ def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a part."""
+    """Return all rows of a part."""
     with parquet(path) as file:
         return file.read(columns=None if columns is None else list(columns))
 
 
 def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
-    """The rows of some parts for which something holds."""
-    from pyarrow import dataset  # It takes a while to import, and few need it.
+    """Return the rows of some parts for which a condition holds."""
+    from pyarrow import dataset  # Its import takes a while, and few need it.
 
     found = dataset.dataset([*map(_path, paths)], format="parquet", filesystem=_system(paths[0]))
     return found.to_table(filter=where)
 
 
 def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
-    """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
-    # Those of one row group have to have one dictionary, else they are written as texts.
+    """Write rows to a path or stream `target`; return statistics as in Delta Lake."""
+    # A row group needs one dictionary; otherwise they are written as texts.
     table = table.unify_dictionaries()
     written: list[pq.FileMetaData] = []
     pq.write_table(
@@ -182,18 +182,18 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
         compression=COMPRESSION,
         row_group_size=GROUP_ROWS,
         use_dictionary=_repeating(table),
-        # They mostly differ little from those before them.
+        # They mostly differ little from the previous ones.
         column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if _is_whole(field)},
-        # Else those who read would have texts as dictionaries, too.
+        # Otherwise readers would get texts as dictionaries, too.
         store_schema=False,
-        # Nobody looks for texts by their order, and to compare them costs as much as to write them.
+        # Nobody searches texts by order, and comparing them costs as much as writing them.
         write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
     )
     return _statistics(table, written)
 
 
 def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str, Any]:
-    """The least and the most of columns of whole numbers, and how many rows there are."""
+    """Return the minima and maxima of columns of whole numbers, and the number of rows."""
     whole_numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
     least: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -213,7 +213,7 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns whose texts repeat, as far as the first rows show: others make no dictionary worth its time."""
+    """Return the columns whose texts repeat in the first rows: only these gain from a dictionary."""
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
     plain = [field for field in table.schema if not (pa.types.is_nested(field.type) or _is_whole(field))]
@@ -221,15 +221,15 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def _is_whole(field: pa.Field) -> bool:
-    """Whether Parquet has whole numbers for a column: for times, too."""
+    """Whether Parquet stores whole numbers for a column: also for times."""
     return bool(pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type))
 
 
 def _system(path: str) -> Any:
-    """Who reads and writes there."""
+    """Return the file system of a path."""
     return place_of(path).system if is_remote(path) else fs.LocalFileSystem()
 
 
 def _path(path: str) -> str:
-    """As that names it."""
+    """Return a path as its file system names it."""
     return place_of(path).path if is_remote(path) else path

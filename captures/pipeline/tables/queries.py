@@ -1,4 +1,4 @@
-"""Questions to the tables, by DuckDB: of what one run left, whatever is written meanwhile."""
+"""Queries of the tables, by DuckDB: they see what one run left, whatever is written meanwhile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 from mqproto.captures.pipeline.tables.tables import Tables
 
 FORMS: Final = {"parquet": "format parquet, compression zstd", "csv": "format csv, header"}
-"""What tables can be written as, and DuckDB's words for it."""
+"""The forms of exported tables, with DuckDB's options for them."""
 ANSWER: Final = "answer"
-"""What the file is called that has the rows of a query."""
+"""The name of the file with the rows of a query."""
 
 
 class Answer(NamedTuple):
@@ -29,13 +29,13 @@ class Answer(NamedTuple):
 
 
 def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
-    """What a query says.
+    """Return the answer to a query.
 
     Args:
-        limit: how many rows at most.
+        limit: maximum number of rows.
 
     Raises:
-        UsageError: DuckDB does not understand it, or it is no query.
+        UsageError: DuckDB does not understand it, or it is not a query.
     """
     with connected(tables) as connection, _told():
         found = connection.execute(sql)
@@ -47,11 +47,11 @@ def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
 
 
 def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> list[Path]:
-    """Write all tables, or the rows of a query, each as one file; which.
+    """Write all tables, or the rows of a query, each as one file; return their paths.
 
     Raises:
-        UsageError: the folder has something in it; or as `answer`.
-        OSError: it cannot be written to.
+        UsageError: the folder is not empty; or as for `answer`.
+        OSError: the folder cannot be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -69,11 +69,11 @@ def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> l
 
 
 def _harmless(connection: duckdb.DuckDBPyConnection, query: str) -> str:
-    """The same rows, with an apostrophe before each text that a spreadsheet would take for a formula and run."""
+    """Return the query with an apostrophe before each text that a spreadsheet would run as a formula."""
     columns = connection.sql(f"describe {query}").fetchall()
     chosen = []
     for place, (name, kind, *_) in enumerate(columns):
-        found = f"column_{place}"  # By its place, as several may have one name.
+        found = f"column_{place}"  # By position, because several may have the same name.
         if kind.startswith(("VARCHAR", "BLOB", "ENUM")) and not kind.endswith("[]"):
             text = f"{found}::varchar"
             found = f"if(({text})[1] in ('=', '+', '-', '@', chr(9), chr(13)), chr(39) || {text}, {text})"
@@ -84,10 +84,10 @@ def _harmless(connection: duckdb.DuckDBPyConnection, query: str) -> str:
 
 @contextmanager
 def connected(tables: Tables, *, whole: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Each table by its name, and `runs`.
+    """Yield a connection with each table by name, and `runs`.
 
     Args:
-        whole: whether tables that are not there have no rows, and each row says in `place` where it stands in its own.
+        whole: whether missing tables are empty, and each row's `place` tells its position in its table.
     """
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
@@ -109,7 +109,7 @@ def connected(tables: Tables, *, whole: bool = False) -> Iterator[duckdb.DuckDBP
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Have DuckDB say in one line what is wrong."""
+    """Turn DuckDB's errors into one-line errors of ours."""
     try:
         yield
     except duckdb.IOException as error:

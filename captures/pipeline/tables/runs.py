@@ -1,11 +1,11 @@
 """The table `runs`: a row for each run, which names the versions of all other tables that belong together.
 
 Delta Lake commits one table at a time. A run commits to the tables that it changes, and to `runs` last: it counts when
-its row is there. Those who read several tables take the versions of one row. A run that died has left versions that no
-row names, and the next one restores what was before them.
+its row is there. Readers of several tables take the versions from one row. A run that died has left versions that no
+row names, and the next run restores the versions before them.
 
-Beside each row lies a file in `_state` with what later runs have to know of earlier ones. Of rows that are not the
-last it is gone sooner or later.
+For each row, a file in `_state` has what later runs need to know about earlier ones. The files of all rows but the
+last are deleted sooner or later.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ STATES: Final = f"{HIDDEN}state"
 VERSION: Final = 9
 """Raised whenever a table changes."""
 PARTS: Final = 64
-"""How many files of the table are made one."""
+"""This many files of the table are merged into one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One run; its fields are the columns of the table.
 
-    run: counted from 1. name: unique, and in the names of all files that it wrote.
-    time: when it was over. form: of the tables; see VERSION.
+    run: counted from 1. name: unique, and part of the names of all files that it wrote.
+    time: its end. form: of the tables; see VERSION.
     versions, rows: by the names of the tables.
     state: the name of the file with its State.
     """
@@ -53,11 +53,11 @@ class Row:
 
 @dataclass(slots=True)
 class State:
-    """What the next run has to know.
+    """What the next run needs to know.
 
-    told: as JSON has it. files: those that are no part of a table, and are still needed.
-    dropped: files of earlier runs that nobody needs any more but those who still read: when they ceased to count, in
-        seconds since 1970.
+    told: a JSON object. files: those that are not part of a table, and are still needed.
+    dropped: files of earlier runs that only current readers still need, with the time at which they ceased to
+        count, in seconds since 1970.
     """
 
     told: dict[str, Any] = field(default_factory=dict)
@@ -66,10 +66,10 @@ class State:
 
     @staticmethod
     def of(store: Store, row: Row) -> State:
-        """That of a run.
+        """Read the state of a run.
 
         Raises:
-            TablesError: it is not there any more, or damaged.
+            TablesError: it no longer exists, or is damaged.
         """
         try:
             return State(**json.loads(store.read(row.state)))
@@ -78,7 +78,7 @@ class State:
             raise TablesError(f"{why}; analyse the captures into another folder") from None
 
     def as_json(self) -> bytes:
-        """As it lies there."""
+        """Return it as stored."""
         return json.dumps(asdict(self), indent=1).encode()
 
 
@@ -86,7 +86,7 @@ class Runs:
     """The table.
 
     Attributes:
-        table: as deltalake has it; None where no run was yet.
+        table: the Delta table; None before the first run.
     """
 
     def __init__(self, store: Store) -> None:
@@ -94,10 +94,10 @@ class Runs:
         self.table = delta.newest(store, TABLE)
 
     def last(self) -> Row | None:
-        """The last run, if there was one.
+        """Return the last run; None if there was none.
 
         Raises:
-            TablesError: it is of another version of this program.
+            TablesError: it was written by another version of this program.
         """
         found = [] if self.table is None else delta.files(self.table).to_pylist()
         if not found:
@@ -106,15 +106,15 @@ class Runs:
         return self._rows([f"{TABLE}/{newest['path']}"])[-1]
 
     def all(self) -> list[Row]:
-        """All runs, in their order."""
+        """Return all runs, in order."""
         names = [] if self.table is None else [part.name for part in delta.parts(self.table, TABLE)]
         return self._rows(names) if names else []
 
     def add(self, row: Row) -> list[str]:
-        """Have a run count; it is the last thing that it does. The names of files that count no more.
+        """Make a run count, as its last action; return the names of files that no longer count.
 
         Raises:
-            DeltaError: another run was quicker.
+            DeltaError: another run came first.
         """
         added, gone, version = [self._write(f"{row.name}", [row])], list[Part](), 0
         if self.table is None:
@@ -147,7 +147,7 @@ class Runs:
                 f"{self._store.root} has tables of version {form}, this program makes {VERSION}: "
                 "analyse the captures into another folder"
             )
-        # A time that pyarrow turns into one of Python's takes pandas, and 0.2 s to import that.
+        # Converting a time by pyarrow needs pandas, which takes 0.2 s to import.
         times_us = found["time"].cast(pa.int64()).to_pylist()
         told = found.drop_columns(["time"]).to_pylist(maps_as_pydicts="strict")
         rows = [

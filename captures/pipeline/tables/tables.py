@@ -1,8 +1,8 @@
-"""The tables of a folder, or of wherever pyarrow reaches: each in the format of Delta Lake, as one run left them all.
+"""The tables of a folder, or of wherever pyarrow reaches: in the format of Delta Lake, as one run left them all.
 
 Tasks write parts, files that nothing names yet. A run commits them, table by table, and counts as a whole when its row
-is in the table `runs`; see `runs`. Those who read take what one run left, whatever is written then:
-files that do not count any more stay for KEEP_S.
+is in the table `runs`; see `runs`. Readers see what one run left, whatever is written later:
+files that no longer count stay for KEEP_S.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
-"""For how long files are kept that count no more, for those who still read them."""
+"""How long files are kept that no longer count, for current readers."""
 AT_ONCE: Final = 8
-"""How many tables are opened, or committed to, at a time."""
+"""Tables that are opened, or committed to, at a time."""
 version_of: Final = cache(version)
-"""It reads a file of the installed package."""
+"""It reads a file of the installed package, so its result is cached."""
 LEFT_S: Final = 24 * 3_600
-"""After this time a file that nothing names is taken to be left over, where it cannot be seen who is at work."""
+"""After this time, a file that nothing names counts as left over if running tasks cannot be seen."""
 
 
 class Tables:
     """All tables, as one run left them; by default the last one.
 
     Attributes:
-        store: where they are. folder: the same, as it is named.
-        history: the table of all runs. row: the run that this is about; None where no run was yet.
-        last: while a run is under way, the last version of each table that was there before it.
+        store: where they are. folder: the same, as text.
+        history: the table of all runs. row: the run that is shown; None before the first run.
+        last: during a run, the last version of each table before it.
 
     Args:
-        run: the number of an earlier run. Its files are there for KEEP_S, or for longer if somebody wished that.
+        run: the number of an earlier run. Its files stay for KEEP_S, or longer if configured.
 
     Raises:
-        TablesError: the folder holds something else, or tables of another version, or there was no such run.
+        TablesError: the folder holds something else, or tables of another version, or the run does not exist.
     """
 
     def __init__(self, place: Path | str, run: int | None = None) -> None:
@@ -76,37 +76,37 @@ class Tables:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What runs have to know of earlier ones, as JSON has it."""
+        """What runs need to know about earlier ones, as a JSON object."""
         return self.kept.told
 
     @property
     def kept(self) -> State:
-        """The same, and which files they need."""
+        """The state with the files that runs need."""
         if self._state is None:
             self._state = State() if self.row is None else State.of(self.store, self.row)
         return self._state
 
     def rows(self, table: str) -> int:
-        """How many rows a table has."""
+        """Return the number of rows of a table."""
         return 0 if self.row is None else self.row.rows.get(table, 0)
 
     def parts(self, table: str) -> list[Part]:
-        """The files of a table, in the order of its rows."""
+        """Return the files of a table, in the order of its rows."""
         if table not in self._parts:
             found = self._opened(table)
             self._parts[table] = [] if found is None else delta.parts(found, table)
         return self._parts[table]
 
     def every_part(self) -> list[Part]:
-        """The files of all tables."""
+        """Return the files of all tables."""
         return [part for some in self.at_once(self.parts, self.names) for part in some]
 
     def paths(self, table: str) -> list[str]:
-        """The files of a table, for whatever reads Parquet."""
+        """Return the paths of a table's files, for any reader of Parquet."""
         return [self.store.path(part.name) for part in self.parts(table)]
 
     def schema(self, table: str) -> pa.Schema:
-        """The columns of a table; what each means is in its metadata.
+        """Return the columns of a table; the metadata has their meanings.
 
         Raises:
             TablesError: there is no such table.
@@ -114,7 +114,7 @@ class Tables:
         return pa.schema(self._there(table).schema())
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A whole table in memory.
+        """Return a whole table in memory.
 
         Raises:
             TablesError: there is no such table.
@@ -126,7 +126,7 @@ class Tables:
         return none if columns is None else none.select(list(columns))
 
     def dataset(self, table: str) -> Any:
-        """A table as a pyarrow dataset, for DuckDB, pandas, polars and pyarrow itself.
+        """Return a table as a pyarrow dataset, for DuckDB, pandas, polars and pyarrow itself.
 
         Raises:
             TablesError: there is no such table.
@@ -135,7 +135,7 @@ class Tables:
 
     @contextmanager
     def run(self) -> Iterator[Run]:
-        """Change the tables. Nothing has changed unless the run was committed.
+        """Change the tables. Nothing changes unless the run is committed.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -151,7 +151,7 @@ class Tables:
                 yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
-        """Delete all files that only runs name which were over before that time; how many.
+        """Delete files that only runs before that time refer to; return their number.
 
         Raises:
             TablesError: another run is at work in this folder.
@@ -174,11 +174,11 @@ class Tables:
             return len(gone)
 
     def adopt(self, row: Row, state: State) -> None:
-        """Go on to a run that was committed."""
+        """Move on to a run that was committed."""
         self.row, self._state, self._parts, self.last = row, state, {}, {}
 
     def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
-        """What a function makes of each table: several at a time, where most of that is waiting for servers."""
+        """Return a function's results for all tables: several at a time, if it mostly waits for servers."""
         if self.store.folder is not None or len(names) < 2:
             return [function(name) for name in names]
         with ThreadPoolExecutor(min(AT_ONCE, len(names))) as threads:
@@ -218,7 +218,7 @@ class Tables:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else of this machine changes the tables in this block."""
+        """Hold the lock: no other process on this machine changes the tables in the block."""
         folder = self.store.folder
         if folder is None:
             yield
@@ -229,7 +229,7 @@ class Tables:
             yield
 
     def _named(self) -> set[str]:
-        """All files that count, or did not long ago."""
+        """Return all files that count, or did so recently."""
         kept = self.kept
         names = {part.name for part in self.every_part()} | {*kept.files, *kept.dropped}
         if self.history.table is not None:
@@ -237,7 +237,7 @@ class Tables:
         return names if self.row is None else names | {self.row.state}
 
     def _restore(self, table: str) -> None:
-        """Have the last version of a table be that which counts, for those who know nothing of runs."""
+        """Make the counting version of a table its last, for readers that know nothing about runs."""
         assert self.row is not None
         try:
             found, version = delta.opened(self.store, table), self.row.versions[table]
@@ -249,7 +249,7 @@ class Tables:
         self._parts[table] = delta.parts(found, table)
 
     def _remove_leftovers(self) -> None:
-        """What a run that died has left, on this machine: files that nothing names. Elsewhere one may be at work."""
+        """Remove unnamed files of a dead run on this machine. Elsewhere a run may be at work."""
         folder = self.store.folder
         if folder is not None:
             shutil.rmtree(folder / WORK, ignore_errors=True)
@@ -260,11 +260,11 @@ class Tables:
 
 
 class Run:
-    """One change of the tables, under way.
+    """A change of the tables in progress.
 
     Attributes:
-        store: where tasks write parts; and into `_work` and the name of the run what nobody needs after it.
-        name: unique among all runs, for names of parts; later ones sort behind it.
+        store: where tasks write parts; files needed only during the run go into `_work`, under its name.
+        name: unique among all runs, for names of parts; later runs sort behind it.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -286,16 +286,16 @@ class Run:
         """Make the parts of this run count.
 
         Args:
-            added: parts that lie in `store`.
-            schemas: of all tables that there are to be, by their names.
-            dropped: the names of parts that count no more.
-            tidied: the names of those among both that stand for one another.
-            state: what takes the place of `Tables.state`.
-            keep_s: for how long what counts no more is kept.
+            added: parts that are in `store`.
+            schemas: of all tables that are to exist, by name.
+            dropped: the names of parts that no longer count.
+            tidied: the names of those, of both kinds, that replace one another.
+            state: the new `Tables.state`; None keeps the old one.
+            keep_s: how long files are kept that no longer count.
 
         Raises:
-            TablesError: another run was quicker.
-            OSError: the disk is full or fails; the tables are as they were.
+            TablesError: another run came first.
+            OSError: the disk is full or fails; the tables are unchanged.
         """
         tables, store = self._tables, self.store
         assert len({part.name for part in added}) == len(added), "each part has a name of its own"
@@ -331,13 +331,13 @@ class Run:
                 f"run this once more ({delta.why(error)})"
             ) from None
         tables.adopt(row, after)
-        with suppress(OSError):  # What stays is left over, and goes with the next.
+        with suppress(OSError):  # Files that stay are left over, and go with the next run.
             store.remove(forgotten)
 
     def _commit_tables(
         self, added: Sequence[Part], dropped: set[str], tidied: set[str], schemas: Mapping[str, pa.Schema]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Commit to each table that changes; the version and the rows of each table then."""
+        """Commit to each table that changes; return the new version and rows of each table."""
         row = self._tables.row
         news: defaultdict[str, list[Part]] = defaultdict(list)
         for part in added:
@@ -358,7 +358,7 @@ class Run:
                 delta.create(self.store, name, schemas[name], news[name])
             else:
                 if name not in before:
-                    # A first run died behind this.
+                    # A first run died after this point.
                     gone = delta.parts(table, name)
                 version = delta.commit(table, news[name], gone, tidied)
             delta.sync(self.store, name, version)
@@ -372,7 +372,7 @@ class Run:
 
 
 def is_there(place: str) -> bool:
-    """Whether tables lie in a folder, or at a URI."""
+    """Whether there are tables in a folder, or at a URI."""
     store = Store.at(place)
     if store.folder is not None:
         return (store.folder / runs.TABLE / delta.LOG).is_dir()
@@ -381,7 +381,7 @@ def is_there(place: str) -> bool:
 
 @contextmanager
 def _work_folder(store: Store, name: str) -> Iterator[None]:
-    """Where a run leaves what is too large to be handed on; gone after the block, if this is a disk of ours."""
+    """Provide a folder for data too large to hand on; deleted after the block, if this is a local disk."""
     if store.folder is None:
         yield
         return
@@ -402,7 +402,7 @@ def _take(lock: BinaryIO, folder: str) -> None:
 
 
 def _check_free(store: Store) -> None:
-    """A folder without runs is empty, or was left by a first run that failed.
+    """Check that a folder without runs is empty, or was left by a first run that failed.
 
     Raises:
         TablesError: it is not.
@@ -416,6 +416,6 @@ def _check_free(store: Store) -> None:
 
 
 def _is_file_of_ours(name: str) -> bool:
-    """Whether it is a part of a table, or what runs keep for one another; no log, and nothing of anybody else's."""
+    """Whether it is a part of a table, or state of runs; not a log, and not anybody else's file."""
     folder, _, rest = name.partition("/")
     return "/" not in rest and (rest.endswith(".parquet") or folder == runs.STATES or rest.startswith("."))

@@ -1,4 +1,4 @@
-"""Small parts of a table made one, so that a folder that is added to for months does not come to hold a million."""
+"""Merges small parts of a table, so that a folder in use for months does not collect a million files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.tables.parts import Part, Store, parquet_table
 
 PARTS: Final = 32
-"""How many small parts of a table are made one."""
+"""This many small parts of a table are merged into one."""
 ROWS: Final = 1_000_000
-"""How many rows such a part has at most. A part is small if it has less than a quarter of that."""
+"""Maximum rows of a merged part. A part is small if it has less than a quarter of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class TidyTask:
-    """Some parts to be made one.
+    """Some parts to merge.
 
-    names: of them. name: of the part that they become.
+    names: of the parts. name: of the part that they become.
     """
 
     store: Store
@@ -34,10 +34,10 @@ class TidyTask:
 
 
 def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
-    """Which parts are to be made one.
+    """Yield groups of parts to merge.
 
     Args:
-        parts: each with a key; only parts with the same key come together.
+        parts: each with a key; only parts with the same key are merged.
     """
     small: defaultdict[str, list[Part]] = defaultdict(list)
     for key, part in parts:
@@ -54,7 +54,7 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
 
 
 def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
-    """Make parts one."""
+    """Merge parts into one."""
     rows = pa.concat_tables(parquet_table(task.store.path(name)) for name in task.names)
     done(rows.num_rows, 0)
     return task.store.write_part(task.name, rows)

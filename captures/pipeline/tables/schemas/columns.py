@@ -1,4 +1,4 @@
-"""Tables described by texts, of which schemas are made."""
+"""Tables described by texts, from which schemas are made."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "counts": pa.map_(pa.string(), pa.int64()),
     "findings": pa.list_(FINDING),
 }
-"""By the words of the texts. None of the numbers is unsigned, as Delta Lake has none that are."""
+"""By the words of the texts. No number is unsigned, because Delta Lake has none that are."""
 CODED: Final = pa.dictionary(pa.int32(), pa.string())
-"""Texts as numbers, by a dictionary: so they are compared, sorted, moved and written in half the time."""
+"""Texts as numbers in a dictionary: comparing, sorting, moving and writing them takes half the time."""
 REPEATED: Final = frozenset(
     {
         "series",
@@ -60,7 +60,7 @@ REPEATED: Final = frozenset(
         "decryption",
     }
 )
-"""Columns of texts that packets have in common, in whatever table: rows have them as CODED until they are written."""
+"""Text columns whose values many packets share, in any table: rows have them as CODED until written."""
 UNITS: Final = {
     "_ns": "nanoseconds",
     "_ms": "milliseconds",
@@ -68,7 +68,7 @@ UNITS: Final = {
     "_bytes": "bytes",
     "_ppb": "billionths",
 }
-"""By the ends of names, which say it; times since 1970 are UTC."""
+"""By the endings of names; times since 1970 are UTC."""
 _COLUMN: Final = re.compile(r"(?P<names>\w+(?:, \w+)*) +(?P<kind>[a-z]+)(?: +(?P<meaning>.*))?")
 
 
@@ -82,30 +82,30 @@ class Column(NamedTuple):
 
     @property
     def comment(self) -> str:
-        """What Delta Lake says of it."""
+        """The column's comment in Delta Lake."""
         return f"{self.meaning} [{self.unit}]" if self.unit else self.meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. about: what a row of it is, and what holds of it as a whole."""
+    """A table. about: what a row is, and what holds for the table as a whole."""
 
     about: str
     columns: tuple[Column, ...]
 
     @property
     def schema(self) -> pa.Schema:
-        """As rows have the columns on their way to it."""
+        """The columns of rows on their way to the table."""
         return schema_of(self.columns)
 
     @property
     def written(self) -> pa.Schema:
-        """As whoever reads it has them."""
+        """The columns as readers see them."""
         return pa.schema([(column.name, column.type) for column in self.columns])
 
     @property
     def commented(self) -> pa.Schema:
-        """The same, with what each column means."""
+        """The columns as readers see them, with the meaning of each."""
         return pa.schema(
             [
                 pa.field(column.name, column.type, metadata={"comment": column.comment})
@@ -115,21 +115,21 @@ class Table:
 
 
 def schema_of(every: Iterable[Column]) -> pa.Schema:
-    """Columns as rows have them."""
+    """Return the schema of columns on their way to a table."""
     return pa.schema([(column.name, type_of(column.name, column.type)) for column in every])
 
 
 def type_of(name: str, kind: pa.DataType) -> pa.DataType:
-    """What rows have a column of a type as."""
+    """Return the type that a column has on its way to a table."""
     return CODED if name in REPEATED and kind == TYPES["text"] else kind
 
 
 def columns(text: str, **blanks: Any) -> tuple[Column, ...]:
-    """Columns by a text: a line for each, with names, the word for the type, and what they mean; more of that follows
+    """Parse columns from a text: a line for each, with names, the word for the type, and the meaning, which may go on
     on lines that are indented further.
 
     Args:
-        blanks: what is put in the place of names in braces.
+        blanks: replacements for names in braces.
     """
     lines: list[str] = []
     for line in text.strip("\n").splitlines():

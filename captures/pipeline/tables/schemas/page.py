@@ -1,4 +1,4 @@
-"""`python -m mqproto.captures.pipeline.tables.schemas.page`: what the tables hold, as a page of Markdown."""
+"""`python -m mqproto.captures.pipeline.tables.schemas.page`: the contents of the tables, as a Markdown page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
 
 
 def page() -> Iterator[str]:
-    """Its lines."""
+    """Yield the lines of the page."""
     yield "# The tables of `mqproto analyse`"
     yield ""
     yield (

@@ -1,4 +1,4 @@
-"""The tables of connections, of what capture points say, and of the files that were read."""
+"""The tables of connections, of capture points, and of the files that were read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ file text  of its first packet
 frame integer  that ended its first packet
 file_offset integer  where the record of the frame that began that stands in the unpacked file, in bytes
 """)
-"""What tables of sessions and sequences have of the packet that each began with."""
+"""Columns of sessions and sequences about their first packet."""
 
 SESSIONS: Final = Table(
     "A connection as one interface saw it, and its session.",

@@ -1,4 +1,4 @@
-"""All tables, by their names. Every one is there, though it may have no rows."""
+"""All tables, by name. Each exists, even without rows."""
 
 from __future__ import annotations
 
