@@ -1,1 +1,1 @@
-"""What carries out the tasks of a stage: this process, a pool of others, or Spark, and the Java that this needs."""
+"""Runs the tasks of a stage: in this process, a pool of processes, or Spark, with the Java that Spark needs."""

@@ -1,12 +1,12 @@
-"""What carries out the tasks of a stage, and how rows go from the tasks of one stage to those of the next.
+"""How the tasks of a stage are run, and how rows go from the tasks of one stage to those of the next.
 
-A stage is a plain function that each of its tasks is given to. It takes rows out of an inbox and puts rows into an
-outbox, each batch for a bucket of an exchange; what a later task takes is what earlier ones have put for its own
-bucket, in their order. It knows nothing of what moves the rows: Spark's shuffle (sparkengine.py), or files of this
+A stage is a plain function that is called with each of its tasks. It takes rows from an inbox and puts rows into an
+outbox, each batch for a bucket of an exchange; a later task takes what earlier tasks have put for its bucket, in their
+order. It does not know how rows are moved: by Spark's shuffle (sparkengine.py), or in files on this
 machine, between processes of a pool (localengine.py).
 
-A batch on its way is one Arrow stream, packed, so that Spark moves it as one value and not row by row: that is 254,000
-rows a second where single rows are 104,000.
+A batch on its way is one packed Arrow stream, so that Spark moves it as one value rather than row by row: that is
+254,000 rows a second, against 104,000 for single rows.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ R = TypeVar("R")
 Held = TypeVar("Held")
 
 Count = Callable[[int, int], None]
-"""What a task calls to say how many more packets and bytes it has done."""
+"""A task calls it with how many more packets and bytes it has done."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
-"""A packet leaves 1.2 kB on its way through all stages, and a sixth of that so."""
+"""A packet leaves 1.2 kB on its way through all stages, or a sixth of that when packed."""
 COLLECTED_OBJECTS: Final = 1_000_000
-"""How many objects a task makes before Python looks for garbage among them, in the place of 700: what it makes are
-rows, and to look for cycles in them took a fifth of its time."""
+"""Objects that a task makes before Python looks for garbage among them, instead of 700: they are
+rows, and searching them for cycles took a fifth of the task's time."""
 
 
 class Inbox(Protocol):
-    """The rows that earlier tasks have put for the bucket of this one."""
+    """The rows that earlier tasks have put for this task's bucket."""
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """The rows of one exchange, by the number of the task that put them, and in the order in which it did.
+        """Yield the rows of one exchange, by the number of the task that put them, and in its order.
 
-        Exchanges are taken in the order of the stage's `reads`, as they come one behind the other; what is not taken is
-        passed over.
+        Exchanges are taken in the order of the stage's `reads`, because they arrive one after another; others are
+        skipped.
         """
 
 
@@ -63,13 +63,13 @@ class Entry(NamedTuple):
 
 
 class Outbox:
-    """Takes the rows of one task, into a file, so that few are in memory.
+    """Writes the rows of one task to a file, so that few are in memory.
 
     Args:
         source: the number of the task.
 
     Attributes:
-        entries: what there is in the file.
+        entries: the batches in the file.
     """
 
     def __init__(self, source: int, file: IO[bytes]) -> None:
@@ -79,10 +79,10 @@ class Outbox:
         self._offset = 0
 
     def put(self, exchange: str, bucket: int, rows: pa.RecordBatch, source: int | None = None) -> None:
-        """Send rows to the task of a bucket.
+        """Send rows to a bucket's task.
 
         Args:
-            source: the number by which they are taken in order, if it is not that of the task.
+            source: the number that orders them, if not the task's own.
         """
         if rows.num_rows:
             packed = pack(rows)
@@ -93,18 +93,18 @@ class Outbox:
             self._offset += packed.size
 
     def put_all(self, exchange: str, batches: Mapping[int, Iterable[pa.RecordBatch]]) -> None:
-        """Send rows, by their buckets; those of one bucket as one batch."""
+        """Send rows by bucket; those of one bucket as one batch."""
         for bucket, some in sorted(batches.items()):
             self.put(exchange, bucket, pa.concat_batches(some))
 
     @property
     def buckets(self) -> dict[str, set[int]]:
-        """By exchange, the buckets that there are rows for."""
+        """For each exchange, the buckets that have rows."""
         return buckets_of(self.entries)
 
 
 def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
-    """By exchange, the buckets that some entries are for."""
+    """Return, for each exchange, the buckets of some entries."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     for entry in entries:
         found[entry.exchange].add(entry.bucket)
@@ -112,11 +112,11 @@ def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 Function = Callable[[T, Inbox, Outbox, Count], R]
-"""What a stage does with each task. Done again, it puts the same rows, and leaves the same parts."""
+"""The function of a stage, called for each task. If repeated, it puts the same rows and leaves the same parts."""
 
 
 class Engine(Protocol):
-    """Has all tasks of a stage done, somewhere, perhaps more than once."""
+    """Runs all tasks of a stage, somewhere, perhaps more than once."""
 
     def carry_out(
         self,
@@ -128,31 +128,31 @@ class Engine(Protocol):
         again: str | None = None,
         puts: bool = True,
     ) -> list[R]:
-        """The results of the tasks, in their order.
+        """Run the tasks; return their results in order.
 
         Args:
             stage: what they do, for people.
-            function: picklable, with all that the tasks have in common: it is sent out once. What it raises ends the
+            function: picklable, with everything that the tasks share: it is sent once. Its exceptions end the
                 stage.
-            tasks: by bucket; small, as each is sent by itself. As text, each says what it is about, for the message if
-                it fails. Results are small as well: rows go by exchanges.
+            tasks: by bucket; small, because each is sent by itself. As text, each says what it is about, for
+                the message if it fails. Results are small as well: rows go by exchanges.
             reads: the exchanges that they take rows from, in this order.
-            again: an earlier stage, whose tasks of these buckets have put rows that count no more.
-            puts: whether its tasks put rows; what they put is kept for later stages, which has its price.
+            again: an earlier stage; the rows that its tasks of these buckets put no longer count.
+            puts: whether its tasks put rows; these are kept for later stages, which costs time.
         """
 
     def buckets(self, exchange: str) -> set[int]:
-        """The buckets that something was put for."""
+        """Return the buckets that have rows."""
 
     def drop(self, *exchanges: str) -> None:
-        """No later stage takes from these: a large capture has many times its size on the way."""
+        """Drop exchanges that no later stage reads: a large capture takes many times its size in transit."""
 
     def clear(self) -> None:
         """Drop everything."""
 
 
 def pack(rows: pa.RecordBatch) -> pa.Buffer:
-    """A batch as it is on its way."""
+    """Return a batch packed for its way."""
     rows = pa.RecordBatch.from_arrays([*map(_own, rows.columns)], rows.schema.names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=PACKED) as writer:
@@ -161,20 +161,20 @@ def pack(rows: pa.RecordBatch) -> pa.Buffer:
 
 
 def _own(column: pa.Array) -> pa.Array:
-    """A column with the texts of its own rows: its dictionary may have those of many other rows."""
+    """Return a column with only its own texts: its dictionary may have those of many other rows."""
     if not pa.types.is_dictionary(column.type) or len(column.dictionary) <= len(column):
         return column
     return column.dictionary_decode().dictionary_encode()
 
 
 def unpack(packed: Any) -> pa.RecordBatch:
-    """It again."""
+    """Return an unpacked batch."""
     with pa.ipc.open_stream(packed) as reader:
         return reader.read_next_batch()
 
 
 class OrderedInbox:
-    """Batches that come one behind the other, by exchange in the order in which they are read.
+    """Batches that arrive one behind another, by exchange in the order of reading.
 
     Args:
         batches: packed, each with the place of its exchange in `reads`.
@@ -187,7 +187,7 @@ class OrderedInbox:
         self._next: tuple[int, Any] | None = None
 
     def take(self, exchange: str) -> Iterator[pa.RecordBatch]:
-        """As of Inbox."""
+        """See Inbox."""
         place = self._reads.index(exchange)
         assert place > self._place, f"{exchange} is taken once, in the order of {self._reads}"
         self._place = place
@@ -207,10 +207,10 @@ class OrderedInbox:
 
 @dataclass(slots=True)
 class Output(Generic[Held]):
-    """What one stage has put.
+    """The rows that one stage has put.
 
-    held: where it is. buckets: by exchange that somebody may still take from, those that there is something for.
-    gone: the sources of which it counts no more.
+    held: where they are. buckets: by exchange that may still be read, those with rows.
+    gone: the sources whose rows no longer count.
     """
 
     stage: str
@@ -220,20 +220,20 @@ class Output(Generic[Held]):
 
 
 class Outputs(ABC, Generic[Held]):
-    """What all stages have put, and who may still take it."""
+    """The rows that all stages have put, as long as they may be read."""
 
     def __init__(self) -> None:
         self._outputs: list[Output[Held]] = []
 
     @abstractmethod
     def _free(self, held: Held) -> None:
-        """Nobody takes from it any more."""
+        """Free rows that nobody reads any more."""
 
     def _add(self, stage: str, held: Held, found: Iterable[dict[str, set[int]]]) -> None:
-        """A stage is over.
+        """Add the rows of a stage that is over.
 
         Args:
-            found: of each task, by exchange, the buckets that it put something for.
+            found: for each task, by exchange, the buckets that it put rows for.
         """
         buckets: defaultdict[str, set[int]] = defaultdict(set)
         for each in found:
@@ -245,17 +245,17 @@ class Outputs(ABC, Generic[Held]):
             self._free(held)
 
     def _replace(self, stage: str | None, sources: Iterable[int]) -> None:
-        """Tasks of a stage are done again."""
+        """Discard rows of tasks that are done again."""
         for output in self._outputs:
             if output.stage == stage:
                 output.gone.update(sources)
 
     def buckets(self, exchange: str) -> set[int]:
-        """As of Engine."""
+        """See Engine."""
         return set().union(*(output.buckets.get(exchange, ()) for output in self._outputs))
 
     def drop(self, *exchanges: str) -> None:
-        """As of Engine."""
+        """See Engine."""
         for output in list(self._outputs):
             for exchange in exchanges:
                 output.buckets.pop(exchange, None)
@@ -264,13 +264,13 @@ class Outputs(ABC, Generic[Held]):
                 self._free(output.held)
 
     def clear(self) -> None:
-        """As of Engine."""
+        """See Engine."""
         self.drop(*{exchange for output in self._outputs for exchange in output.buckets})
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Have Python look for garbage seldom, for the block."""
+    """Make Python look for garbage rarely in the block."""
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECTED_OBJECTS, *thresholds[1:])
     try:
@@ -280,9 +280,9 @@ def collecting_seldom() -> Iterator[None]:
 
 
 def spare_modules() -> None:
-    """Have the garbage collector of this process pass over all that is there by now, if modules have been imported.
+    """Make the garbage collector skip everything that exists now, if modules have been imported since the last call.
 
-    Spark has a worker collect its garbage after each task. To look through all modules for some takes 10 to 25 ms.
+    Spark makes a worker collect its garbage after each task. Searching all modules takes 10 to 25 ms.
     """
     _spare(len(sys.modules))
 
@@ -294,5 +294,5 @@ def _spare(_modules: int) -> None:
 
 
 def pickled(thing: object) -> bytes:
-    """A task or a result on its way."""
+    """Return a task or a result pickled for its way."""
     return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)

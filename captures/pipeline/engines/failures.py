@@ -1,4 +1,4 @@
-"""What a job that failed says: one line with what failed and where, in place of the tracebacks of two languages."""
+"""Errors of failed jobs: one line with what failed and where, instead of the tracebacks of two languages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ COMPLAINT: Final = re.compile(
     r"^(?:Exception in thread \S+ )?((?:Error|[\w.]+(?:Exception|Error): ).*)(?:\n(?!\tat |Error)(\S.*))?",
     re.MULTILINE,
 )
-"""What a Java that gives up says: one line, which may end in a second one that is no frame of a traceback."""
+"""The last words of a Java that gives up: one line, perhaps followed by one that is not a frame of a traceback."""
 ADVICE: Final = re.compile(r"(?: Consider setting| Driver stacktrace| Search path:).*")
-"""What Spark adds for its own developers."""
+"""Spark's remarks for its own developers."""
 
 
 class JobError(MqprotoError):
@@ -33,14 +33,14 @@ class JobError(MqprotoError):
 
 
 class TaskError(Exception):
-    """What failed in a worker: a file and a range of it, and why. It reaches the driver as text."""
+    """A failure in a worker: a file and a range of it, and why. It reaches the driver as text."""
 
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """In a worker: have an exception of the block say what was being done.
+    """In a worker, make an exception of the block say what was being done.
 
-    Args:
+    what: for people, such as `capture.pcap, bytes 0 to 67108864`.
         what: for people, as in `capture.pcap, bytes 0 to 67108864`.
     """
     try:
@@ -53,9 +53,9 @@ def naming(what: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Why Spark failed, in one line.
+    """Return why Spark failed, in one line.
 
-    A worker's own words are preferred, then the end of its traceback, then what Spark says of the last task, or of
+    A worker's own words come first, then the end of its traceback, then what Spark says about the last task, or about
     itself.
     """
     text = str(error)
@@ -72,7 +72,7 @@ def reason(error: BaseException) -> str:
 
 
 def reason_in_log(text: str) -> str | None:
-    """Why a Java did not start, by what it wrote; None if it does not say."""
+    """Return why a Java did not start, from its output; None if that does not say."""
     told = COMPLAINT.search(text)
     return _shortened(f"{told[1]}: {told[2]}" if told[2] else told[1]) if told else None
 
@@ -88,12 +88,12 @@ def _is_of_the_gateway(line: str) -> bool:
 
 
 def job_error(failed: str, why: str, log: Path | None) -> JobError:
-    """The error for people.
+    """Return the error for people.
 
     Args:
-        failed: what did, as in `the job failed`.
-        why: in one line, as `reason` gives it.
-        log: where Spark's log is, if that is known.
+        failed: what failed, such as `the job failed`.
+        why: in one line, from `reason`.
+        log: where Spark's log is, if known.
     """
     where = f"Spark's log is {log}" if log else "Spark's log has more"
     return JobError(f"{failed}: {why.rstrip('.')}; {where}")

@@ -1,7 +1,7 @@
-"""The Java of a session as a process: started, reached, and ended by us.
+"""The Java of a session as a process: we start, reach and end it.
 
-pyspark would start it as well. It is done here because it has to end with us, whatever happens: on Ctrl-C while Spark
-starts, pyspark leaves it running; and later, from inside a call, it may no longer be asked to stop.
+pyspark could start it as well. We do it because it must end with us, whatever happens: on Ctrl-C while Spark
+starts, pyspark leaves it running; and later, during a call, it can no longer be asked to stop.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from typing import BinaryIO, Final, Protocol
 START_TIMEOUT_S: Final = 300
 END_TIMEOUT_S: Final = 60
 BACKGROUND: Final = 10
-"""As `nice` has it."""
+"""A `nice` value."""
 POLL_S: Final = 0.05
 ADDRESS: Final = Struct("!ii")
-"""What Java says of where it listens: the port and the size of the secret that follows."""
+"""Where Java listens: the port, and the size of the secret that follows."""
 
 
 class GatewayError(Exception):
-    """The Java did not get as far as to listen; the text says how it ended."""
+    """The Java ended before it listened; the text says how it ended."""
 
 
 class Gateway(Protocol):
-    """Of py4j's gateway, what is used here."""
+    """The part of py4j's gateway that is used here."""
 
     def shutdown(self) -> None: ...
 
 
 class JavaProcess:
-    """spark-submit, which becomes a Java that does what we say until its standard input ends.
+    """spark-submit, which becomes a Java that obeys us until its standard input ends.
 
     Args:
         command: spark-submit and its arguments, perhaps with a shell around it.
         environ: its environment.
-        log: what it and its workers write.
+        log: for its output and that of its workers.
 
     Raises:
         GatewayError: it ended before it listened.
@@ -52,7 +52,7 @@ class JavaProcess:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: BinaryIO) -> None:
         with tempfile.TemporaryDirectory() as folder:
             address = Path(folder) / "address"
-            # A group of its own: Ctrl-C is for us, and the group can be killed while it is still a chain of scripts.
+            # Its own group: Ctrl-C is for us, and the group can be killed while it is still a chain of scripts.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -86,14 +86,14 @@ class JavaProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone, though we have not ended it."""
+        """Whether it has ended without us."""
         return self._process.poll() is not None
 
     def close(self, *, wait: bool = True) -> None:
-        """Have it end as it likes, and kill it if it does not.
+        """Ask it to end, and kill it if it does not.
 
         Args:
-            wait: until it has ended. It may have an archive to write, which nobody needs to wait for.
+            wait: whether to wait until it has ended. It may be writing an archive, which need not be waited for.
         """
         with suppress(Exception):
             self.gateway.shutdown()
@@ -111,13 +111,13 @@ class JavaProcess:
             self.kill()
 
     def strike(self) -> None:
-        """End it now, and wait for nothing. Its Python workers end when they find it gone."""
+        """Kill it without waiting. Its Python workers end when they find it gone."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """End it now, if it has not ended, and wait until it is gone."""
+        """Kill it if it has not ended, and wait until it is gone."""
         self.strike()
         self._process.wait()
         assert self._process.stdin is not None
@@ -127,7 +127,7 @@ class JavaProcess:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for as long as the block lasts."""
+    """Set environment variables for the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

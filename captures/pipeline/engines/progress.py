@@ -1,4 +1,4 @@
-"""How far a job is: a listener is told now and then. The listener draws it; nothing here writes to a terminal."""
+"""The progress of a job: a listener is told now and then. It draws it; nothing here writes to a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one stage is.
+    """The progress of one stage.
 
     stage: what is being done, in words.
-    done, total: ranges, or whatever the stage goes by; a total of 0 means that it is not known.
-    packets, size_bytes: what has been read, since the stage began.
+    done, total: ranges, or whatever the stage counts; a total of 0 means unknown.
+    packets, size_bytes: read since the stage began.
     """
 
     stage: str
@@ -27,4 +27,4 @@ Listener = Callable[[Progress], None]
 
 
 def nobody(progress: Progress) -> None:
-    """The listener that does not care."""
+    """Ignore progress."""

@@ -1,6 +1,6 @@
-"""One Spark session: in this process's company by default, on any cluster by its name, or the one that we are given.
+"""One Spark session: on this machine by default, on any cluster by its name, or the session that we are given.
 
-Spark's own log goes to a file. What goes wrong comes out as one line that names it.
+Spark's own log goes to a file. An error is one line that names it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
-"""Of Python workers. They have memory for batches again and again, and to give it back to the kernel each time took a
-sixth of their time; so they also need 300 MB less."""
+"""For Python workers. They allocate memory for batches again and again; returning it to the kernel each time took a
+sixth of their time. These settings also save 300 MB."""
 
 LOGGING: Final = """\
 rootLogger.level = warn
@@ -59,7 +59,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """Where executors are, as spark-submit's --master says it."""
+    """Where executors are, in the form of spark-submit's --master."""
 
     name: str
 
@@ -70,7 +70,7 @@ class Master:
 
     @property
     def is_here(self) -> bool:
-        """Whether nobody on another machine has to reach the driver."""
+        """Whether the driver need not be reached from another machine."""
         return self.is_local or self.name.startswith(
             ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
         )
@@ -85,23 +85,23 @@ def spark_session(
     listener: Listener = nobody,
     archive: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session for the block; afterwards its Java ends.
+    """Provide a session for the block; afterwards its Java ends.
 
-    Under spark-submit, or where a session is there already, that one is taken: its master, its settings and the
-    packages on its executors are the business of the program that started it.
+    Under spark-submit, or if a session exists already, that session is used: its master, its settings and the
+    packages on its executors are up to the program that started it.
 
     Args:
-        master: as spark-submit has it; by default all cores of this machine.
-        log: the file that Spark, its Java and, where they are on this machine, its workers write to.
-        settings: of Spark; they take the place of ours, but for options of Java, which come behind ours.
+        master: as for spark-submit; by default all cores of this machine.
+        log: the file for the output of Spark, its Java and, if they are on this machine, its workers.
+        settings: of Spark; they override ours, except for options of Java, which follow ours.
         listener: is told that Spark starts.
-        archive: whether its Java makes the next start faster, if none on this machine has done it yet: some seconds of
-            work for it after the block.
+        archive: whether its Java makes later starts faster, if none on this machine has done so yet: it then works
+            for some seconds after the block.
 
     Raises:
         JavaError: there is no Java.
-        UsageError: a master or settings are named, and the session is there already.
-        JobError: Spark did not start, or what the block had it do failed.
+        UsageError: a master or settings are given, and a session exists already.
+        JobError: Spark did not start, or the block's work in it failed.
     """
     if SUBMITTED in os.environ or SparkContext._active_spark_context is not None:
         if master is not None or settings:
@@ -143,7 +143,7 @@ def _given_session() -> Iterator[SparkSession]:
 
 
 class _Start:
-    """All that a session is started with."""
+    """Everything that a session is started with."""
 
     def __init__(
         self, master: Master, log: Path, folder: Path, settings: dict[str, str], archive: bool
@@ -174,7 +174,7 @@ class _Start:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "8",
-            # What goes from stage to stage is packed already, see mqproto.captures.pipeline.engines.engine.
+            # Data between stages is packed already, see mqproto.captures.pipeline.engines.engine.
             "spark.rdd.compress": "false",
             "spark.shuffle.compress": "false",
             "spark.shuffle.spill.compress": "false",
@@ -183,19 +183,19 @@ class _Start:
         }
         settings |= {f"spark.executorEnv.{name}": value for name, value in ENVIRONMENT.items()}
         if self.master.is_here:
-            # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves, and a
-            # collector that lets the heap grow while there is room takes memory that Python could use.
+            # The work is done in Python: fully optimizing Java's part costs more than it saves, and a
+            # collector that lets the heap grow takes memory that Python could use.
             options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
             settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
         settings[OPTIONS] = shlex.join(options)
         return settings
 
     def _environment(self) -> dict[str, str]:
-        """What this session's Java has in its environment, beside what we have."""
+        """Return the environment of this session's Java, besides ours."""
         variables = {"JAVA_HOME": str(self.java.home)}
         if self.master.is_here:
             variables["SPARK_LOCAL_IP"] = LOOPBACK
-        # Where it is not named, Spark takes the first python3 on PATH, which may lack everything.
+        # If it is not named, Spark takes the first python3 on PATH, which may lack everything.
         if self.master.is_local or "PYSPARK_PYTHON" not in os.environ:
             variables["PYSPARK_PYTHON"] = sys.executable
         if not any(map(str.isspace, str(self.folder))):
@@ -204,7 +204,7 @@ class _Start:
 
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
-        """The Java, until the block ends: as it likes if all is well, at once if not."""
+        """Run the Java until the block ends: then let it end in peace, or kill it after a failure."""
         command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
             command += ["--conf", f"{name}={value}"]
@@ -236,13 +236,13 @@ class _Start:
 
     def _end(self, process: JavaProcess) -> None:
         if (context := SparkContext._active_spark_context) is not None:
-            # Its Java may be about to end, or have ended, by itself: then this fails, and may warn of it.
+            # Its Java may be ending, or have ended, by itself: then this fails, and may warn.
             with suppress(Exception), warnings.catch_warnings(action="ignore"):
                 context.stop()
         process.close(wait=self.sharing.fresh is None)
 
     def session(self, process: JavaProcess) -> SparkSession:
-        """The session, once its Java is there.
+        """Return the session, once its Java is there.
 
         Raises:
             JobError: Spark did not start.
@@ -257,16 +257,16 @@ class _Start:
         except Exception as error:
             raise job_error("Spark did not start", reason(error), self.log) from None
         finally:
-            # Spark has put a handler of its own there, which calls Java from inside another call to it.
+            # Spark has set its own handler, which calls Java from inside another call to it.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, on_interrupt)
 
 
 @contextmanager
 def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
-    """Have Ctrl-C end the Java before anything else.
+    """Make Ctrl-C end the Java before anything else.
 
-    Python may be inside a call to it, and what is called while that unwinds would wait for its answer, or fail.
+    Python may be inside a call to it, and calls made while that unwinds would wait for its answer, or fail.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -294,12 +294,12 @@ def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record is for people. py4j logs the traceback of what it raises as well, by no logger of its own."""
+    """Whether a record is for people. py4j also logs the traceback of what it raises, without a logger of its own."""
     return "py4j" not in Path(record.pathname).parts
 
 
 def _forget_session() -> None:
-    """Have pyspark take a new Java for the next session; what it knew of this one is gone."""
+    """Make pyspark take a new Java for the next session, and forget this one."""
     if (context := SparkContext._active_spark_context) is not None:
         context._accumulatorServer.shutdown()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
@@ -307,7 +307,7 @@ def _forget_session() -> None:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Whether pyspark raised it, or py4j, by which pyspark talks with Java, or what they talk through."""
+    """Whether it was raised by pyspark, by py4j, through which pyspark talks to Java, or by their connection."""
     return isinstance(error, ConnectionError) or any(
         each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__
     )

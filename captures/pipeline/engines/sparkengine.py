@@ -1,8 +1,8 @@
-"""Stages carried out by Spark, wherever its executors are: each is one DataFrame, and rows go by Spark's own shuffle.
+"""Runs stages by Spark, wherever its executors are: each is one DataFrame, and rows go by Spark's own shuffle.
 
-The rows of such a DataFrame are batches on their way (engine.py), and the results of its tasks. It is kept on the
-disks of executors for as long as a later stage takes from it; what an executor had is made again when it is lost.
-Nothing here needs more of Spark than Spark Connect has.
+The rows of such a DataFrame are batches on their way (engine.py), and the results of its tasks. It stays on the
+disks of executors as long as a later stage reads it; lost parts are made again.
+Nothing here needs more than Spark Connect offers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASK, RESULT = "task of the stage", "result"
-"""The exchanges that tasks and results are in."""
+"""The exchanges of tasks and results."""
 SENT: Final = pa.schema(
     [
         ("exchange", pa.string()),
@@ -53,23 +53,23 @@ SENT: Final = pa.schema(
 )
 ROWS: Final = from_arrow_schema(SENT)
 BATCH_BYTES: Final = 4 << 20
-"""How much Spark hands to Python at a time, and how much of what a task puts stays in memory."""
+"""Bytes that Spark hands to Python at a time, and bytes that a task's rows may take in memory."""
 SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
-    # The plan is what it is: to look at it again after its shuffle takes a job more, which reads all that was kept.
+    # The plan is final: reviewing it after its shuffle takes another job, which reads everything that was kept.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""For the session, while a stage is carried out. Batches are packed already."""
+"""Session settings while a stage runs. Batches are packed already."""
 PARALLEL: Final = "spark.sql.leafNodeDefaultParallelism"
-"""Into how many parts Spark puts the tasks, before they are put to the rows that they read."""
+"""The number of parts into which Spark splits the tasks, before they join the rows that they read."""
 
 
 class SparkEngine(Outputs[DataFrame]):
-    """Tasks as those of one Spark job each.
+    """Runs the tasks of each stage as one Spark job.
 
     Args:
-        listener: is told how far each stage is, where Spark tells that: not by Spark Connect.
+        listener: is told how far each stage is, if Spark tells: Spark Connect does not.
     """
 
     def __init__(self, spark: SparkSession, listener: Listener = nobody) -> None:
@@ -87,7 +87,7 @@ class SparkEngine(Outputs[DataFrame]):
         again: str | None = None,
         puts: bool = True,
     ) -> list[R]:
-        """As of Engine."""
+        """See Engine."""
         if not tasks:
             return []
         with (
@@ -110,11 +110,11 @@ class SparkEngine(Outputs[DataFrame]):
         return [done[bucket][0] for bucket in tasks]
 
     def _free(self, held: DataFrame) -> None:
-        with suppress(Exception):  # Its Java may have ended; then that has been told.
+        with suppress(Exception):  # Its Java may have ended; then that was reported.
             held.unpersist()
 
     def _taken(self, tasks: Mapping[int, Any], reads: Sequence[str]) -> DataFrame:
-        """The tasks, each with the rows that it reads behind it."""
+        """Return the tasks, each followed by the rows that it reads."""
         count = len(tasks)
         sent = zip(repeat(TASK), tasks, repeat(0), repeat(0), map(pickled, tasks.values()), strict=False)
         rows = self._spark.createDataFrame(pa.Table.from_batches([_sent(*sent)]))
@@ -125,7 +125,7 @@ class SparkEngine(Outputs[DataFrame]):
                 gone = ", ".join(map(str, output.gone))
                 rows = rows.unionAll(output.held.where(f"source NOT IN ({gone})") if gone else output.held)
         names = ", ".join(f"'{name}'" for name in (TASK, *reads))
-        # Few calls, as each is one to Java.
+        # Few calls, because each one goes to Java.
         rows = rows.where(f"exchange IN ({names})").repartitionById(count, "bucket")
         key = f"struct(bucket, array_position(array({names}), exchange), source, `order`)"
         return rows.sortWithinPartitions(F.expr(key))
@@ -133,7 +133,7 @@ class SparkEngine(Outputs[DataFrame]):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What Spark has a worker do with the rows of a partition: of some tasks, each with what it takes behind it."""
+    """What a Spark worker does with a partition: run some tasks, each followed by the rows that it reads."""
 
     function: Function[Any, Any]
     reads: tuple[str, ...]
@@ -143,7 +143,7 @@ class _Stage:
         spare_modules()
         for bucket, rows in groupby(_rows(batches), lambda row: row[1]):
             exchange, _, task = next(rows)
-            if exchange == TASK:  # Else there is nobody who takes it.
+            if exchange == TASK:  # Otherwise nobody takes it.
                 taken = ((self.reads.index(exchange), some) for exchange, _, some in rows)
                 yield from self._carry_out(bucket, pickle.loads(task), taken)
 
@@ -180,7 +180,7 @@ def _sent(*rows: tuple[Any, ...]) -> pa.RecordBatch:
 
 @contextmanager
 def _described(spark: SparkSession, stage: str) -> Iterator[None]:
-    """Have Spark's own pages say what the jobs of the block do."""
+    """Make Spark's own pages describe the jobs of the block."""
     context = context_of(spark)
     if context is None:
         tag = stage.replace(" ", "-")
@@ -199,7 +199,7 @@ def _described(spark: SparkSession, stage: str) -> Iterator[None]:
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have settings in the block that the session may have otherwise."""
+    """Change settings of the session for the block."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

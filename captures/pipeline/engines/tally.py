@@ -1,4 +1,4 @@
-"""How far a stage is that Spark carries out: workers count, the driver asks now and then, and a listener is told."""
+"""The progress of a stage in Spark: workers count, the driver asks now and then, and a listener is told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERVAL_S: Final = 0.25
 
 
 class Counts(NamedTuple):
-    """What workers count."""
+    """The counts of workers."""
 
     ranges: int = 0
     packets: int = 0
@@ -25,7 +25,7 @@ class Counts(NamedTuple):
 
 
 class AddCounts(AccumulatorParam[Counts]):
-    """How Spark adds up the counts of its tasks."""
+    """Tells Spark how to add up the counts of its tasks."""
 
     def zero(self, value: Counts) -> Counts:
         return Counts()
@@ -35,26 +35,26 @@ class AddCounts(AccumulatorParam[Counts]):
 
 
 class Tally:
-    """Counts for one stage. It goes to the workers with the function that uses it, and what they add comes back.
+    """Counts for one stage. It goes to the workers inside the function that uses it, and their counts come back.
 
-    It comes when a task ends. Of a task that ran twice, as after the loss of an executor, both runs may count.
+    They come when a task ends. If a task ran twice, as after the loss of an executor, both runs may count.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._counts: Accumulator[Counts] = context.accumulator(Counts(), AddCounts())
 
     def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
-        """In a worker: more has been done."""
+        """In a worker, add what has been done."""
         self._counts.add(Counts(ranges, packets, size_bytes))
 
     @property
     def counts(self) -> Counts:
-        """In the driver: what has been done by now."""
+        """In the driver: what has been done so far."""
         return self._counts.value
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """What a session has unless it is one of Spark Connect, whose Spark is somebody else's."""
+    """Return a session's context; None under Spark Connect, whose Spark runs elsewhere."""
     try:
         return spark.sparkContext
     except PySparkException:
@@ -65,9 +65,9 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 def reported(
     spark: SparkSession, stage: str, total: int, listener: Listener = nobody
 ) -> Iterator[Tally | None]:
-    """Tell the listener how far the stage in the block is: at its begin, its end, and a few times a second.
+    """Tell the listener the progress of the stage in the block: at its start, its end, and a few times a second.
 
-    Spark Connect has no counters: then it is told that the stage has begun, and that it is over.
+    Spark Connect has no counters: then the listener hears only that the stage has begun, and that it is over.
     """
     context = context_of(spark)
     if context is None:
