@@ -1,7 +1,7 @@
-"""What is read of packets beside their fields, as somebody asked for it: it travels with the tasks.
+"""What to read from packets besides their fields; it travels with the tasks.
 
-Of keys only the paths travel, and each process reads them itself: so no private key comes into what an engine sends,
-keeps or logs. On a cluster, they lie at the same place on each machine.
+Only the paths of keys travel, and each process reads the keys itself: so no private key gets into what an engine
+sends, keeps or logs. On a cluster, keys are in the same place on each machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.captures.decode.security.keyring import KeyRing, read_keys
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """texts: whether what bodies say is read. keys: files and folders with keys that open and verify."""
+    """texts: whether to read the texts of bodies. keys: files and folders with keys that decrypt and verify."""
 
     texts: bool = False
     keys: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Asked:
         """The keys, as they are now.
 
         Raises:
-            UsageError: as `read_keys`.
+            UsageError: as for `read_keys`.
         """
         if not self.keys:
             return None
@@ -34,12 +34,12 @@ class Asked:
 
 @lru_cache(maxsize=1)
 def _read(keys: tuple[str, ...], _changed: tuple[int, ...]) -> KeyRing:
-    """Read once by each process, and anew when they have changed."""
+    """Read the keys once in each process, and again if they have changed."""
     return read_keys(keys)
 
 
 def _changed_ns(path: Path) -> int:
-    """When the newest of them changed; 0 where there is none, which `read_keys` says."""
+    """Return when the newest file changed; 0 without files, which `read_keys` reports."""
     try:
         files = [path, *path.iterdir()] if path.is_dir() else [path]
         return max(file.stat().st_mtime_ns for file in files)

@@ -1,8 +1,8 @@
-"""IP fragments over the borders of ranges.
+"""IP fragments across the borders of ranges.
 
-Each range is read as if nothing waited for fragments before it, and hands on those that it has. Then one task goes
-through the fragments of a whole series in their order, as they are few, and says what waits before each range that has
-some. Such a range is read once more, with that.
+Each range is read as if nothing before it waited for fragments, and hands on its own fragments. Then one task goes
+through the few fragments of a whole series in order, and reports what waits before each range that has
+some. Such a range is read again, with that.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())
 
 
 class FragmentLog(IpReader):
-    """Keeps the fragments that it is given, beside putting them together.
+    """Keeps the fragments that it receives, besides putting them together.
 
     Args:
-        waiting: goes on as this one does.
+        waiting: its state is continued.
     """
 
     def __init__(self, waiting: IpReader) -> None:
@@ -41,7 +41,7 @@ class FragmentLog(IpReader):
 
 
 def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
-    """Those of a range, for `join_fragments`."""
+    """Return the fragments of a range as rows for `join_fragments`."""
     return pa.record_batch([[place], [pickled(list(fragments))]], schema=ROWS)
 
 
@@ -49,7 +49,7 @@ def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
 class FragmentTask:
     """All fragments of a series.
 
-    first: the number of its first new range. before: what waits before that; None if nothing does.
+    first: the number of its first new range. before: fragments that wait before that; None if there are none.
     end: a number behind all ranges.
     """
 
@@ -64,10 +64,10 @@ class FragmentTask:
 
 @dataclass(slots=True)
 class FragmentsJoined:
-    """What became of them.
+    """The result of joining fragments.
 
-    waiting: before ranges that were read without it, and at the end, what waits there; by their numbers.
-    waiting_count: packets that wait for more at the end.
+    waiting: by range number, what waits before ranges that were read without it, and at the end.
+    waiting_count: packets that wait for more fragments at the end.
     """
 
     waiting: dict[int, bytes]
@@ -75,7 +75,7 @@ class FragmentsJoined:
 
 
 def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
-    """Say what waits before each range with fragments, and at the end."""
+    """Report what waits before each range with fragments, and at the end."""
     ip = waiting_packets(task.before)
     waiting: dict[int, bytes] = {}
 
@@ -93,7 +93,7 @@ def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Coun
 
 
 def waiting_packets(saved: bytes | None) -> IpReader:
-    """What waits for fragments somewhere, as `join_fragments` says it."""
+    """Return the packets that wait for fragments, as reported by `join_fragments`."""
     if saved is None:
         return IpReader()
     return decoded(saved, IpReader)

@@ -1,12 +1,12 @@
-"""What a series has come to, kept among the tables, so that it may grow.
+"""The state of a series, kept among the tables, so that it may grow.
 
-A rotating capture goes on from file to file. What is known at the end of its last one is where the next begins:
-connections that are open, packets that wait for fragments, how much there was. So files that are added to a series
-are read without those before them, and the tables are what they would be had all been read at once. What only the end
-lets be read, as no earlier bytes can come any more, is in a part of its own, which the next run replaces.
+A rotating capture continues from file to file. The state at the end of its last file is where the next begins:
+open connections, packets that wait for fragments, and counts. So files that are added to a series
+are read without those before them, and the tables are the same as if all had been read at once. Packets that only the
+end reveals, because no earlier bytes can come, are in a separate part, which the next run replaces.
 
-It lies in the folder `_series` (saving.py): of each series one file with a `Growth`, one with the frames that
-connections begin with, and some with `mqproto.captures.pipeline.reading.ranges.seams.OpenPair`s.
+The folder `_series` (saving.py) has, for each series, one file with a `Growth`, one with the frames in which
+connections begin, and some with `mqproto.captures.pipeline.reading.ranges.seams.OpenPair`s.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
 FORM: Final = 14
-"""To be raised when what is saved means something else than before. Of another form nothing is used: then a series
-that has grown is read again as a whole."""
+"""Raise this when the meaning of saved data changes. Data of another form is not used: a series
+that has grown is then read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
-"""After this time of silence two ends are taken to have parted, so that what is saved of a capture that never
-ends does not grow with it. If they speak again, that is another connection."""
+"""Two ends that are silent for this long count as parted, so that the state of an endless capture
+does not grow with it. If they speak again, that is another connection."""
 
 
 @dataclass(slots=True)
 class Growth:
-    """A series at the end of its last file; without arguments, one that has none.
+    """A series at the end of its last file; without arguments, an empty series.
 
-    files: all of them. frames_before: of each, in those before it.
-    places: of the last ranges, as many as may be read again. last_ns: of each, when its last frame was caught.
-    range_count: how many there were. frames, rows, framed: in them, without what only the end lets be read.
-    totals: of what is over.
-    waiting: by their numbers, what waits for fragments before some of `places`, and before the next one; by state.py.
-    translations: the connections, of all there have been, that are others: of the same two ends the last.
-    crossings: between whom they are, and how many, as mqproto.captures.translation.Crossings has it.
+    files: all of them. frames_before: for each file, the frames in those before it.
+    places: the last ranges, as many as may be read again. last_ns: for each, the time of its last frame.
+    range_count: the number of all ranges. frames, rows, framed: their sums, without what only the end reveals.
+    totals: of streams that are over.
+    waiting: by range number, what waits for fragments before some of `places`, and before the next; by state.py.
+    translations: all connections that are others; for the same two ends, the last.
+    crossings: between which hosts they are, and how many, as in mqproto.captures.translation.Crossings.
     """
 
     files: tuple[CaptureFile, ...] = ()
@@ -64,6 +64,6 @@ class Growth:
 
 
 def saved_pairs(paths: Sequence[str], bucket: int, buckets: int) -> Iterator[OpenPair]:
-    """The open pairs of a bucket."""
+    """Yield the open pairs of a bucket."""
     for path in paths:
         yield from every_saved(path, OpenPair, bucket, buckets)

@@ -1,12 +1,12 @@
-"""The halves of a TAP in two files: which series these are, and how they become one capture.
+"""The halves of a TAP in two files: which series they are, and how they become one capture.
 
-A full-duplex TAP may leave a file for each direction. Two series are its halves if each has one direction only of its
-connections, one has the other direction of a connection of the other, and what each acknowledges are bytes that the
+A full-duplex TAP may write one file for each direction. Two series are its halves if each has only one direction of its
+connections, they share a connection in opposite directions, and each acknowledges bytes that the
 other may have sent. Their first frames tell.
 
-One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and leaves a
-capture that all later stages read as any other, and beside it where each frame stands in its own file. Both are gone
-after the run. So halves that have grown are read again from their beginning.
+One task puts the frames of both in order, as `mqproto decode A B` does (mqproto.captures.net.merging), and writes a
+capture that all later stages read like any other, with a table of where each frame is in its own file. Both are deleted
+after the run. So halves that have grown are read again from the beginning.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from mqproto.captures.pipeline.source.whole import whole
 from mqproto.captures.pipeline.tables.parts import Store
 
 Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
-"""The files of both, each in their order."""
+"""The files of both halves, each in order."""
 
 ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
-"""Where a frame of a merged capture is from: its file, counted over both halves, its number and its offset there."""
+"""The origin of a merged capture's frame: its file, counted over both halves, its number and its offset there."""
 BUFFER_BYTES: Final = 1 << 20
-"""How much is sent at a time to where the tables are."""
+"""Bytes that are sent at a time to the tables' place."""
 ROWS: Final = 65_536
-"""So many of these are written at a time."""
+"""Origins that are written at a time."""
 
 
 class Numbers(NamedTuple):
-    """What the first segment of a direction says."""
+    """The numbers in the first segment of a direction."""
 
     sent: int
     acknowledged: int
 
 
 class Ways(dict[tuple[Endpoint, Endpoint], Numbers]):
-    """The directions of which the first frames of a series have segments, and what the first with an ACK says."""
+    """The directions in the first frames of a series, with the numbers of the first segment with an ACK."""
 
     def belong_to(self, other: Ways) -> int:
-        """How many connections have one direction here and the other there; 0 if one of them says that it cannot be."""
+        """Return how many connections have one direction here and the other there; 0 if any rules it out."""
         if self.keys() & other.keys():
             return 0
         shared = [(numbers, other[ends[::-1]]) for ends, numbers in self.items() if ends[::-1] in other]
@@ -71,7 +71,7 @@ def _follows(one: Numbers, two: Numbers) -> bool:
 
 
 def ways_of(files: Iterable[CaptureFile]) -> Ways:
-    """What the first frames of a series show, if no connection has both directions there; nothing if one has."""
+    """Return the directions in a series' first frames; nothing if a connection has both directions there."""
     ip = IpReader()
     ways = Ways()
     for number, frame in enumerate(readable_frames(files), 1):
@@ -88,9 +88,9 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Two halves, and the file that becomes one capture of both; where its frames are from stands beside it.
+    """Two halves, and the file to merge them into; the origins of its frames are stored beside it.
 
-    name: of the file, where tables are kept: every task gets there.
+    name: of the file, in the tables' place, which every task can reach.
     """
 
     halves: Halves
@@ -103,10 +103,10 @@ class MergeTask:
 
 @dataclass(slots=True)
 class Merged:
-    """What became of two halves.
+    """The result of merging two halves.
 
     file: the capture. origins: the path or URI of the file with an ORIGIN for each of its frames.
-    totals, damage: by the paths of the files: what their frames are, and why some could be read up to there only.
+    totals, damage: by file path: counts of frames, and damage that ended the reading of a file.
     """
 
     file: CaptureFile
@@ -116,7 +116,7 @@ class Merged:
 
 
 class Origins(NamedTuple):
-    """Where some frames of a capture are from, as columns: the place of the file, the number and the offset in it."""
+    """The origins of some frames, as columns: the place of the file, the number and the offset in it."""
 
     file: Integers
     frame: Integers
@@ -124,7 +124,7 @@ class Origins(NamedTuple):
 
 
 def origins_at(path: str, numbers: Integers) -> Origins:
-    """Where frames with these numbers are from; `path` is as of Merged."""
+    """Return the origins of frames with these numbers; `path` is `Merged.origins`."""
     first, last = (int(numbers.min()), int(numbers.max())) if len(numbers) else (1, 0)
     with opened(path) as (file, _):
         file.seek((first - 1) * ORIGIN.itemsize)
@@ -134,7 +134,7 @@ def origins_at(path: str, numbers: Integers) -> Origins:
 
 
 class _Half:
-    """The frames of one half, and which of its files the next of them is from.
+    """The frames of one half, and the file of the next of them.
 
     Frames of one half come out in the order in which they went in, but later.
     """
@@ -147,7 +147,7 @@ class _Half:
         self._count = 0
 
     def frames(self) -> Iterator[Frame]:
-        """All of them."""
+        """Yield all frames."""
         count = 0
         for file in self._files:
             try:
@@ -159,13 +159,13 @@ class _Half:
             self._ends.append(count)
 
     def file_of_next(self) -> int:
-        """The place of the file of the next frame that comes out."""
+        """Return the place of the file of the next frame that comes out."""
         self._count += 1
         return self._first + bisect_left(self._ends, self._count)
 
 
 def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged:
-    """Make one capture of two halves.
+    """Merge two halves into one capture.
 
     Raises:
         OSError: a file cannot be read, or the disk has no room.
@@ -200,7 +200,7 @@ def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged
 
 @contextmanager
 def _written(store: Store, name: str) -> Iterator[BinaryIO]:
-    """A file to write in the block, of any size."""
+    """Provide a file of any size to write in the block."""
     target = store.path(name)
     if store.folder is None:
         place = place_of(target)

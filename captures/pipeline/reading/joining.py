@@ -1,4 +1,4 @@
-"""The stage that joins: what ranges say of the same two ends is proved, put right, and put together where a cut was."""
+"""The joining stage: reports of ranges about the same two ends are proved, corrected, and joined where a cut was."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from mqproto.captures.pipeline.tables.lists import batch_of
 from mqproto.captures.pipeline.tables.parts import Part, Store
 
 KEPT_RANGES: Final = 2
-"""How many ranges that were read again are kept, as several pairs may need them."""
+"""Ranges read again that are kept, because several pairs may need them."""
 
 CORRECTED: Final = pa.schema(
     [
@@ -58,21 +58,21 @@ CORRECTED: Final = pa.schema(
         ("opened", pa.bool_()),
     ]
 )
-"""What becomes of a stream's rows in a range: whether they stand, and as in ranges.seams.Correction."""
+"""What becomes of a stream's rows in a range: whether they stand, and the fields of ranges.seams.Correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSeries:
-    """A series of which all ranges have been read.
+    """A series whose ranges have all been read.
 
-    places: of its ranges, and before them those of earlier runs that may have to be read again.
-    first: the number of the first that is new.
-    end: a number behind all of them, for what only the end of the series lets be read.
-    silent: the number of a range; pairs that do not occur behind it are taken to be over.
-    open_pairs: files with what was open before the first.
-    waiting: what waits for fragments before ranges, by their numbers.
-    asked: what is read of packets beside their fields.
-    saved: how the name begins of the parts that this run saves of it, in `store`.
+    places: its ranges, after those of earlier runs that may have to be read again.
+    first: the number of the first new range.
+    end: a number behind all of them, for rows that only the end of the series reveals.
+    silent: the number of a range; pairs that do not occur after it count as over.
+    open_pairs: files with pairs that were open before the first new range.
+    waiting: by range number, what waits for fragments before it.
+    asked: what to read from packets besides their fields.
+    saved: prefix of the names of the parts that this run saves about it, in `store`.
     """
 
     addresses: Addresses
@@ -87,7 +87,7 @@ class ReadSeries:
     saved: str
 
     def place(self, number: int) -> Place:
-        """One range."""
+        """Return a range by its number."""
         return self.places[number - self.places[0].number]
 
 
@@ -104,10 +104,10 @@ class JoinTask:
 
 @dataclass(slots=True)
 class Joined:
-    """What joining has changed.
+    """The changes made by joining.
 
-    rows, framed: by range, how many more of its rows count now, or fewer.
-    connections: the numbers of the frames with which they began.
+    rows, framed: by range, how many more or fewer of its rows count now.
+    connections: the numbers of their first frames.
     totals: of streams that are over. open_totals: of those that would be, if the series ended here.
     saved: the open pairs.
     """
@@ -123,7 +123,7 @@ class Joined:
 def join_ranges(
     all_series: Mapping[str, ReadSeries], task: JoinTask, inbox: Inbox, outbox: Outbox, count: Count
 ) -> Joined:
-    """Join the pairs of a bucket, and hand on what ranges have to know of it."""
+    """Join the pairs of a bucket, and hand on what ranges need to know about it."""
     series = all_series[task.series]
     with ExitStack() as stack:
         joiner = _Joiner(series, task.bucket, stack)
@@ -134,7 +134,7 @@ def join_ranges(
 
 
 class _Joiner:
-    """Takes summaries range by range, and keeps what becomes of each range."""
+    """Takes summaries range by range, and collects changes for each range."""
 
     def __init__(self, series: ReadSeries, bucket: int, stack: ExitStack) -> None:
         self._series = series
@@ -154,7 +154,7 @@ class _Joiner:
             self._stitchers[pair.ends] = Stitcher(pair, self._segments, self._gone)
 
     def take(self, place: int, pair: CountedPair) -> None:
-        """The next range of a pair."""
+        """Take the next range of a pair."""
         ends = pair.summary.ends
         stitcher = self._stitchers.get(ends)
         if stitcher is None:
@@ -168,7 +168,7 @@ class _Joiner:
         self._add(place, seam, self._joined.totals, self._closed)
 
     def finish(self, outbox: Outbox) -> Joined:
-        """The series is over for now: what is open is saved, and what only the end lets be read stands behind it."""
+        """End the series for now: save what is open, and put what only the end reveals behind it."""
         series, joined = self._series, self._joined
         addresses, bucket = series.addresses, self._bucket
         for ends, stitcher in list(self._stitchers.items()):
@@ -207,7 +207,7 @@ class _Joiner:
         closed += seam.closed
 
     def _by_range(self, place: int, packets: Packets) -> Iterator[tuple[int, Packets]]:
-        """Packets by the range that they are readable in: it may be an earlier one, where they had to be waited for."""
+        """Yield packets by the range in which they become readable: perhaps an earlier one, if they had to wait."""
         at = np.searchsorted(self._first_numbers, packets.readable, side="right") - 1 + self._series.first
         at = np.clip(at, self._series.first, place)
         at[packets.readable >= END_OF_CAPTURE] = place
@@ -219,7 +219,7 @@ class _Joiner:
         self._joined.framed[place] += framed
 
     def _segments(self, number: int) -> RangeSegments:
-        """A range once more."""
+        """Return the segments of a range, reading it again if necessary."""
         if number not in self._again:
             while len(self._again) >= KEPT_RANGES:
                 del self._again[next(iter(self._again))]
@@ -235,7 +235,7 @@ class _Joiner:
 
 
 class _Gone(Container[int]):
-    """The ranges of earlier runs whose files are no longer what they were: a ring buffer has come round."""
+    """The ranges of earlier runs whose files have changed or are gone, as in a ring buffer."""
 
     def __init__(self, series: ReadSeries) -> None:
         self._places = {place.number: place for place in series.places}

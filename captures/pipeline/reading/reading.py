@@ -1,4 +1,4 @@
-"""The stage that reads: each range of a capture into the packets that it shows, all ranges at the same time."""
+"""The reading stage: each range of a capture becomes the packets that it shows, all ranges at the same time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.translation import Early, Translation
 
 SUMMARY: Final = pa.schema([("place", pa.int64()), ("summary", pa.large_binary())])
-"""What a range says of a pair of ends: a CountedPair, pickled."""
+"""A range's report about a pair of ends: a CountedPair, pickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Place:
     """A range of a series.
 
     number: counted from 0 over the series.
-    frames_before: in the files of the series that come before this one.
-    halves: interfaces of TAPs that are read as others, as mqproto.captures.net.taps has it.
-    translations: connections that are read as others, as mqproto.captures.translation has it.
+    frames_before: in the files of the series before this one.
+    halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
+    translations: connections that are read as others, as in mqproto.captures.translation.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def first_number(self) -> int:
-        """That of the range's first frame, counted from 1 over the series."""
+        """The number of the range's first frame, counted from 1 over the series."""
         return self.frames_before + self.reading.first_number
 
     def __str__(self) -> str:
@@ -62,8 +62,8 @@ class Place:
 class ReadTask:
     """Ranges of one file, several only if it is packed.
 
-    waiting: what waits for fragments before some of them, by their numbers.
-    asked: what is read of packets beside their fields.
+    waiting: by range number, what waits for fragments before some of them.
+    asked: what to read from packets besides their fields.
     """
 
     addresses: Addresses
@@ -86,13 +86,13 @@ class CountedPair:
 
 @dataclass(slots=True)
 class RangeRead:
-    """What became of a range.
+    """The result of reading a range.
 
-    totals: of its frames; what becomes of streams is known later.
-    rows, framed: of its packets, Pings among them, if all that it assumed is right.
+    totals: of its frames; the counts of streams are known later.
+    rows, framed: of its packets, including Pings, if all its assumptions are right.
     has_fragments: whether IP packets in it came in fragments.
     openings: how connections begin in it.
-    back_ns: how far times go back in it, as of mqproto.captures.points.Point.
+    back_ns: how far times go back in it, as in mqproto.captures.points.Point.
     """
 
     place: int
@@ -106,10 +106,10 @@ class RangeRead:
 
 
 def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
-    """Read ranges, and hand on what was found.
+    """Read ranges, and hand on the results.
 
     Raises:
-        CaptureError, OSError: as `mqproto.captures.pipeline.source.files.mapped`.
+        CaptureError, OSError: as for `mqproto.captures.pipeline.source.files.mapped`.
     """
     results = []
     first, last = task.places[0].reading, task.places[-1].reading
@@ -163,7 +163,7 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
 
 
 def put_right(place: Place, data: Data, found: Segments) -> Segments:
-    """The segments of a range, once it is known what is read as others; and what came damaged, and again whole."""
+    """Return the segments of a range, with what is read as others, and without what came damaged and again intact."""
     parts = []
     ahead = reading_ahead(place.reading, found.section, data)
     for reading, some in ((place.reading, found), (ahead, None if ahead is None else segments(ahead, data))):

@@ -1,4 +1,4 @@
-"""The table of packets: its columns, and the rows of a range on their way into it."""
+"""The table of packets: its columns, and how a range's rows get into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1
-"""The stream of rows that nothing in their range has to be corrected for."""
+"""The stream of rows that need no correction in their range."""
 
 PACKETS: Final = packets.PACKETS.schema
 """The table of packets."""
@@ -35,20 +35,20 @@ FOUND: Final = pa.schema(
 """A packet as a range shows it, before it is known what came before the range.
 
 stream: an index into the range's streams, or NO_STREAM.
-readable, order, position: all packets of a series are in the order of these.
+readable, order, position: all packets of a series are ordered by these.
 frame, first_frame: counted from 1 over the series.
-connection: the number of the frame with which it began, where that is known already; null for a Ping.
+connection: the number of its first frame, if that is known already; null for a Ping.
 
 The others are those of PACKETS.
 """
 
 
 def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterator[pa.RecordBatch]:
-    """Packets as rows of FOUND.
+    """Yield packets as rows of FOUND.
 
     Args:
-        asked: what is read of them beside their fields.
-        stream: what to put for each packet's stream; by default its index.
+        asked: what to read from them besides their fields.
+        stream: the value for each packet's stream; by default its index.
     """
     streams = packets.streams
     hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
@@ -90,10 +90,10 @@ def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterat
 
 
 def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
-    """Pings as rows of FOUND.
+    """Return Pings as rows of FOUND.
 
     Args:
-        first_number: what the frame numbers of `pings` begin with in the series, less 1.
+        first_number: the series' frame number of the file's first frame, less 1.
     """
     data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
     size = np.array([len(ping.data) for ping in pings], dtype=np.int64)
@@ -124,7 +124,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
 
 
 def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
-    """Every host once; and by column which of them stands there, or which port."""
+    """Return every host once; and by column the index of the host in each row, or the port."""
     hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
     place = {host: index for index, host in enumerate(hosts)}
     columns: dict[str, Any] = {}

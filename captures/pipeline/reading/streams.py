@@ -1,4 +1,4 @@
-"""The table of streams: what each side of a connection sent, as far as one interface saw it, and how it ended."""
+"""The table of streams: what each side of a connection sent, as seen by one interface, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - le
     "all that is counted"
 )
 CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
-"""The same under way; `connection` is the number of the frame with which the connection began."""
+"""The same columns in transit; `connection` is the number of the connection's first frame."""
 
 
 def closed_rows(seen: Iterable[StreamCount]) -> pa.RecordBatch:
-    """Streams as rows of CLOSED."""
+    """Return streams as rows of CLOSED."""
     return batch_of(CLOSED, map(_row, seen))
 
 

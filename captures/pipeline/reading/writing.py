@@ -1,4 +1,4 @@
-"""The stage that writes the tables of packets and of streams: their rows, put right, numbered, and in their order."""
+"""The stage that writes the tables of packets and streams: rows corrected, numbered, and in order."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from mqproto.captures.pipeline.tables.parts import Part, Store
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
-"""What a correction adds to the first packet of a stream."""
+"""Columns that a correction changes in the first packet of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesFiles:
-    """The files of a series, in its order.
+    """The files of a series, in order.
 
-    frames_before: of each, in the files before it.
-    connections: the numbers of all frames with which connections begin.
-    origins: if it was read as one capture that was made of its files, where each frame of that is from.
+    frames_before: for each file, the frames in the files before it.
+    connections: the numbers of all frames in which connections begin.
+    origins: if its files were merged into one capture, the file with the origins of that capture's frames.
     """
 
     name: str
@@ -46,10 +46,10 @@ class SeriesFiles:
     origins: str | None = None
 
     def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
-        """Where frames are from, by their numbers over the whole series.
+        """Return the origins of frames, given by their numbers over the whole series.
 
         Args:
-            offsets: where they stand in what was read.
+            offsets: their offsets in the capture that was read.
         """
         if self.origins is not None:
             return origins_at(self.origins, numbers)
@@ -62,7 +62,7 @@ class SeriesFiles:
 class WriteTask:
     """A range whose packets are known.
 
-    place: None of what only the end of the series lets be read.
+    place: None for what only the end of the series reveals.
     name: of the part.
     rows_before, framed_before: in the ranges before it.
     """
@@ -82,7 +82,7 @@ class WriteTask:
 class StreamsTask:
     """The streams of a bucket of pairs.
 
-    closed, open: the names of the parts with those that are over, and those that may go on.
+    closed, open: the names of the parts for those that are over, and those that may continue.
     """
 
     store: Store
@@ -95,7 +95,7 @@ class StreamsTask:
 
 
 READ: Final = (JOINED_ROWS, CORRECTIONS, FOUND_ROWS, CLOSED_STREAMS, OPEN_STREAMS)
-"""What `write` takes."""
+"""The exchanges that `write` reads."""
 
 
 def write(
@@ -136,7 +136,7 @@ def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Cou
 
 
 def _found(task: WriteTask, inbox: Inbox) -> list[pa.Table]:
-    """The rows that count: what the range shows by itself, put right, and what only others made whole."""
+    """Return the rows that count: the range's own, corrected, and those that other ranges completed."""
     others = pa.Table.from_batches(inbox.take(JOINED_ROWS), schema=FOUND)
     if task.place is None:
         return [others]
@@ -146,7 +146,7 @@ def _found(task: WriteTask, inbox: Inbox) -> list[pa.Table]:
 
 
 def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The rows of streams that stand, with what was not known when they were found."""
+    """Return the rows of streams that stand, with what was unknown when they were found."""
     if not table.num_rows:
         return table
     stream = _numbers(table, "stream")
@@ -154,7 +154,7 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
     if known is None:
         return table
     rows = _numbers(known, "stream")
-    # By stream; the last row is that of NO_STREAM, which is -1. A stream that is corrected need not have rows.
+    # By stream; the last row is for NO_STREAM, which is -1. A corrected stream need not have rows.
     size = max(int(stream.max()), int(rows.max())) + 2
     put: dict[str, Integers] = {name: np.zeros(size, dtype=np.int64) for name in ("position", *LOSSES)}
     connection = np.full(size, -1, dtype=np.int64)
@@ -185,7 +185,7 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
 
 
 def _sorted(tables: list[pa.Table]) -> pa.Table:
-    """All rows in the order in which they could be read."""
+    """Return all rows in the order in which they became readable."""
     table = pa.concat_tables(tables)
     keys = [_numbers(table, name) for name in ("position", "order", "readable")]
     order = np.lexsort(keys)
@@ -193,7 +193,7 @@ def _sorted(tables: list[pa.Table]) -> pa.Table:
 
 
 def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table:
-    """Rows of FOUND as those of PACKETS."""
+    """Return rows of FOUND as rows of PACKETS."""
     framed = table["framed"].to_numpy()
     first = series.origins_of(_numbers(table, "first_frame"), _numbers(table, "file_offset"))
     last = series.origins_of(_numbers(table, "frame"))

@@ -1,1 +1,1 @@
-"""A range of a capture into the packets that it shows, and what is to be proved where it meets the one before."""
+"""From a range of a capture to its packets, and to what must be proved where it meets the range before."""

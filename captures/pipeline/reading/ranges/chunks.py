@@ -1,4 +1,4 @@
-"""The bytes of many streams in order, with columns that say which frame brought what."""
+"""The bytes of many streams in order, with columns that tell which frame brought them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mqproto.captures.pipeline.source.segments import Segments
 
 
 class Piece(NamedTuple):
-    """A chunk, and when it could be read.
+    """A chunk, and when it became readable.
 
-    readable: the number of the frame with which it could be read, or more than any if only the capture's end told.
-    order: among all that this frame lets be read between its two ends; below 0 for what it ends.
+    readable: the number of the frame that made it readable, or more than any if only the capture's end did.
+    order: among everything that this frame makes readable between its two ends; below 0 for what it ends.
     """
 
     readable: int
@@ -30,11 +30,11 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Chunks:
-    """Chunks of streams, a row each. Those of a stream stand together, in order.
+    """Chunks of streams, a row each. Those of one stream are adjacent, in order.
 
-    readable, order: as of a Piece.
-    frame, time_ns, offset, missing, cut, ahead: as of a mqproto.captures.net.direction.Chunk.
-    start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
+    readable, order: as in a Piece.
+    frame, time_ns, offset, missing, cut, ahead: as in a mqproto.captures.net.direction.Chunk.
+    start, size: of its bytes in `data`, where they are in the order of the rows. No chunk is empty.
     """
 
     readable: Integers
@@ -59,31 +59,31 @@ class Chunks:
 
     @property
     def is_laid_down(self) -> bool:
-        """Whether somebody has asked for `data`."""
+        """Whether `data` has been asked for."""
         return self._data is not None
 
     @property
     def data(self) -> Octets:
-        """The bytes of all chunks, one behind the other. They are copied when they are first asked for."""
+        """The bytes of all chunks, one after another. They are copied on first use."""
         if self._data is None:
             self._data = gathered(self.source, self.at, self.size)
         return self._data
 
     def shorten(self, row: int, size_bytes: int) -> None:
-        """Take `size_bytes` away from the beginning of a chunk; in `data` they stay."""
+        """Cut `size_bytes` off the beginning of a chunk; in `data` they stay."""
         assert self.is_laid_down, "chunks are laid down as they were"
         self.start[row] += size_bytes
         self.at[row] += size_bytes
         self.size[row] -= size_bytes
 
     def may_begin(self, row: int) -> bool:
-        """Whether a packet may begin inside a chunk: others follow it to its end, or it ends beyond that."""
+        """Whether a packet may begin inside a chunk: others follow it to the end, or it extends beyond that."""
         at = int(self.at[row])
         data = self.source[at : at + int(self.size[row])].tobytes()
         return head_in(data)[0] is not None or chain_in(data) is not None
 
     def piece(self, row: int) -> Piece:
-        """One row by itself."""
+        """Return one row by itself."""
         at = int(self.at[row])
         chunk = Chunk(
             int(self.time_ns[row]),
@@ -98,7 +98,7 @@ class Chunks:
 
 
 def from_pieces(pieces: Sequence[Piece]) -> Chunks:
-    """Chunks that were read one by one."""
+    """Return chunks that were read one by one."""
     columns = np.array(
         [
             (readable, order, frame, time_ns, offset, missing, cut, ahead, len(data))
@@ -115,12 +115,12 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
 def from_segments(
     segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
 ) -> Chunks:
-    """The payload of segments that came in order and are whole, each a chunk.
+    """Return the payload of segments that came in order and are whole, each as a chunk.
 
     Args:
         first_number: the number of the range's first frame.
-        rows: those of `segments`, in the order in which their bytes shall lie.
-        ahead: whether all of it is.
+        rows: of `segments`, in the order in which their bytes should be.
+        ahead: whether all of them are.
     """
     number = first_number + segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
@@ -142,7 +142,7 @@ def from_segments(
 
 
 def joined(parts: Iterable[Chunks]) -> Chunks:
-    """The rows of all parts, one part behind the other."""
+    """Return the rows of all parts, one part after another."""
     some = [part for part in parts if len(part)] or [from_pieces([])]
     if len(some) == 1:
         return some[0]
@@ -163,5 +163,5 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
 
 
 def starts_of(size: Integers) -> Integers:
-    """Where each begins if they lie one behind the other."""
+    """Return where each item begins if they are adjacent."""
     return np.cumsum(size) - size

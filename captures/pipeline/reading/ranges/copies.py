@@ -1,4 +1,4 @@
-"""The damaged copies in a range, as mqproto.captures.net.recent finds them: they are left without what they brought."""
+"""Damaged copies in a range, found as in mqproto.captures.net.recent: their content is taken away."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments, d
 
 
 def pass_over_damaged(part: RangeSegments, ahead: RangeSegments | None = None) -> None:
-    """Take from segments what others have whole.
+    """Take away the content of segments that others have intact.
 
     Args:
-        ahead: some of what comes behind the range.
+        ahead: some of what follows the range.
     """
     parts = [part] if ahead is None else [part, ahead]
     ends = {

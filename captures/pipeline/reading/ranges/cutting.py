@@ -1,8 +1,8 @@
-"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by
+"""The packets in the chunks of many streams: all at once where nothing is wrong, otherwise by
 mqproto.captures.framing.
 
-A packet is known by where it begins and how long it is; everything else that is said of it is looked up in the chunks
-that its first and its last byte stand in.
+A packet is known by its place and its size; everything else about it is looked up in the chunks
+with its first and its last byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mqproto.wire.layouts.base import (
 from mqproto.wire.layouts.session import session_header
 
 WINDOW_BYTES: Final = 1 << 16
-"""How much is cut at a time. More would be copied in vain where no packet begins after the first bytes."""
+"""Bytes cut at a time. More would be copied in vain if no packet begins after the first bytes."""
 
 _HEAD: Final = np.dtype(
     {
@@ -52,13 +52,13 @@ _HEAD: Final = np.dtype(
 
 @dataclass(slots=True)
 class Packets:
-    """Packets in the order in which they could be read, a row each; the heads of what is none among them.
+    """Packets in the order in which they became readable, a row each, and heads of bytes that begin no packet.
 
-    The columns mean what the attributes of mqproto.captures.packets.SeenPacket do, with these of their own:
+    The columns mean the same as the attributes of mqproto.captures.packets.SeenPacket; others are:
 
     stream: an index into `streams`.
-    start, size: of its bytes in `data`, which may be all of the file.
-    readable, order: as of chunks.Piece. All packets of a capture are in order by readable, order and
+    start, size: of its bytes in `data`, which may be the whole file.
+    readable, order: as in chunks.Piece. All packets of a capture are ordered by readable, order and
         position; those with one `readable` are between the same two ends.
     """
 
@@ -86,13 +86,13 @@ class Packets:
         return len(self.start)
 
     def of(self, rows: npt.NDArray[np.bool_]) -> Packets:
-        """Some of the rows."""
+        """Return some of the rows."""
         names = (column.name for column in fields(self) if column.name not in ("data", "streams"))
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def collected(parts: Sequence[Packets]) -> Packets:
-    """The rows of all parts, one part behind the other."""
+    """Return the rows of all parts, one part after another."""
     others = ("stream", "start", "data", "streams")
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts])
@@ -111,12 +111,12 @@ def collected(parts: Sequence[Packets]) -> Packets:
 
 
 class Heads:
-    """What the chunks begin with.
+    """What chunks begin with.
 
-    whole: the size of the packet whose head a chunk begins with; 0 if it begins with none.
-    next_head: the first chunk from each on that begins with one.
-    next_odd: the first from each on that is not just one packet, or has bytes missing before it, or is cut.
-    next_gap: the first from each on that has bytes missing before it, or is cut.
+    whole: the size of the packet whose head begins a chunk; 0 if none does.
+    next_head: for each chunk, the first from there on that begins with a head.
+    next_odd: the first from there on that is not exactly one packet, or has bytes missing before it, or is cut.
+    next_gap: the first from there on that has bytes missing before it, or is cut.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -128,10 +128,10 @@ class Heads:
 
 
 class Run(NamedTuple):
-    """Chunks of one stream, one behind the other: the rows from `first` to before `end`.
+    """Adjacent chunks of one stream: the rows from `first` to before `end`.
 
-    framing: what takes them, and knows all that came before.
-    begun: whether the first row is what `framing.begun` has, and is not to be taken again.
+    framing: takes them, and knows everything before them.
+    begun: whether the first row repeats `framing.begun`, and must not be taken again.
     """
 
     stream: Stream
@@ -142,7 +142,7 @@ class Run(NamedTuple):
 
 
 def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
-    """The packets of each run. What is left of each is in its framing."""
+    """Return the packets of each run. What is left of each is in its framing."""
     cutter = _Cutter(chunks, heads)
     places = {run.stream: place for place, run in enumerate(runs)}
     untold: list[tuple[int, list[Span]]] = []
@@ -158,13 +158,13 @@ def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
 
 
 Moment = tuple[float, float]
-"""readable and order, as of mqproto.captures.pipeline.reading.ranges.chunks.Piece."""
+"""readable and order, as in mqproto.captures.pipeline.reading.ranges.chunks.Piece."""
 Span = tuple[Moment, Moment]
-"""From when to when a stream lacked bytes that none of its packets had told of."""
+"""The time in which a stream lacked bytes that none of its packets had reported."""
 
 
 def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
-    """What a stream's packets were ahead of, as the other side lacked bytes."""
+    """Mark a stream's packets as ahead that came while the other side lacked bytes."""
     rows = np.flatnonzero(packets.stream == place)
     moments = list(zip(packets.readable[rows].tolist(), packets.order[rows].tolist(), strict=True))
     for began, ended in spans:
@@ -173,17 +173,17 @@ def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
 
 @dataclass(slots=True)
 class _Found:
-    """Packets by columns that are not put together yet."""
+    """Packets in columns that are not assembled yet."""
 
-    run: list[int] = field(default_factory=list)  # of each batch, as the next two
+    run: list[int] = field(default_factory=list)  # of each batch, like the next two
     start: list[Integers] = field(default_factory=list)
     size: list[Integers] = field(default_factory=list)
     count: int = 0
-    heads: list[int] = field(default_factory=list)  # rows of what is no packet
+    heads: list[int] = field(default_factory=list)  # rows of bytes that begin no packet
     losses: list[tuple[int, Loss]] = field(default_factory=list)  # of a row
     told: list[tuple[int, int]] = field(
         default_factory=list
-    )  # a row that is cut or guessed, and what told so
+    )  # a row that is cut or guessed, and the row that showed it
     began: list[tuple[int, Mark]] = field(
         default_factory=list
     )  # a row that began in a chunk of an earlier run
@@ -199,18 +199,18 @@ class _Found:
 
 
 class _Cutter:
-    """Goes from chunk to chunk, and over as many at once as it can."""
+    """Goes from chunk to chunk, over as many at once as possible."""
 
     def __init__(self, chunks: Chunks, heads: Heads) -> None:
         self._chunks = chunks
         self._heads = heads
         self._found = _Found()
-        # Positions in a stream count missing bytes, starts in `data` do not.
+        # Positions in a stream count missing bytes; starts in `data` do not.
         self._position = np.cumsum(chunks.size + chunks.missing + chunks.cut) - chunks.size - chunks.cut
         self._shift: list[int] = []  # by run: from those positions to the positions in its stream
 
     def cut(self, place: int, run: Run) -> list[Span]:
-        """Take all chunks of a run; when it lacked bytes of which no packet had told."""
+        """Take all chunks of a run; return when it lacked bytes that no packet had reported."""
         chunks, framing = self._chunks, run.framing
         spans: list[Span] = []
         since: Moment | None = (-inf, 0) if framing.untold else None
@@ -246,7 +246,7 @@ class _Cutter:
         return spans
 
     def _found_from(self, run: Run, row: int) -> int:
-        """The first row from one on with which a lost way may be found again."""
+        """Return the first row, from one on, where a lost way may be found again."""
         if run.framing.guesses:
             return row
         end = min(int(self._heads.next_head[row]), run.end)
@@ -260,7 +260,7 @@ class _Cutter:
         return int(self._chunks.readable[row]), int(self._chunks.order[row])
 
     def packets(self, streams: list[Stream]) -> Packets:
-        """All that was found."""
+        """Return all packets found."""
         chunks, found = self._chunks, self._found
         none = [np.empty(0, dtype=np.int64)]
         start, size = np.concatenate(found.start or none), np.concatenate(found.size or none)
@@ -291,7 +291,7 @@ class _Cutter:
         if is_spread:
             data = chunks.data
         else:
-            # Each lies in one segment, so it is read where it lies in the file.
+            # Each is in one segment, so it is read from its place in the file.
             start += chunks.at[first] - chunks.start[first]
         return Packets(
             stream=run[by],
@@ -316,7 +316,7 @@ class _Cutter:
         )
 
     def _cut_in_step(self, place: int, run: Run, row: int) -> int:
-        """Take chunks from one on that a packet begins with; the row that follows those that were taken."""
+        """Take chunks from one on that begins with a packet; return the row after them."""
         chunks, framing = self._chunks, run.framing
         end = min(int(self._heads.next_odd[row]), run.end)
         if end > row:
@@ -324,7 +324,7 @@ class _Cutter:
             self._add(place, framing, chunks.start[row:end], size, int(size.sum()))
             return end
 
-        # Packets that do not end with their segments are cut out of the bytes of all chunks up to the next gap.
+        # Packets that do not end with their segments are cut from the bytes of all chunks up to the next gap.
         last = min(int(self._heads.next_gap[row]), run.end) - 1
         at = int(chunks.start[row])
         stop = int(chunks.start[last] + chunks.size[last])
@@ -361,7 +361,7 @@ class _Cutter:
             self._found.add(place, np.array([start]), np.array([len(framed.data)]), framed.loss)
 
     def _start_of(self, place: int, run: Run, framed: Framed) -> tuple[int, int]:
-        """Where a packet begins in the data, and in which row."""
+        """Return where a packet begins in the data, and in which row."""
         position = framed.began.position - self._shift[place]
         row = (
             run.first + int(np.searchsorted(self._position[run.first : run.end], position, side="right")) - 1
@@ -370,13 +370,13 @@ class _Cutter:
 
 
 def whole_size(data: Octets, at: int) -> int:
-    """The size of the packet whose head begins here; 0 if none does, or not all of the head is there."""
+    """Return the size of the packet whose head begins here; 0 without a whole head."""
     head = data[at : at + HEAD_BYTES]
     return int(_whole_of(head.view(_HEAD))[0]) if len(head) == HEAD_BYTES else 0
 
 
 def _sizes_in(data: Octets) -> Integers:
-    """The sizes of the whole packets that these bytes begin with."""
+    """Return the sizes of the whole packets at the start of these bytes."""
     try:
         packets = PacketBuffer().feed(data.tobytes())
     except WireFormatError:
@@ -385,7 +385,7 @@ def _sizes_in(data: Octets) -> Integers:
 
 
 def _whole_sizes(chunks: Chunks) -> Integers:
-    """The sizes of the packets whose heads the chunks begin with; 0 where one begins with none."""
+    """Return the sizes of the packets whose heads begin the chunks; 0 for chunks without one."""
     whole = np.zeros(len(chunks), dtype=np.int64)
     rows = np.flatnonzero(chunks.size >= HEAD_BYTES)
     if len(rows):
@@ -396,7 +396,7 @@ def _whole_sizes(chunks: Chunks) -> Integers:
 
 
 def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
-    """As mqproto.captures.net.heads.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
+    """Return whole sizes with the SessionHeader, 0 without a head, as mqproto.captures.net.heads.begins_packet."""
     flags, size = heads["flags"], heads["size"].astype(np.int64)
     internal = flags & BaseHeader.internal.mask != 0
     smallest = np.where(internal, SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE)
@@ -407,7 +407,7 @@ def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
 
 
 def _next(mask: npt.NDArray[np.bool_]) -> Integers:
-    """The first place from each on where the mask is true; its length where there is none."""
+    """Return the first place, from each on, where the mask is true; its length if there is none."""
     count = len(mask)
     places = np.where(mask, np.arange(count), count)
     return np.minimum.accumulate(places[::-1])[::-1]

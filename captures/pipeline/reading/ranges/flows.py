@@ -1,12 +1,12 @@
-"""The packets of a range of a capture, and what has to be proved of them where it meets the range before it.
+"""The packets of a range of a capture, and what must be proved about them where it meets the range before it.
 
-A range knows nothing of those before it. So it is read under an assumption: that every connection comes in with nothing
-waiting, that each side goes on with the byte that is due, that all has come which is acknowledged of a side before its
-first segment, and that a packet begins where one seems to. A
-`PairSummary` carries what was assumed, the bytes before the first packet, and how each connection stands at the end;
-mqproto.captures.pipeline.reading.ranges.seams proves it, or has the pair read again from what is known by then.
+A range knows nothing about those before it. So it is read under an assumption: every connection comes in with nothing
+waiting, each side continues with the byte that is due, everything has come that is acknowledged before a side's
+first segment, and a packet begins where one seems to. A
+`PairSummary` carries the assumptions, the bytes before the first packet, and the state of each connection at the end;
+mqproto.captures.pipeline.reading.ranges.seams proves them, or has the pair read again from what is known by then.
 
-`Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, since a range is bounded.
+`Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, because a range is bounded.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from mqproto.captures.translation import Early
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
-"""How much of a stream is handed on because no packet was seen to begin before it."""
+"""Bytes of a stream handed on because no packet was seen to begin before them."""
 SEARCH_LIMIT_BYTES: Final = 8 << 20
-"""So far a packet is searched for inside segments: the largest one, and as much again."""
+"""Bytes searched for a packet inside segments: the largest packet, twice."""
 CHAIN_COUNT: Final = 3
-"""How many packets in a row make a beginning likely that no segment begins with."""
+"""This many packets in a row make a beginning likely even inside a segment."""
 SEARCH_LIMIT_COUNT: Final = 64
-"""How often something that looks like one is tried."""
+"""Number of candidates that are tried."""
 
 _SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
 _SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 class FirstSegment(NamedTuple):
-    """What a pair of ends begins with in a range: enough to say whether it is another connection.
+    """The first segment of a pair of ends in a range: enough to tell whether it is another connection.
 
     segment: without its options and all but the first byte of its payload.
     """
@@ -57,13 +57,13 @@ class FirstSegment(NamedTuple):
 
 @dataclass(slots=True)
 class Lead:
-    """What a stream brings before the first packet that is seen to begin.
+    """The bytes of a stream before the first packet that is seen to begin.
 
-    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
+    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` tells
         whether one may have a packet inside that mqproto.captures.framing finds, or guesses.
-    size_bytes, missing_bytes: of all of them. snapped_bytes: of what is missing, those that frames had which are cut.
-    found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
-        sees it who is lost: not with a chunk, or its head is not in one chunk.
+    size_bytes, missing_bytes: of all of them. snapped_bytes: those of the missing bytes that the capture cut off.
+    found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` a lost reader would
+        not see it: it does not begin a chunk, or its head is not in one chunk.
     """
 
     pieces: list[Piece] | None
@@ -83,12 +83,12 @@ NO_LEAD: Final = Lead([])
 class StreamRead:
     """A stream as far as a range shows it.
 
-    lead: what comes before the first packet that is seen to begin.
-    framing: how it stands at the end, as if it had begun in step behind the lead; None if no packet begins.
+    lead: the bytes before the first packet that is seen to begin.
+    framing: its state at the end, as if it had begun in step behind the lead; None if no packet begins.
     place: its index in the streams of the range's packets; -1 if no packet begins.
-    packet_count: rows of the range that are of this stream.
-    is_steady: whether nothing was decided that depends on whether it had packets before.
-    is_lossy: whether, behind the lead, bytes were missing or skipped.
+    packet_count: rows of the range for this stream.
+    is_steady: whether no decision depends on whether it had packets before.
+    is_lossy: whether bytes were missing or skipped behind the lead.
     """
 
     lead: Lead
@@ -101,7 +101,7 @@ class StreamRead:
 
 @dataclass(slots=True)
 class ConnectionRead:
-    """A connection as far as a range shows it: how it stands at the end, and its streams that had bytes."""
+    """A connection as far as a range shows it: its state at the end, and its streams that had bytes."""
 
     connection: Connection
     streams: dict[Stream, StreamRead] = field(default_factory=dict)
@@ -109,12 +109,12 @@ class ConnectionRead:
 
 @dataclass(slots=True)
 class PairSummary:
-    """All that a range knows of a pair of ends, without payload but what a packet begins or ends with.
+    """All that a range knows about a pair of ends, without payload except at the edges of packets.
 
     first: its first segment.
     last_number: the number of the frame of its last segment.
-    connections: those between the two ends, in order; all but the last are over. None if at the end bytes wait for
-        those before them: then the range has to be read again, together with the next.
+    connections: those between the two ends, in order; all but the last are over. None if bytes wait at the end for
+        earlier ones: then the range has to be read again, together with the next.
     places: the indexes of its streams in those of the range's packets.
     """
 
@@ -127,7 +127,7 @@ class PairSummary:
 
 @dataclass(slots=True)
 class Flows:
-    """What a range holds: its packets, if all that was assumed is right, and the summaries that say what that was.
+    """The contents of a range: its packets, if all assumptions are right, and the summaries that state these.
 
     openings: how connections begin in it.
     """
@@ -138,7 +138,7 @@ class Flows:
 
 
 class _Slice(NamedTuple):
-    """How many chunks a stream has, one behind the other; and whether others may come before them."""
+    """The number of a stream's adjacent chunks; and whether others may come before them."""
 
     connection: ConnectionRead
     stream: Stream
@@ -147,12 +147,12 @@ class _Slice(NamedTuple):
 
 
 def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = False) -> Flows:
-    """The packets of a range.
+    """Read the packets of a range.
 
     Args:
         data: the capture file, as for `segments`.
-        first_number: the number of the range's first frame. Of several files that are one capture, frames are
-            numbered through.
+        first_number: the number of the range's first frame. If several files are one capture, frames are
+            numbered consecutively.
     """
     part = RangeSegments(segments, data, first_number, apart)
     pairs = Pairs(segments)
@@ -188,7 +188,7 @@ def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = 
 
 
 def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
-    """The packets of all streams; what is known of each is added to its connection."""
+    """Return the packets of all streams; add what is known about each to its connection."""
     heads = Heads(chunks)
     runs: list[Run] = []
     reads: list[StreamRead] = []
@@ -221,7 +221,7 @@ def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
 
 
 def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int]:
-    """What comes before a stream's first packet, and the row that this begins; that row is cut free of it."""
+    """Return what comes before a stream's first packet, and the row that this begins, after removing it there."""
     begin = int(chunks.start[first])
     row = min(int(heads.next_head[first]), end)
     found = row < end
@@ -249,7 +249,7 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
 
 
 def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
-    """What comes before a packet that begins `kept_bytes` into a row, which is cut there."""
+    """Return what comes before a packet that begins `kept_bytes` into a row, and cut the row there."""
     pieces = [chunks.piece(one) for one in range(first, row)]
     gap_bytes = 0
     if kept_bytes:
@@ -263,7 +263,7 @@ def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
 
 
 def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
-    """Where in the data a packet seems to begin that no chunk begins with: others follow it."""
+    """Return where in the data a packet seems to begin inside a chunk: others follow it."""
     begin = int(chunks.start[first])
     is_open = first + 1 < end and not chunks.cut[first]
     last = max(first, min(int(heads.next_gap[first + 1]), end) - 1) if is_open else first
@@ -281,7 +281,7 @@ def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
 
 
 def _is_chain(data: Octets, at: int) -> bool:
-    """Whether a packet begins here that others follow, as far as the data goes, and at least one."""
+    """Whether a packet begins here that others follow, at least one, as far as the data goes."""
     for place in range(CHAIN_COUNT):
         if place >= 2 and at + HEAD_BYTES > len(data):
             break
@@ -293,7 +293,7 @@ def _is_chain(data: Octets, at: int) -> bool:
 
 
 def _finish(summary: PairSummary) -> None:
-    """Leave of a summary what is worth handing on."""
+    """Reduce a summary to what is worth handing on."""
     assert summary.connections is not None
     summary.places = [
         one.place for read in summary.connections for one in read.streams.values() if one.place >= 0
@@ -305,7 +305,7 @@ def _finish(summary: PairSummary) -> None:
 
 
 def _outline(part: RangeSegments, first: int, last: int) -> tuple[Ends, FirstSegment, int]:
-    """Between whom a pair's segments crossed, the first of them, and the number of the last one's frame."""
+    """Return the ends of a pair's segments, the first segment, and the number of the last one's frame."""
     segments = part.segments
     segment = Segment(
         segments.ends[segments.source[first]],

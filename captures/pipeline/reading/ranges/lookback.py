@@ -1,4 +1,4 @@
-"""How far back a pair of ends can be read again: which ranges it occurs in, and states to begin from."""
+"""How far back a pair of ends can be read again: the ranges it occurs in, and states to begin from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 LIMIT_COUNT: Final = 1_024
-"""How many ranges at least are remembered, and at most twice as many: a stream keeps as many pieces to compare with."""
+"""Ranges that are remembered, up to twice as many: a stream keeps as many pieces to compare with."""
 
 
 class Frozen:
-    """A thing as it is now, however it changes later."""
+    """A thing as it is now, whatever happens to it later."""
 
     __slots__ = ("_pickled", "_thing")
 
@@ -22,7 +22,7 @@ class Frozen:
 
     @property
     def thing(self) -> Any:
-        """It, made anew each time. What a run has kept is set, and is nobody else's."""
+        """A new copy each time. A thing set by a run is kept as it is."""
         if self._pickled is None:
             self._pickled, self._thing = pickle.dumps(self._thing, pickle.HIGHEST_PROTOCOL), None
         return pickle.loads(self._pickled)
@@ -34,11 +34,11 @@ class Frozen:
 
 @dataclass(slots=True)
 class LookBack:
-    """Ranges in their order, and how the pair stood before some of them.
+    """Ranges in order, and the state of the pair before some of them.
 
-    The further back, the fewer states are kept: a walk back that doubles its steps finds one within twice the way.
+    The further back, the fewer states are kept: a walk back that doubles its steps finds one within twice the distance.
 
-    states: each with the index in `places` of the range that it stands before, in this order.
+    states: each with the index in `places` of the range after it, in this order.
     """
 
     places: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class LookBack:
         return len(self.places)
 
     def add(self, place: int, before: Frozen) -> None:
-        """One range more, and the state before it."""
+        """Add a range, and the state before it."""
         self.states.append((len(self.places), before))
         self.places.append(place)
         self._thin()
@@ -56,28 +56,28 @@ class LookBack:
             self._cut(len(self.places) - LIMIT_COUNT)
 
     def clear(self) -> None:
-        """Nothing before the next range is asked for."""
+        """Forget everything before the next range."""
         self.places.clear()
         self.states.clear()
 
     def since(self, count: int) -> tuple[Frozen, list[int]]:
-        """A state, and all ranges from there on: at least `count` of them, if there are.
+        """Return a state, and all ranges from there on: at least `count`, if there are.
 
         Args:
-            count: from 1 on; there is a range.
+            count: at least 1; there is a range.
         """
         wanted = len(self.places) - count
         index, state = next((each for each in reversed(self.states) if each[0] <= wanted), self.states[0])
         return state, self.places[index:]
 
     def without(self, gone: Container[int]) -> None:
-        """Forget the ranges that cannot be read any more, and all before them."""
+        """Forget the ranges that can no longer be read, and all before them."""
         first = next((index + 1 for index in reversed(range(len(self))) if self.places[index] in gone), 0)
         if first:
             self._cut(first, exactly=True)
 
     def _thin(self) -> None:
-        """Drop the states that are no nearer to what is asked for than twice the way to their later neighbour."""
+        """Drop states whose later neighbour is at least half as far back."""
         end = len(self.places)
         kept: list[tuple[int, Frozen]] = []
         for each in reversed(self.states):
@@ -88,7 +88,7 @@ class LookBack:
         self.states = kept[::-1]
 
     def _cut(self, first: int, *, exactly: bool = False) -> None:
-        """Forget ranges before the one with this index, as far as a state allows; or that one too, if it has none."""
+        """Forget ranges before the one with this index, as far as states allow; that one too, if it has no state."""
         known = [index for index, _ in self.states]
         earlier = [index for index in known if index <= first]
         if exactly or not earlier:

@@ -1,7 +1,7 @@
-"""What a range shows of how connections begin in it, by which it is told which of them are others.
+"""How connections begin in a range, which tells which of them are others.
 
-These are the segments that mqproto.captures.translation.Translations is to be given: of each pair of ends the first,
-those with a SYN, and behind each of these the first with payload.
+These are the segments for mqproto.captures.translation.Translations: for each pair of ends the first,
+those with a SYN, and after each of these the first with payload.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mqproto.captures.translation import COMPARED_COUNT, PROOF_BYTES, Early
 
 
 def openings(pairs: Pairs, data: Data, first_number: int) -> list[Early]:
-    """Those of a range, in the order of the capture."""
+    """Return the openings of a range, in the order of the capture."""
     segments, by = pairs.segments, pairs.by_pair
     if not len(by):
         return []

@@ -2,7 +2,7 @@
 
 Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
 All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but
-where many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
+if many segments in a row bring exactly what is due, and wait for nothing, they are taken at once as well.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 RUN_COUNT: Final = 32
-"""How many segments have to follow one another to be worth taking at once."""
+"""Segments that must follow one another to be worth taking at once."""
 
 
 class RangeSegments(NamedTuple):
-    """The segments of a range, the file that their payloads stand in, and the number of the range's first frame.
+    """The segments of a range, the file with their payloads, and the number of the range's first frame.
 
-    Of several files that are one capture, frames are numbered through.
+    If several files are one capture, frames are numbered consecutively.
 
-    apart: whether interfaces that are read as one may have had a direction each of their connections.
+    apart: whether interfaces that are read as one may have had one direction each of their connections.
     """
 
     segments: Segments
@@ -44,7 +44,7 @@ class RangeSegments(NamedTuple):
 
     @property
     def last_number(self) -> int:
-        """That of the last frame with a segment."""
+        """The number of the last frame with a segment."""
         return self.first_number + int(self.segments.frame[-1])
 
 
@@ -53,11 +53,11 @@ class Epoch:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._fed = (0, 0)  # the last frame, and how much could be read with it
+        self._fed = (0, 0)  # the last frame, and how much became readable with it
         self._parts: dict[Stream, list[Chunks | list[Piece]]] = {}
 
     def add(self, stream: Stream, piece: Piece) -> None:
-        """The next chunk of a stream."""
+        """Add the next chunk of a stream."""
         parts = self._parts.setdefault(stream, [])
         if parts and isinstance(parts[-1], list):
             parts[-1].append(piece)
@@ -65,18 +65,18 @@ class Epoch:
             parts.append([piece])
 
     def add_run(self, stream: Stream, chunks: Chunks) -> None:
-        """The next chunks of a stream."""
+        """Add the next chunks of a stream."""
         self._parts.setdefault(stream, []).append(chunks)
 
     def feed(self, caught: Caught, readable: int) -> None:
-        """What a segment lets be read, with a frame, behind what others did with the same."""
+        """Take a segment; what a frame makes readable goes behind what others did with the same frame."""
         order = self._fed[1] if self._fed[0] == readable else 0
         arrivals = self.connection.feed(*caught)
         self._add_arrivals(arrivals, readable, order)
         self._fed = readable, order + len(arrivals)
 
     def settle(self, readable: int) -> None:
-        """The connection is over with a frame: what waits is read before what the frame itself brings."""
+        """End the connection with a frame: what waits is read before the content of the frame itself."""
         arrivals = self.connection.settle()
         self._add_arrivals(arrivals, readable, -len(arrivals))
 
@@ -86,7 +86,7 @@ class Epoch:
                 self.add(stream, Piece(readable, place, chunk))
 
     def chunks(self) -> dict[Stream, Chunks]:
-        """All chunks of each stream that has any."""
+        """Return all chunks of each stream that has any."""
         return {
             stream: joined(from_pieces(part) if isinstance(part, list) else part for part in parts)
             for stream, parts in self._parts.items()
@@ -96,12 +96,12 @@ class Epoch:
 def reassemble(
     part: RangeSegments, rows: Integers, connection: Connection | None, *, assumed: bool = False
 ) -> list[Epoch]:
-    """The connections of one pair, and their chunks.
+    """Return the connections of one pair, and their chunks.
 
     Args:
         rows: the pair's.
-        connection: what is known of it before these segments.
-        assumed: if that is nothing, whether there may have been something, as mqproto.captures.net.sender has it.
+        connection: what is known about it before these segments.
+        assumed: without one, whether there may have been a past, as in mqproto.captures.net.sender.
     """
     segments, data, first_number, apart = part
     waiting: deque[Caught] = deque()
@@ -149,7 +149,7 @@ def reassemble(
                 if _take_run(part, rows[at:end], epochs[-1]):
                     at, patience = end, RUN_COUNT
                     continue
-                # What is repeated at length follows itself, and not what is due.
+                # A long repetition follows itself, not what is due.
                 retry_at, patience = at + patience, 2 * patience
             waiting.append(caught(at))
             at += 1
@@ -172,7 +172,7 @@ def reassemble(
 
 
 def decided(connection: Connection) -> list[Epoch]:
-    """The connections of a pair, when nothing more can come behind what waits."""
+    """Return the connections of a pair, when nothing more can come behind what waits."""
     waiting, connection.waiting = deque(connection.waiting), []
     epochs = [Epoch(connection)] if connection.streams else []
     while waiting:
@@ -181,7 +181,7 @@ def decided(connection: Connection) -> list[Epoch]:
 
 
 def _begins(first: Caught, epochs: Sequence[Epoch]) -> bool:
-    """As mqproto.captures.net.streams.Reassembler.begins."""
+    """Return the same as mqproto.captures.net.streams.Reassembler.begins."""
     frame, segment = first
     is_new = not epochs or epochs[-1].connection.is_new_to(frame.interface.number, segment)
     return is_new and not segment.flags & SYN
@@ -201,7 +201,7 @@ def _read_next(
     assumed: bool = False,
     undecided: bool = False,
 ) -> None:
-    """Take the first that waits, or what its side begins with: only noted while a past is assumed."""
+    """Take the first that waits, or the beginning of its side: only noted while a past is assumed."""
     number = waiting[0][0].number
     assumed = assumed and len(epochs) < 2
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
@@ -223,9 +223,9 @@ def _read_next(
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """For each row the first from it on that does not simply follow the one before it in its direction, or is cut.
+    """Return, for each row, the first from there on that does not simply follow in its direction, or is cut.
 
-    Nor does one that acknowledges more than the other direction has come to, as far as these rows tell that.
+    A row that acknowledges more than the other direction has reached, by these rows, does not follow either.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
@@ -241,7 +241,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
     follows[by] &= sequence[by] == due
     back = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.destination[rows]
     for one in np.unique(direction).tolist():
-        # Where this direction stands at each row of the other one, which is none before its first row.
+        # The state of this direction at each row of the other one; there is none before its first row.
         own = np.flatnonzero(direction == one)
         others = np.flatnonzero((back == one) & (size > 0) & (flags & ACK != 0))
         before = np.searchsorted(own, others) - 1
@@ -254,7 +254,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
 
 
 def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
-    """Take segments that follow one another, if they follow what has come, and need no more; nothing waits."""
+    """Take segments that follow one another, if they follow what has come, need no more, and nothing waits."""
     segments, data, first_number, _ = part
     interface, source = segments.interface[rows], segments.source[rows]
     sides: list[_Side] = []
@@ -287,10 +287,10 @@ def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
 
 
 class _Side:
-    """The segments that one side has in a run.
+    """The segments of one side in a run.
 
     filled: the places in the run of those with payload.
-    is_ahead: whether all that they bring is ahead.
+    is_ahead: whether all their bytes are ahead.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class _Side:
         self._moved = np.cumsum(np.where(mask, size, 0))
 
     def goes_on_beside(self, opposite: _Side) -> bool:
-        """Whether what it brings is due, and needs nothing that the other side lacks."""
+        """Whether its bytes are due, and need nothing that the other side lacks."""
         self._opposite = opposite
         theirs = opposite.sender
         if not len(self._places):
@@ -323,7 +323,7 @@ class _Side:
         self.is_ahead = theirs.absent
         start = theirs.read_to
         if start is None:
-            # Nothing was seen of it: all that is said has to be what was said before.
+            # Nothing was seen of it: everything acknowledged must have been acknowledged before.
             start = int(self._number[saying[0]])
         said = distance(self._number[saying], start + opposite._moved[saying])
         if (np.abs(said) > JUMP_LIMIT_BYTES).any():
@@ -346,7 +346,7 @@ class _Side:
         return True
 
     def acknowledge(self) -> None:
-        """Tell the other side what was said of it; neither has taken its bytes yet."""
+        """Tell the other side what was acknowledged; neither has taken its bytes yet."""
         theirs = self._opposite.sender
         for number in self._said:
             theirs.acknowledged(number, first=False)
@@ -355,7 +355,7 @@ class _Side:
 
 
 def distance(numbers: Integers, references: Integers) -> Integers:
-    """How far sequence numbers lie behind others, as mqproto.captures.net.direction.signed."""
+    """Return how far sequence numbers lie behind others, as mqproto.captures.net.direction.signed."""
     behind: Integers = (numbers - references + 2**31) % 2**32 - 2**31
     return behind
 
@@ -366,7 +366,7 @@ def _payload_at(part: RangeSegments, rows: Integers, place: int) -> tuple[bytes,
 
 
 class Pairs:
-    """The rows of segments by pair of ends, and by direction within."""
+    """The rows of segments by pair of ends, and within that by direction."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -384,27 +384,27 @@ class Pairs:
         return self._edges[:-1]
 
     def rows_of(self, pair: int) -> Integers:
-        """Those of one pair, in the order of the capture."""
+        """Return the rows of one pair, in the order of the capture."""
         return self.by_pair[self._edges[pair] : self._edges[pair + 1]]
 
     @property
     def edge_rows(self) -> npt.NDArray[np.int64]:
-        """The first and the last of each pair."""
+        """The first and the last row of each pair."""
         return np.stack([self.by_pair[self._edges[:-1]], self.by_pair[self._edges[1:] - 1]], axis=1)
 
 
 class _Said:
-    """What each direction says of the other one, where segments simply follow one another.
+    """What each direction says about the other, where segments simply follow one another.
 
     Rows are in the order of directions, each of which is a `place`.
 
     Args:
         by: the rows. firsts: which of them begin a direction. place: of each row.
-        start: of each direction, the number of its first byte. from_start: whether it begins with a SYN.
+        start: for each direction, the number of its first byte. from_start: whether it begins with a SYN.
 
     Attributes:
-        is_odd: of each row, whether its payload acknowledges more than the other direction has come to; or a number
-            that is far away; or it answers a SYN that is not there.
+        is_odd: for each row, whether its payload acknowledges more than the other direction has reached; or its
+            number is far away; or it answers a SYN that is not there.
     """
 
     def __init__(
@@ -427,7 +427,7 @@ class _Said:
         size, end = _come_to(pairs)
         size, end = size[by], end[by]
 
-        # The number to count from: where the other direction begins, or what was said first if there is none.
+        # The number to count from: where the other direction begins, or without that the first one acknowledged.
         first_said = _first(says, firsts)
         self._has_said = first_said < len(by)
         said_first = number[np.minimum(first_said, len(by) - 1)]
@@ -451,7 +451,7 @@ class _Said:
         )
 
     def heard(self) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
-        """By place, what mqproto.captures.net.sender.Sender.hear takes of the other direction."""
+        """Yield, by place, the arguments of mqproto.captures.net.sender.Sender.hear from the other direction."""
         for base, reference, *furthest in zip(
             self._base.tolist(),
             self._reference.tolist(),
@@ -473,7 +473,7 @@ _NEVER: Final = -(1 << 62)
 
 
 def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
-    """Of each segment, how many bytes the other direction has had by then; and how many numbers, with its FIN."""
+    """Return, for each segment, the other direction's bytes by then; and its numbers, with its FIN."""
     segments, by = pairs.segments, pairs.by_pair
     size, is_high = segments.size[by], pairs.direction[by] & 1 != 0
     numbers = size + (segments.flags[by] & FIN != 0)
@@ -482,7 +482,7 @@ def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
     come = []
     for amount in (size, numbers):
         low, high = (np.cumsum(np.where(side, amount, 0)) for side in (~is_high, is_high))
-        # None of a pair's first segment is of the other direction.
+        # Nothing before a pair's first segment belongs to the other direction.
         other = np.where(is_high, low, high)
         before_low, before_high = ((np.concatenate([[0], each[:-1]]))[starts][pair] for each in (low, high))
         row = np.empty(len(by), dtype=np.int64)
@@ -492,13 +492,13 @@ def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
 
 
 def _first(mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
-    """The first place of each group where the mask is true; the length where there is none."""
+    """Return the first place of each group where the mask is true; the length if there is none."""
     places = np.where(mask, np.arange(len(mask)), len(mask))
     return np.minimum.reduceat(places, firsts) if len(mask) else places
 
 
 def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
-    """The largest value of each group where the mask is true; _NEVER where there is none."""
+    """Return the largest value of each group where the mask is true; _NEVER if there is none."""
     values = np.where(mask, values, _NEVER)
     return np.maximum.reduceat(values, firsts) if len(mask) else values
 
@@ -506,9 +506,9 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
 
-    None is cut. A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and
-    bare acknowledgments may stand anywhere: they say nothing of the bytes. No payload acknowledges more than the other
-    direction has come to. Before the first segment of that, it is taken to have come to where this begins.
+    None is cut. A SYN is the first of its direction, and a FIN is where the bytes before it end. RST and
+    bare acknowledgments may be anywhere: they say nothing about the bytes. No payload acknowledges more than the other
+    direction has reached. Before its first segment, that direction counts as having reached its beginning.
     """
 
     def __init__(self, pairs: Pairs) -> None:
@@ -535,7 +535,7 @@ class Smooth:
         odd |= segments.interface[by] != segments.interface[edges[:, 0]][pair]
         odd |= segments.source[by] == segments.destination[by]
 
-        # Where an index repeats, the last value stays.
+        # If an index repeats, the last value stays.
         self._finish = np.full(len(firsts), -1, dtype=np.int64)
         self._finish[place[fin]] = (due + size)[fin]
         self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
@@ -557,10 +557,10 @@ class Smooth:
         self.payload_rows = by[taken]
 
     def fill(self, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
-        """Let connections take what they had: those of all these pairs, by their index, and new.
+        """Fill connections with their segments; they are given by the index of their pair, and new.
 
         Returns:
-            A pair, a stream and the number of its chunks: as they follow one another in `payload_rows`.
+            A pair, a stream and the number of its chunks, in the order of `payload_rows`.
         """
         segments = self._pairs.segments
         taken: list[tuple[int, Stream, int]] = []
@@ -581,7 +581,7 @@ class Smooth:
                 continue
             view = connections[pair].view(segments.interfaces[int(segments.interface[row])])
             sender, other = view.pair(segments.ends[segments.source[row]])
-            # A segment with both counts as reset, as it does where they are taken one by one.
+            # A segment with both counts as reset, as it does if they are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
             sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
             is_late = int(segments.frame[row]) + AHEAD_COUNT > int(segments.frame[-1])

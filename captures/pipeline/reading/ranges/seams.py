@@ -1,11 +1,11 @@
-"""Where two ranges of a capture meet: what the later one assumed is proved, or read again.
+"""Where two ranges of a capture meet: the later one's assumptions are proved, or it is read again.
 
-All that is known of a pair of ends at the end of a range is a `PairState`: how its connection and its streams stand. A
-`Stitcher` takes what the ranges say of the pair, in order. Where a range assumed what the state says, the state goes on
-to where that range left it, without a look at its packets. Where not, the pair's segments of that range are read again
-from the state, by the exact classes. So the result is that of one reader who saw the whole capture.
+A `PairState` has all that is known about a pair of ends at the end of a range: the state of its connection and streams.
+A `Stitcher` takes what the ranges say about the pair, in order. If a range assumed what the state says, the state moves
+on to where that range left it, without a look at its packets. If not, the pair's segments in that range are read again
+from the state, by the exact classes. So the result is that of one reader of the whole capture.
 
-What is remembered to compare repetitions with does not pass from range to range. Where a repetition reaches back
+Bytes remembered to compare repetitions with do not pass from range to range. If a repetition reaches back
 behind what is known, the ranges before are read again as well, together with this one.
 """
 
@@ -30,17 +30,17 @@ from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.source.segments import Segments
 
 END_OF_CAPTURE: Final = 1 << 62
-"""What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
+"""`readable` for what only the end of the capture reveals; the number of the last frame is added."""
 
 
 class Correction(NamedTuple):
-    """What is to be changed of a stream's packets in a range that is proved.
+    """The changes to a stream's packets in a range that is proved.
 
-    connection: the number of the frame with which its connection began; counted from 0 in the order of these numbers,
+    connection: the number of its connection's first frame; counted from 0 in the order of these numbers,
         connections have those of mqproto.captures.packets.SeenPacket.
     position: to be added.
-    missing_bytes, skipped_bytes, snapped_bytes: to be added to its first packet's in the range.
-    ahead, opened: whether all are, as of mqproto.captures.packets.SeenPacket.
+    missing_bytes, skipped_bytes, snapped_bytes: to be added to those of its first packet in the range.
+    ahead, opened: for all packets, as in mqproto.captures.packets.SeenPacket.
     """
 
     connection: int
@@ -54,11 +54,11 @@ class Correction(NamedTuple):
 
 @dataclass(slots=True)
 class Seam:
-    """What is to be done with what a range says of a pair.
+    """What to do with a range's report about a pair.
 
-    proved: whether its packets stand, once they are corrected. Else those of the pair are to be left out.
+    proved: whether its packets stand, once they are corrected. Otherwise those of the pair are left out.
     corrections: by the stream's index in the range's packets.
-    packets: more of them: those that were cut in two by the seam, or all that the pair has in this range.
+    packets: additional packets: those that the seam cut in two, or all that the pair has in this range.
     closed: streams that are over, with all their counts.
     """
 
@@ -70,29 +70,29 @@ class Seam:
 
 @dataclass(slots=True)
 class PairState:
-    """How a pair stands between two ranges: its connection, its streams that had bytes, and its last frame's number."""
+    """A pair between two ranges: its connection, its streams that had bytes, and its last frame's number."""
 
     connection: Connection
     framings: dict[Stream, Framing]
     last_number: int = 0
 
     def framing(self, stream: Stream) -> Framing:
-        """That of a stream, new if it has had no bytes."""
+        """Return the framing of a stream, new if it has had no bytes."""
         if stream not in self.framings:
             self.framings[stream] = Framing(stream, stream.from_start)
         return self.framings[stream]
 
     def close(self) -> list[StreamCount]:
-        """The connection is over, and nothing of it waits: the counts of its streams."""
+        """End the connection, of which nothing waits; return the counts of its streams."""
         return [self.framing(stream).end() for stream in self.connection.streams]
 
 
 @dataclass(slots=True)
 class OpenPair:
-    """All that is known of a pair at the end of a range, to go on from there.
+    """All that is known about a pair at the end of a range, to continue from there.
 
     last_place: the last range in which it occurred.
-    look_back: as far as may have to be remembered.
+    look_back: as far back as may be needed.
     """
 
     ends: Ends
@@ -102,12 +102,12 @@ class OpenPair:
 
 
 class Stitcher:
-    """Joins what the ranges of a capture say of one pair of ends.
+    """Joins what the ranges of a capture say about one pair of ends.
 
     Args:
-        pair: how it stands at the beginning; it is changed.
-        again: gives the segments of a range by its number; it is asked for those that have to be read again.
-        gone: the ranges that cannot be; it is asked about those only that would have to.
+        pair: its state at the beginning; it is changed.
+        again: returns the segments of a range by its number; called for ranges that must be read again.
+        gone: the ranges that cannot be read again; asked only about those that would have to be.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class Stitcher:
         self._gone = gone
 
     def take(self, place: int, summary: PairSummary) -> Seam:
-        """What becomes of the pair in a range.
+        """Return what becomes of the pair in a range.
 
         Args:
-            place: the range's number; they come in order, those left out in which the pair does not occur.
+            place: the range's number; they come in order, without those in which the pair does not occur.
         """
         pair = self.pair
         before = Frozen(pair.state)
@@ -134,14 +134,14 @@ class Stitcher:
             streams = summary.connections[-1].connection.streams
             is_whole = len(streams) == len(pair.state.connection.streams)
             if is_whole and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
-                # All that is remembered at the end of this range is from this range.
+                # Everything remembered at the end of this range comes from this range.
                 pair.look_back.clear()
         pair.look_back.add(place, before)
         pair.last_place = place
         return seam
 
     def finish(self) -> Seam:
-        """The capture is over: what waits for earlier bytes waits no longer."""
+        """End the capture: what waits for earlier bytes waits no longer."""
         seam = self.decide()
         state, self.pair.state = self.pair.state, None
         if state is not None:
@@ -149,7 +149,7 @@ class Stitcher:
         return seam
 
     def decide(self) -> Seam:
-        """No more frames come for now: what may have overtaken others has not."""
+        """Note that no more frames come for now: nothing has been overtaken."""
         seam = Seam(proved=True)
         state = self.pair.state
         if state is not None and state.connection.waiting:
@@ -157,7 +157,7 @@ class Stitcher:
         return seam
 
     def _prove(self, summary: PairSummary) -> Seam | None:
-        """Go on to the end of a range, if it assumed what is so; else None, and the state is no longer true."""
+        """Move to the end of a range if its assumptions hold; else return None, and the state is no longer valid."""
         state, reads = self.pair.state, summary.connections
         if reads is None or (state is not None and state.connection.waiting):
             return None
@@ -188,7 +188,7 @@ class Stitcher:
             opposite = None if theirs.opposite is None else reads[0].streams.get(theirs.opposite)
             if read is None:
                 continue
-            # It would have been ahead of what the other side lacked where the range began, and its first bytes of more.
+            # It would have been ahead of bytes that the other side lacked at the start, and its first bytes of more.
             if ours.opposite in lossy and (read.packet_count or read.lead.pieces):
                 return None
             if read.lead.pieces and opposite is not None and opposite.is_lossy:
@@ -205,7 +205,7 @@ class Stitcher:
         return seam
 
     def _read_again(self, place: int, before: Frozen) -> Seam:
-        """Read the pair in a range from the state before it, and ranges before that as far as it reaches back."""
+        """Read the pair in a range from the state before it, and earlier ranges as far as it reaches back."""
         look_back = self.pair.look_back
         back: list[int] = []
         while True:
@@ -221,14 +221,14 @@ class Stitcher:
             before, back = self._further(back)
 
     def _further(self, back: list[int]) -> tuple[Frozen, list[int]]:
-        """A state about twice as far back, and the ranges from there on; nothing if there is none."""
+        """Return a state about twice as far back, and the ranges from there on; nothing if there is none."""
         look_back = self.pair.look_back
         if len(back) == len(look_back):
             return Frozen(None), []
         return look_back.since(min(2 * len(back) + 1, len(look_back)))
 
     def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
-        """Read the pair in a range from the state as it is; whether it had to be known what was read before."""
+        """Read the pair in a range from the current state; return whether earlier bytes had to be known."""
         state = self.pair.state
         if state is not None:
             state.connection.take_reached_back()
@@ -250,7 +250,7 @@ class Stitcher:
         self.pair.state = state
 
     def _close(self, state: PairState, readable: int, seam: Seam) -> None:
-        """The connection is over."""
+        """End the connection."""
         epoch = Epoch(state.connection)
         epoch.settle(readable)
         seam.packets += _cut(state, epoch.chunks())
@@ -260,10 +260,10 @@ class Stitcher:
 def _join(
     state: PairState, stream: Stream, read: StreamRead, seam: Seam, lossy: set[Stream], *, ahead: bool
 ) -> bool:
-    """Whether a stream goes on as a range read it. Then its framing stands where the range left it.
+    """Whether a stream continues as a range read it. Then its framing moves to where the range left it.
 
     Args:
-        lossy: takes it if something lacks up to the first packet that is seen to begin.
+        lossy: receives it if bytes are missing up to the first packet that is seen to begin.
         ahead: whether all of it is.
     """
     framing, lead = state.framing(stream), read.lead
@@ -283,19 +283,19 @@ def _join(
         packets = _cut(state, {stream: chunks})
         seam.packets += packets
         if any((some.missing | some.skipped).any() for some in packets):
-            lossy.add(stream)  # Until these told of it.
+            lossy.add(stream)  # Until these reported it.
     if framing.untold:
         lossy.add(stream)
     if read.framing is None:
         return True
 
     if framing.guesses:
-        return False  # The next packet may prove what has begun to be one.
+        return False  # The next packet may prove the one that has begun.
     if lead.gap_bytes:
         if framing.has_head:
-            return False  # A packet that has a hole is one of those that somebody has to cut.
+            return False  # A packet with a hole is one that has to be cut.
         framing.miss(lead.gap_bytes)
-    # The range took it for the beginning of all that is known, if nothing had come before.
+    # The range took it for the beginning of everything, if nothing had come before.
     seen = framing.seen
     had_any = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
     if framing.lost and not lead.inside:
@@ -318,7 +318,7 @@ def _join(
 
 
 def _cut(state: PairState, chunks: Mapping[Stream, Chunks]) -> list[Packets]:
-    """The packets in the chunks of a connection's streams, behind what of each has begun."""
+    """Return the packets in the chunks of a connection's streams, behind those that have begun."""
     runs: list[Run] = []
     parts: list[Chunks] = []
     end = 0
@@ -339,7 +339,7 @@ def _cut(state: PairState, chunks: Mapping[Stream, Chunks]) -> list[Packets]:
 
 
 def _rows_between(segments: Segments, ends: Ends) -> Integers:
-    """The segments between two ends, in the order of the capture."""
+    """Return the segments between two ends, in the order of the capture."""
     places = [segments.ends.index(end) for end in ends]
     source, destination = segments.source, segments.destination
     there = (source == places[0]) & (destination == places[1])

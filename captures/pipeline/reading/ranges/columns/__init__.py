@@ -1,4 +1,4 @@
-"""Packets' bytes into columns: one Arrow table of many packets, read all at once by the layouts of mqproto.wire."""
+"""Packet bytes as columns: one Arrow table of many packets, read all at once by the layouts of mqproto.wire."""
 
 from mqproto.captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA
 from mqproto.captures.pipeline.reading.ranges.columns.table import packet_columns, ping_columns

@@ -1,4 +1,4 @@
-"""Packets and Pings one by one: decoded by the codec, and put into words by mqproto.captures.decode."""
+"""Packets and Pings one by one: decoded by the codec, and described by mqproto.captures.decode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.schema.parts import wide_size
 
 AT_A_TIME: Final = 1_024
-"""Of how many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
+"""Packets that are Python objects at a time: with more, Python would have to ask for memory again and again."""
 
 _NOWHERE: Final = Endpoint("", 0)
 BODY_TEXT: Final = "body_text"
@@ -36,11 +36,11 @@ _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 def seen_packet(
     data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
 ) -> SeenPacket:
-    """A packet as mqproto.captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
+    """Return a packet for mqproto.captures.decode of which only the bytes are known; a Ping has connection -1.
 
     Args:
-        framed: False for the head of what is no packet.
-        cut_bytes: of one with a hole, what there is beside these bytes.
+        framed: False for bytes that begin no packet.
+        cut_bytes: for a packet with a hole, its size beyond these bytes.
     """
     octets = data[start:end].tobytes()
     fault = None if framed else fault_of(octets)
@@ -56,7 +56,7 @@ def seen_packet(
 
 
 def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]] | None:
-    """The findings of a packet, with what keys have found, as the column `own_findings` has them."""
+    """Return the findings of a packet, with those of keys, for the column `own_findings`."""
     findings = [
         {"severity": str(each.severity), "code": each.code, "text": each.text, "section": each.section}
         for each in (*own_findings(seen), *evidence.findings(seen.number))
@@ -65,11 +65,11 @@ def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]
 
 
 def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, *signs: Any) -> None:
-    """Fill in what is odd in valid packets, of which one is decoded for all that are alike.
+    """Fill in findings about valid packets; one is decoded for all that are alike.
 
     Args:
-        rows, starts, ends: theirs.
-        signs: vectors of what findings depend on; with none but zeros there is nothing to find.
+        rows, starts, ends: of these packets.
+        signs: vectors that findings depend on; if all are zero there is nothing to find.
     """
     odd = np.logical_or.reduce([sign != 0 for sign in signs])
     if odd.any():
@@ -92,9 +92,9 @@ def add_one_by_one(
     texts: bool = False,
     ring: KeyRing | None = None,
 ) -> None:
-    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are those of all.
+    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are for all rows.
 
-    ring: keys at hand, if some are asked.
+    ring: the available keys, if any are to be asked.
     """
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
@@ -131,7 +131,7 @@ def _evidence_of(seen: SeenPacket, ring: KeyRing | None) -> Evidence:
 
 
 def put_known(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, values: list[Any]) -> None:
-    """Values for the rows that have one."""
+    """Put values into the rows that have one."""
     has = np.array([value is not None for value in values])
     if has.any():
         put(name, rows[has], [value for value in values if value is not None])
@@ -142,7 +142,7 @@ def _digest(seen: SeenPacket) -> int | None:
 
 
 def _body_offset(seen: SeenPacket) -> int | None:
-    """Where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
+    """Return where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
     if not isinstance(seen.packet, UserMessage) or seen.cut_bytes:
         return None
     properties = seen.packet.properties

@@ -1,7 +1,7 @@
 """The columns of UserMessages.  [MS-MQMQ] 2.2.20
 
-Numbers come as they lie in the packets. What a name, a class or an acknowledgment means is said in
-mqproto.captures.decode alone: of all rows that are alike in what it depends on, one is decoded and asked.
+Numbers are taken directly from the packets. Only mqproto.captures.decode knows what a name, a class or an
+acknowledgment means: one row is decoded for all that are alike in what it depends on.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ _ACKNOWLEDGMENTS: Final[dict[Kind, Record[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Valid UserMessages, on their way into the table.
+    """Valid UserMessages on their way into the table.
 
-    rows: theirs in the table; all vectors are of these rows.
-    starts, record_ends, ends: where each begins, where its PacketSize ends, and where its SessionHeader does.
-    fields: what a walk by the layout of UserMessages found.
+    rows: their rows in the table; all vectors refer to these.
+    starts, record_ends, ends: where each begins, where its PacketSize ends, and where its SessionHeader ends.
+    fields: result of a walk by the layout of UserMessages.
     """
 
     table: Table
@@ -97,7 +97,7 @@ class Messages:
     fields: Fields
 
     def add(self) -> None:
-        """Fill in all columns but those of the SessionHeader."""
+        """Fill in all columns except those of the SessionHeader."""
         add_base(self.table, self.rows, self.fields.inside("base"))
         names = self._add_user()
         self._add_properties()
@@ -108,7 +108,7 @@ class Messages:
         self._put("digest", self._digests())
 
     def add_texts(self) -> None:
-        """Fill in what bodies say that are not encrypted, one by one."""
+        """Fill in the texts of bodies that are not encrypted, one by one."""
         properties, flags = self.fields.inside("properties"), self.fields.inside("security").numbers("flags")
         is_plain = SecurityHeader.body_encrypted.within(flags) == 0
         at = properties.place("message_body")[is_plain]
@@ -119,9 +119,9 @@ class Messages:
         self.table.put_items(BODY_TEXT, self.rows[is_plain], said)
 
     def add_evidence(self, ring: KeyRing, *, texts: bool) -> None:
-        """Fill in what keys say of those that are signed or encrypted, one by one.
+        """Fill in what keys say about signed or encrypted messages, one by one.
 
-        texts: whether with what bodies say that they have opened.
+        texts: whether to include the texts of bodies that they have decrypted.
         """
         flags = self.fields.inside("security").numbers("flags")
         some = np.flatnonzero(self._is_signed() | (SecurityHeader.body_encrypted.within(flags) != 0))
@@ -145,17 +145,17 @@ class Messages:
         put_known(self.table.put_items, "own_findings", rows, noted)
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
-        """A value for each row, or for some of them."""
+        """Put a value into each row, or into some of them."""
         if where is None:
             self.table.put(column, self.rows, values)
         else:
             self.table.put(column, self.rows[where], values[where])
 
     def _add_user(self) -> Vector:
-        """What the UserHeader says.  [MS-MQMQ] 2.2.19.2
+        """Fill in the UserHeader.  [MS-MQMQ] 2.2.19.2
 
         Returns:
-            A number for each row, the same for rows whose queues have the same names.
+            A number for each row, equal for rows whose queues have the same names.
         """
         user = self.fields.inside("user")
         flags, identifiers = user.numbers("flags"), user.numbers("message_id")
@@ -186,7 +186,7 @@ class Messages:
         return codes
 
     def _add_properties(self) -> None:
-        """What the MessagePropertiesHeader says.  [MS-MQMQ] 2.2.19.3"""
+        """Fill in the MessagePropertiesHeader.  [MS-MQMQ] 2.2.19.3"""
         properties = self.fields.inside("properties")
         for column, name in (
             ("message_class", "message_class"),
@@ -207,7 +207,7 @@ class Messages:
         self.table.put_items("label", self.rows[has], texts(self.data, label.at[has], label.sizes[has]))
 
     def _add_transaction(self) -> None:
-        """What the TransactionHeader says of those that have one.  [MS-MQMQ] 2.2.20.5"""
+        """Fill in the TransactionHeader, if there is one.  [MS-MQMQ] 2.2.20.5"""
         has = self._is_transactional()
         transaction = self.fields.inside("transaction")
         flags = transaction.numbers("flags")
@@ -220,7 +220,7 @@ class Messages:
         self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_security(self) -> None:
-        """What protects those that say so.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+        """Fill in the stated protection, if there is any.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
         security, properties = self.fields.inside("security"), self.fields.inside("properties")
         flags = security.numbers("flags")
         has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
@@ -242,10 +242,10 @@ class Messages:
             self.table.put_items(name, self.rows[some], [each[place] for each in words], codes)
 
     def _add_kind(self, names: Vector) -> None:
-        """What each is, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
+        """Fill in kinds, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
         user, properties = self.fields.inside("user"), self.fields.inside("properties")
         classes, label = properties.numbers("message_class"), properties.span("label")
-        # Whether one is an OrderAck or a FinalAck depends on much, so ask that of those alone that have the size.
+        # What makes an OrderAck or a FinalAck depends on much, so only messages of that size are checked.
         may = (classes != 0) & (properties.numbers("message_size") == BODY_SIZE)
         forms = np.zeros(len(self.rows), np.int64)
         flags = self.fields.inside("base").numbers("flags")
@@ -260,7 +260,7 @@ class Messages:
                 self._add_acknowledgments(np.array([each is kind for each in kinds])[codes], record)
 
     def _add_acknowledgments(self, which: Mask, record: Record[Any]) -> None:
-        """What the bodies of OrderAcks or of FinalAcks say.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
+        """Fill in the bodies of OrderAcks or FinalAcks.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
         rows = self.rows[which]
         at = self.fields.inside("properties").place("message_body")[which]
         walk = Walk(record, self.data, at, at + BODY_SIZE)
@@ -274,7 +274,7 @@ class Messages:
             self.table.put_items("ack_message", rows, identifiers)
 
     def _add_own_findings(self) -> None:
-        """What `mqproto.wire.lenient.remarks` remarks on."""
+        """Fill in the remarks of `mqproto.wire.lenient.remarks`."""
         user, properties = self.fields.inside("user"), self.fields.inside("properties")
         flags, base_flags = user.numbers("flags"), self.fields.inside("base").numbers("flags")
         is_direct = UserHeader.destination_type.within(flags) == DIRECT
@@ -291,7 +291,7 @@ class Messages:
         add_findings(self.table, self.data, self.rows, self.starts, self.ends, *signs)
 
     def _digests(self) -> Vector:
-        """The digest of each, as `mqproto.captures.decode.digest.digest_of` gives it."""
+        """Return the digest of each message, as `mqproto.captures.decode.digest.digest_of`."""
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
         heads = heads.view(f"V{size}").ravel()
@@ -325,7 +325,7 @@ class Messages:
 
 
 def add_base(table: Table, rows: Vector, base: Fields) -> None:
-    """What the BaseHeader says.  [MS-MQMQ] 2.2.19.1"""
+    """Fill in the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
     flags = base.numbers("flags")
     table.put("priority", rows, BaseHeader.priority.within(flags))
     table.put("trace", rows, BaseHeader.trace.within(flags) != 0)
@@ -333,19 +333,19 @@ def add_base(table: Table, rows: Vector, base: Fields) -> None:
 
 
 def guid_texts(octets: Octets) -> tuple[list[str], Vector]:
-    """GUIDs as texts, each once, and which of them each row has."""
+    """Return GUIDs as texts, each once, and the index of each row's GUID."""
     codes, examples = alike(fixed(octets))
     return [guid_text(Guid(octets[row].tobytes())) for row in examples], codes
 
 
 def identifier_texts(managers: list[str], codes: Vector, ordinals: Vector) -> pa.Array:
-    """Message identifiers as `mqproto.captures.decode.row.identifier_text` writes them."""
+    """Return message identifiers as `mqproto.captures.decode.row.identifier_text` writes them."""
     guids = pa.array(managers, pa.string()).take(pa.array(codes))
     return pc.binary_join_element_wise(guids, pa.array(ordinals).cast(pa.string()), "\\")
 
 
 def sequence_texts(identifiers: Fields, where: Mask | None = None) -> tuple[list[str], Vector]:
-    """TxSequenceIDs as texts, each once, and which of them each row has, or each of some rows."""
+    """Return TxSequenceIDs as texts, each once, and the index for each row, or each chosen row."""
     time_stamps, ordinals = identifiers.numbers("time_stamp"), identifiers.numbers("ordinal")
     if where is not None:
         time_stamps, ordinals = time_stamps[where], ordinals[where]

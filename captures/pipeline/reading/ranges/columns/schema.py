@@ -1,4 +1,4 @@
-"""The columns of packets, and how they are put together from what some of the rows have."""
+"""The columns of packets, and how they are assembled from values for some of the rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mqproto.captures.pipeline.tables.schemas.columns import schema_of
 from mqproto.captures.pipeline.tables.schemas.packets import SAID
 
 PACKET_SCHEMA: Final = schema_of(SAID)
-"""What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a
-sign."""
+"""What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, because all are
+unsigned."""
 
 _Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
-"""Rows, items for them, and which each row gets, if not its own."""
+"""Rows, items for them, and the item of each row if not its own."""
 
 
 class Table:
-    """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, as often as there are some.
+    """Rows of PACKET_SCHEMA, filled in by columns: each takes values for some of the rows, any number of times.
 
-    Rows are given by their numbers, in rising order. A row that a column gets nothing for is null there.
+    Rows are given by their numbers, in rising order. A row without a value in a column is null there.
     """
 
     def __init__(self, count: int) -> None:
@@ -31,7 +31,7 @@ class Table:
         self._items: dict[str, list[_Piece]] = {}
 
     def put(self, name: str, rows: Vector, values: Any) -> None:
-        """Numbers or truth values, one for each of these rows; a single one goes to all of them."""
+        """Put numbers or truth values, one for each of these rows; a single one goes to all of them."""
         if name not in self._values:
             dtype = PACKET_SCHEMA.field(name).type.to_pandas_dtype()
             self._values[name] = np.zeros(self._count, dtype), np.ones(self._count, bool)
@@ -43,17 +43,17 @@ class Table:
     def put_items(
         self, name: str, rows: Vector, items: list[Any] | pa.Array, codes: Vector | None = None
     ) -> None:
-        """Texts or findings for these rows, in a list or an Arrow array.
+        """Put texts or findings into these rows, from a list or an Arrow array.
 
         Args:
-            codes: which of the items each row gets; without it each gets its own, in order.
+            codes: the item of each row; without it each gets its own, in order.
         """
         if isinstance(items, list):
             items = pa.array(items, PACKET_SCHEMA.field(name).type)
         self._items.setdefault(name, []).append((rows, items, codes))
 
     def batch(self) -> pa.RecordBatch:
-        """All rows, by PACKET_SCHEMA."""
+        """Return all rows, by PACKET_SCHEMA."""
         return pa.RecordBatch.from_arrays(
             [self._column(field) for field in PACKET_SCHEMA], schema=PACKET_SCHEMA
         )
@@ -80,5 +80,5 @@ class Table:
         return pa.concat_arrays([items for _, items, _ in pieces]).cast(kind).take(pa.array(index, mask=mask))
 
     def _places(self, rows: Vector) -> Any:
-        """The rows as numpy is quickest with them, which are often all."""
+        """Return the rows in numpy's fastest form; often they are all rows."""
         return slice(None) if len(rows) == self._count else rows

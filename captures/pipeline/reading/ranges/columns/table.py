@@ -1,7 +1,7 @@
 """Packets and Pings as rows of PACKET_SCHEMA.
 
-The layouts say where the bytes are and which packets keep the rules, and walk.py reads by them. Rows that the walk
-refuses go through the codec one by one, whose verdict and words hold.
+The layouts say where the bytes are and which packets follow the rules, and walk.py reads by them. Rows that the walk
+refuses go through the codec one by one, whose verdict and words count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mqproto.wire.schema.record import Record
 OF_A_PING: Final = -1
 """The connection of a Ping, as SeenPacket has it."""
 FEW: Final = 32
-"""So few packets are sooner read one by one: to read all at once takes as long for one as for a thousand."""
+"""This few packets are read faster one by one: reading all at once takes as long for one as for a thousand."""
 
 
 def packet_columns(
@@ -41,21 +41,21 @@ def packet_columns(
     texts: bool = False,
     ring: KeyRing | None = None,
 ) -> pa.RecordBatch:
-    """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
+    """Return packets by PACKET_SCHEMA: a row for each, in the given order.
 
-    Give it many at a time, as each call takes some 5 ms whatever it has to do; but no more than 100,000, as each packet
-    takes up to 2 KB of memory, and no more than 512 MiB of them, as the texts of a column are to fit 2 GiB.
+    Pass many at a time, because each call takes some 5 ms in any case; but at most 100,000, because each packet
+    takes up to 2 KB of memory, and at most 512 MiB of them, because the texts of a column must fit 2 GiB.
 
     Args:
-        data: bytes, a mapped file for instance.
-        starts, sizes: where in them each packet begins, and how many bytes it has, with the SessionHeader beyond
+        data: bytes, such as a mapped file.
+        starts, sizes: where each packet begins in `data`, and its size, with the SessionHeader beyond
             PacketSize.
-        framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
-            head of none is all that is said of them. By default all are.
-        cut: of each how many bytes it had beside those that are given, as
+        framed: which of them are packets, valid or not; of others the first 16 bytes are given, and their row only
+            says that they begin no packet. By default all are packets.
+        cut: for each, its size beyond the given bytes, as
             mqproto.captures.packets.SeenPacket.cut_bytes; by default all are whole.
-        texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
-        ring: keys at hand, which are asked about what is signed or encrypted, one by one.
+        texts: whether to read the texts of bodies, which takes as long as all else; otherwise `body_text` is null.
+        ring: available keys, which are asked about signed or encrypted messages, one by one.
     """
     ends = starts + sizes
     framed = np.ones(len(starts), bool) if framed is None else framed
@@ -70,7 +70,7 @@ def packet_columns(
     is_internal = BaseHeader.internal.within(flags) != 0
     rides = ~is_internal & (BaseHeader.session_header.within(flags) != 0)
     record_ends = ends - session_header.sizeof() * rides
-    # What is cut is shorter than its head says.
+    # A cut packet is shorter than its head says.
     whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
 
     messages = np.flatnonzero(whole & ~is_internal)
@@ -93,9 +93,9 @@ def packet_columns(
 
 
 def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
-    """Pings by PACKET_SCHEMA; they are rare, and go one by one.
+    """Return Pings by PACKET_SCHEMA; they are rare, and read one by one.
 
-    Args: as for `packet_columns`, with what UDP datagrams carry for packets.
+    Args: as for `packet_columns`, with the payloads of UDP datagrams as packets.
     """
     table = Table(len(starts))
     add_one_by_one(table, data, np.arange(len(starts)), starts, starts + sizes, connection=OF_A_PING)
@@ -113,9 +113,9 @@ def _add_messages(
     texts: bool,
     ring: KeyRing | None,
 ) -> Vector:
-    """Fill in UserMessages; says which of the rows are."""
+    """Fill in UserMessages; return their rows."""
     taken = np.ones(len(rows), bool)
-    while True:  # Once more without those that are refused, so that all vectors are of the same rows.
+    while True:  # Repeated without refused rows, so that all vectors are for the same rows.
         rows = rows[taken]
         whole = Walk(user_message_packet, data, starts[rows], record_ends[rows])
         rides = np.flatnonzero(record_ends[rows] < ends[rows])
@@ -138,7 +138,7 @@ def _add_messages(
 def _add_internal(
     table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, record: Record[Any]
 ) -> Vector:
-    """Fill in internal packets of one kind; says which of the rows are.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+    """Fill in internal packets of one kind; return their rows.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
     walk = Walk(record, data, starts[rows], ends[rows])
     if not walk.taken.all():
         rows = rows[walk.taken]
@@ -164,7 +164,7 @@ def _add_internal(
 
 
 def _add_session(table: Table, rows: Vector, header: Fields) -> None:
-    """What a SessionHeader says, alone or riding.  [MS-MQMQ] 2.2.20.4"""
+    """Fill in a SessionHeader, alone or riding.  [MS-MQMQ] 2.2.20.4"""
     for column, name in (
         ("ack_number", "ack_sequence_number"),
         ("saved_first", "recoverable_msg_ack_seq_number"),

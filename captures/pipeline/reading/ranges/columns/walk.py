@@ -1,11 +1,11 @@
-"""The third reader of the layouts: one record of many packets at once, with vectors in the place of numbers.
+"""The third reader of the layouts: one record of many packets at once, with vectors instead of numbers.
 
 construct reads a packet by its layout, the generated codec reads it at the speed of `struct`; here a field is read in
-all packets before the next one is looked at. `this` expressions work on vectors as they do on numbers, a rule says
-which rows break it, a choice divides the rows, and a size that differs from packet to packet moves each on by its own.
+all packets before the next one. `this` expressions work on vectors as on numbers, a rule tells
+which rows break it, a choice divides the rows, and a size that differs from packet to packet moves each row by its own.
 
-It says yes or no of each row. What it refuses is for the codec to judge, which finds the words; so it may also refuse
-what it cannot read, a long list for instance, and nothing is lost but time.
+It accepts or refuses each row. The codec judges refused rows, and words the fault; so the walk may also refuse
+what it cannot read, such as a long list, and only time is lost.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from mqproto.wire.schema.parts import (
 from mqproto.wire.schema.record import Record
 
 NUMBERS: Final = {"B": "<u1", "H": "<u2", "L": "<u4", "I": "<u4"}
-"""The codes of `struct` for unsigned numbers in the words of numpy, where L has 8 bytes."""
+"""The codes of `struct` for unsigned numbers as numpy formats; in numpy, L has 8 bytes."""
 
 LONGEST_LIST: Final = 16
-"""Lists are read item by item, the first of all rows, then the second; a row with more items than these is refused."""
+"""Lists are read item by item, the first of all rows, then the second; rows with more items are refused."""
 
 
 class Span(NamedTuple):
-    """Bytes of a size that differs from row to row, by their place in the data."""
+    """Bytes whose size differs from row to row, by their place in the data."""
 
     at: Vector
     sizes: Vector
 
 
 class Run:
-    """Fields of fixed sizes that follow each other. Their bytes are copied together, when one is first asked for.
+    """Adjacent fields of fixed sizes. Their bytes are copied together, on first use.
 
     Args:
         at: where the first begins, in each row that has them.
         rows: those rows; None for all.
-        count: how many rows there are in all.
+        count: the number of all rows.
     """
 
     def __init__(self, data: Octets, at: Vector, rows: Vector | None, count: int) -> None:
@@ -70,7 +70,7 @@ class Run:
         self._copied: Octets | None = None
 
     def numbers(self, offset: int, kind: str) -> Vector:
-        """One field, a number of numpy's `kind`; 0 where a row has it not."""
+        """Return one field, a number of numpy's `kind`; 0 for a row without it."""
         copied = self._bytes()
         column: Any = np.ndarray(len(copied), kind, copied, offset, (self.size,)) if len(copied) else []
         if self._rows is None:
@@ -80,7 +80,7 @@ class Run:
         return values
 
     def octets(self, offset: int, size: int) -> Octets:
-        """One field of `size` bytes, a row of the result for each row; zeros where a row has it not."""
+        """Return one field of `size` bytes, one row for each row; zeros for a row without it."""
         columns = self._bytes()[:, offset : offset + size]
         if self._rows is None:
             return np.ascontiguousarray(columns)
@@ -95,7 +95,7 @@ class Run:
 
 
 class _Field(NamedTuple):
-    """A field of fixed size: where in its run it lies, and its format for `struct`."""
+    """A field of fixed size: its place in its run, and its format for `struct`."""
 
     run: Run
     offset: int
@@ -103,9 +103,9 @@ class _Field(NamedTuple):
 
 
 class Fields:
-    """What a layout has, by its names; all vectors are as long as there are rows.
+    """The fields of a layout, by name; all vectors have one item for each row.
 
-    Of what only some rows have, the others say 0.
+    Rows without a field have 0.
     """
 
     def __init__(self, above: Fields | None = None) -> None:
@@ -115,7 +115,7 @@ class Fields:
         self._places: dict[str, Vector] = {}
 
     def numbers(self, name: str) -> Vector:
-        """A field that is a number."""
+        """Return a field that is a number."""
         if name not in self._numbers:
             match self._fields.get(name):
                 case _Field(run, offset, code) if code in NUMBERS:
@@ -125,32 +125,32 @@ class Fields:
         return self._numbers[name]
 
     def octets(self, name: str) -> Octets:
-        """A field of one size in all rows: a GUID."""
+        """Return a field of one size in all rows: a GUID."""
         field = self._fields[name]
         assert isinstance(field, _Field), name
         return field.run.octets(field.offset, struct.calcsize(field.code))
 
     def span(self, name: str) -> Span:
-        """A field whose size differs from row to row: a text, a body."""
+        """Return a field whose size differs from row to row: a text, a body."""
         field = self._fields[name]
         assert isinstance(field, Span), name
         return field
 
     def inside(self, name: str) -> Fields:
-        """A field that is a layout itself."""
+        """Return a field that is itself a layout."""
         field = self._fields[name]
         assert isinstance(field, Fields), name
         return field
 
     def place(self, name: str) -> Vector:
-        """Where a field begins that is not of a fixed size, also one that is of several kinds."""
+        """Return where a field of variable size begins, even one of several kinds."""
         return self._places[name]
 
     def vector(self, expression: Any) -> Any:
-        """What a `this` expression says of each row; of a constant the constant itself.
+        """Return the value of a `this` expression for each row; for a constant, the constant itself.
 
         Raises:
-            NotImplementedError: it has something that is not known here.
+            NotImplementedError: it has a part that is not known here.
         """
         match expression:
             case bool() | int():
@@ -168,7 +168,7 @@ class Fields:
         raise NotImplementedError(f"{expression!r} in a layout")
 
     def has(self, name: str, field: _Field | Span | Fields | None, place: Vector | None = None) -> None:
-        """Give a name to a field; None for one that is of several kinds, of which only the place can be told."""
+        """Give a name to a field; None for a field of several kinds, of which only the place is known."""
         if not name:
             return
         if field is None:
@@ -180,11 +180,11 @@ class Fields:
 
 
 class Walk:
-    """Reads the record that lies between `starts` and `ends`, in every row.
+    """Reads the record between `starts` and `ends`, in every row.
 
     Attributes:
-        fields: what was read.
-        taken: which rows hold a record that keeps every rule, to its last byte.
+        fields: the fields that were read.
+        taken: which rows hold a record that follows every rule, to its last byte.
     """
 
     def __init__(self, record: Record[Any], data: Octets, starts: Vector, ends: Vector) -> None:
@@ -193,7 +193,7 @@ class Walk:
         self._data, self._starts, self._ends = data, starts, ends
         self._at = starts
         self._rows: Vector | None = None
-        """Those that are read just now; None for all."""
+        """The rows being read; None for all."""
         self._run: Run | None = None
         self._checks: list[tuple[Any, Fields]] = []
         self._layout(record.layout, self.fields)
@@ -252,7 +252,7 @@ class Walk:
             self._checks.append((this[name] == part.value, fields))
 
     def _arrive(self) -> None:
-        """Come to the end of the fields that were named, and judge them."""
+        """Move to the end of the named fields, and check them."""
         if self._run is not None:
             self._advance(self._run.size)
             self._run = None
@@ -262,7 +262,7 @@ class Walk:
                 self._refuse(~self._holds(condition, fields))
 
     def _advance(self, sizes: Vector | int) -> None:
-        """Go on by `sizes` bytes; a row that has fewer is refused, and stays where it can do no harm."""
+        """Advance by `sizes` bytes; a row with fewer is refused, and stays where it does no harm."""
         if self._is_idle:
             return
         if self._rows is None:
@@ -277,7 +277,7 @@ class Walk:
         self._at = at
 
     def _sized(self, name: str, sizes: Vector, fields: Fields) -> Span:
-        """`sizes` bytes, in each row as many as it has."""
+        """Take `sizes` bytes, by row."""
         self._arrive()
         span = Span(self._at, sizes)
         fields.has(name, span, self._at)
@@ -285,7 +285,7 @@ class Walk:
         return span
 
     def _text(self, span: Span) -> None:
-        """Refuse the rows whose text does not end with its only NUL. No bytes at all are no text, and right."""
+        """Refuse rows whose text does not end with its only NUL. An empty text is accepted."""
         if self._is_idle:
             return
         rows = self._where(self.taken & (span.sizes > 0))
@@ -295,7 +295,7 @@ class Walk:
         self._refuse(wrong)
 
     def _terminated_text(self, name: str, fields: Fields) -> None:
-        """A text up to its first NUL; refuse the rows that have none before the end."""
+        """Take a text up to its first NUL; refuse rows without one before the end."""
         self._arrive()
         rows = np.arange(len(self.taken)) if self._rows is None else self._rows
         sizes = np.zeros(len(self.taken), np.int64)
@@ -304,7 +304,7 @@ class Walk:
         self._sized(name, sizes, fields)
 
     def _window(self, part: Window, name: str, fields: Fields) -> None:
-        """A part that may not go beyond a number of bytes; what comes after it begins behind them all."""
+        """Take a part limited to a number of bytes; what follows begins after all of them."""
         sizes = self._sizes(part.size, fields)
         before, ends = self._at, self._ends
         self._advance(sizes)
@@ -315,7 +315,7 @@ class Walk:
         self._at, self._ends = behind, ends
 
     def _repeated(self, part: Repeated, fields: Fields) -> None:
-        """Some items, which nobody can ask for."""
+        """Take several items, which cannot be asked for."""
         counts = self._sizes(part.count, fields)
         self._refuse(counts > LONGEST_LIST)
         for index in range(LONGEST_LIST):
@@ -339,20 +339,20 @@ class Walk:
         fields.has(name, None, place)
 
     def _block(self, rows: Vector | None, part: Any, name: str, fields: Fields) -> None:
-        """A part that only these rows have."""
+        """Take a part that only these rows have."""
         outside, self._rows = self._rows, rows
         self._part(part, name, fields)
         self._arrive()
         self._rows = outside
 
     def _where(self, chosen: Mask) -> Vector | None:
-        """The rows of those that are read just now which are chosen."""
+        """Return which of the rows being read are chosen."""
         if self._rows is not None:
             return self._rows[chosen[self._rows]]
         return None if chosen.all() else np.flatnonzero(chosen)
 
     def _refuse(self, wrong: Mask) -> None:
-        """Refuse the rows of those that are read just now which are wrong."""
+        """Refuse those of the rows being read that are wrong."""
         if self._rows is None:
             self.taken &= ~wrong
         else:
@@ -360,7 +360,7 @@ class Walk:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether no row has what is read just now: it is walked through for the names of its fields alone."""
+        """Whether no row has the part being read: then only the names of its fields are collected."""
         return self._rows is not None and not len(self._rows)
 
     def _holds(self, condition: Any, fields: Fields) -> Mask:
@@ -372,7 +372,7 @@ class Walk:
         return self._evaluated(expression, fields).astype(np.int64, copy=False)
 
     def _evaluated(self, expression: Any, fields: Fields) -> Vector | Mask:
-        """What an expression says of each row; those with one that is not known here are refused."""
+        """Return the value of an expression for each row; refuse all rows if it is not known here."""
         try:
             value = 0 if self._is_idle else fields.vector(expression)
         except NotImplementedError:
