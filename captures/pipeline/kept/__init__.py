@@ -1,1 +1,1 @@
-"""What runs keep among the tables for later ones."""
+"""Data that runs keep among the tables for later ones."""

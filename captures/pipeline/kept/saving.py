@@ -1,4 +1,4 @@
-"""Objects that runs keep among the tables for later ones, in files of Parquet; state.py has how they are written."""
+"""Objects that runs keep among the tables for later ones, in Parquet files; state.py says how they are written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.captures.pipeline.tables.parts import Part, Store, TablesError, par
 T = TypeVar("T")
 
 SAVED: Final = pa.schema([("bucket", pa.int64()), ("object", pa.large_binary())])
-"""bucket: the hash of what the object is about, for those who want some of them only."""
+"""bucket: the hash of what the object is about, for readers that need only some of them."""
 
 
 def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part:
@@ -31,7 +31,7 @@ def save(store: Store, name: str, objects: Iterable[tuple[int, object]]) -> Part
 
 
 def saved(path: str, kind: type[T]) -> T:
-    """The one object that a run has saved in a file.
+    """Return the only object that a run has saved in a file.
 
     Raises:
         TablesError: the file cannot be read, or holds something else.
@@ -43,7 +43,7 @@ def saved(path: str, kind: type[T]) -> T:
 
 
 def every_saved(path: str, kind: type[T], bucket: int = 0, buckets: int = 1) -> Iterator[T]:
-    """The objects of a file that are of a bucket.
+    """Yield the objects of a file that belong to a bucket.
 
     Raises:
         TablesError: the file cannot be read, or holds something else.

@@ -1,9 +1,9 @@
-"""Objects that runs keep for later ones, as JSON: by the records of state_schema.py, and no others.
+"""Objects that runs keep for later ones, as JSON: only those with a record in state_schema.py.
 
-What is kept is a list of entries that point at one another, so that two who shared an object share it again: a record
-by its name and the values of its fields, or one of Python's collections. Fields are kept by their names. One that has
-come since is as `DEFAULTS` has it, one that has gone is left out. So any Python and any later version reads it, modules
-may be moved, and nothing is called that a stranger has chosen: a folder of tables may come from anywhere.
+The data is a list of entries that point at one another, so that objects that were shared are shared again: a record
+by its name and the values of its fields, or one of Python's collections. Fields are kept by name. A field added
+since gets its value from `DEFAULTS`; a removed one is ignored. So any Python and any later version can read it, modules
+may be moved, and no code chosen by a stranger is called: a folder of tables may come from anywhere.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from mqproto.captures.pipeline.kept.state_schema import DEFAULTS, RECORDS
 T = TypeVar("T")
 
 FORM: Final = 1
-"""Of the list of entries itself."""
+"""The form of the list of entries itself."""
 PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 TUPLE: Final = ""
-"""What begins a tuple, which has no entry of its own: there are many."""
+"""Begins a tuple, which has no entry of its own: there are many."""
 MANY: Final = "*"
-"""What begins tuples of one length, all that a collection holds: the length, and their values column by column. There
+"""Begins tuples of equal length that are all items of a collection: the length, and their values by column. There
 may be a million, of two numbers each."""
 MAP: Final = "map"
-"""A dict: all keys, and behind them all values. In an entry named dict, as earlier versions wrote, they alternate."""
+"""A dict: all keys, then all values. In an entry named dict, written by earlier versions, they alternate."""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
-"""What a defaultdict may make."""
+"""Permitted factories of a defaultdict."""
 
 
 class StateError(MqprotoError):
-    """It is not what was kept, or of a version from which nothing leads here."""
+    """The data was not kept by a run, or by a version that cannot be read here."""
 
 
 class Record(NamedTuple):
-    """A class of which objects are kept.
+    """A class whose objects are kept.
 
-    is_whole: whether its objects are made of all their fields at once, as they cannot change.
+    is_whole: whether its objects are made from all their fields at once, because they cannot change.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Record(NamedTuple):
 
 @cache
 def records() -> dict[str, Record]:
-    """All of the schema, by their names."""
+    """Return all records of the schema, by name."""
     found = {}
     for name, (place, fields) in RECORDS.items():
         module, _, kind = place.rpartition(".")
@@ -76,20 +76,20 @@ def _is_whole(kind: type) -> bool:
 
 
 def encoded(thing: object) -> bytes:
-    """As it is kept.
+    """Return an object as kept.
 
     Raises:
-        StateError: it is not in the schema, or has what its record has no field for.
+        StateError: it is not in the schema, or has a value for which its record has no field.
     """
     written = _Writer().written(thing)
     return json.dumps(written, separators=(",", ":"), default=_as_text).encode()
 
 
 def decoded(data: bytes | memoryview, kind: type[T]) -> T:
-    """What was kept, made anew.
+    """Rebuild an object that was kept.
 
     Raises:
-        StateError: these bytes are nothing that was kept, or hold something else.
+        StateError: these bytes were not kept by a run, or hold something else.
     """
     try:
         form, kinds, entries = json.loads(bytes(data), object_hook=_as_bytes)
@@ -98,7 +98,7 @@ def decoded(data: bytes | memoryview, kind: type[T]) -> T:
         found = _Reader(kinds, entries).thing(0)
     except StateError:
         raise
-    except Exception as error:  # Whatever Python makes of other bytes.
+    except Exception as error:  # Whatever other bytes lead to.
         raise StateError(" ".join(f"it is damaged: {error}".split())) from None
     if not isinstance(found, kind):
         raise StateError(f"it holds no {kind.__name__}")
@@ -106,7 +106,7 @@ def decoded(data: bytes | memoryview, kind: type[T]) -> T:
 
 
 def _as_text(data: bytes) -> dict[str, str]:
-    """Bytes as JSON has them."""
+    """Return bytes in their JSON form."""
     return {"bytes": b64encode(data).decode()}
 
 
@@ -115,7 +115,7 @@ def _as_bytes(text: dict[str, str]) -> bytes:
 
 
 class _Writer:
-    """Things become entries, each once: the kind by its place in `kinds`, and then what it holds."""
+    """Turns things into entries, each once: the place of their kind in `kinds`, then their contents."""
 
     def __init__(self) -> None:
         self._kinds: list[list[Any]] = []
@@ -131,7 +131,7 @@ class _Writer:
         return FORM, self._kinds, entries
 
     def _value(self, thing: object) -> Any:
-        """A plain value as it is, and a tuple; in the place of another thing a list with the place of its entry."""
+        """Return a plain value or a tuple as it is; for any other thing, a list with the place of its entry."""
         kind = type(thing)
         if kind in PLAIN:
             return thing
@@ -160,7 +160,7 @@ class _Writer:
         return [self._kind(kind.__name__), *self._held(write(thing))]
 
     def _held(self, things: Iterable[Any]) -> list[Any]:
-        """The values of a collection."""
+        """Return the values of a collection."""
         some = list(things)
         if {*map(type, some)} == {tuple} and some[0] and len({*map(len, some)}) == 1:
             return [[MANY, len(some[0]), *self._values(chain.from_iterable(zip(*some, strict=True)))]]
@@ -182,7 +182,7 @@ class _Writer:
 
 
 def _held(record: Record, thing: Any) -> Iterable[Any]:
-    """The values of a record's fields."""
+    """Return the values of a record's fields."""
     if isinstance(thing, Enum):
         return (thing.value,)
     if isinstance(thing, tuple):
@@ -219,7 +219,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
 
 
 class _Reader:
-    """Entries become things: those that can change first as they are when empty, so that they may hold one another."""
+    """Turns entries into things: mutable ones are first made empty, so that they may hold one another."""
 
     def __init__(self, kinds: list[list[Any]], entries: list[list[Any]]) -> None:
         self._kinds = kinds
@@ -240,7 +240,7 @@ class _Reader:
         return tuple(map(self._value, rest)) if first == TUPLE else self._made(first)
 
     def _held(self, values: list[Any]) -> Iterator[Any]:
-        """What a collection holds."""
+        """Yield the items of a collection."""
         for value in values:
             if type(value) is list and value[0] == MANY:
                 _, width, *flat = value
@@ -251,7 +251,7 @@ class _Reader:
                 yield self._value(value)
 
     def _made(self, place: int) -> Any:
-        """The thing of an entry; one that can change may still be empty."""
+        """Return the thing of an entry; a mutable one may still be empty."""
         if place in self._things:
             return self._things[place]
         kind, *values = self._entries[place]
@@ -285,7 +285,7 @@ class _Reader:
         return found
 
     def _fields(self, record: Record, kind: int, values: list[Any]) -> Iterator[tuple[str, Any]]:
-        """What the record's fields hold, whatever fields it had when it was kept."""
+        """Yield the record's fields with their values, whatever fields it had when it was kept."""
         names = self._kinds[kind][1:]
         kept = dict(zip(names, values, strict=True))
         for name in record.fields:

@@ -1,9 +1,9 @@
-"""What runs keep for later ones, field by field: the schema of state.py.
+"""Everything that runs keep for later ones, field by field: the schema of state.py.
 
-A record has a name of its own, so that its class may be moved or renamed. What a class has more, or less, is to be
-entered here: a field that has come needs a value for those records that were kept without it, in `DEFAULTS`. If what
-is kept means something else than before, `growth.FORM` or `judged.FORM` has to be raised; then it is not gone on from,
-and captures are read, or packets judged, anew.
+A record has its own name, so that its class may be moved or renamed. New and removed fields of a class must be
+entered here: a new field needs a value in `DEFAULTS` for records that were kept without it. If the meaning
+of kept data changes, `growth.FORM` or `judged.FORM` must be raised; then kept data is not used,
+and captures are read, or packets judged, again.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "time_stamp ordinal",
     ),
 }
-"""By the name of a record: its class, and its fields in their order."""
+"""By the name of a record: its class, and its fields in order."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
     ("sending", "holes"): list,
@@ -413,4 +413,4 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("stream", "conflicts"): list,
     ("totals", "conflicts"): list,
 }
-"""By record and field: what one is that was kept without it."""
+"""By record and field: its value in records that were kept without it."""
