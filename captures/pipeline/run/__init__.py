@@ -1,1 +1,1 @@
-"""A run: what is new, which stages it goes through, and what the driver knows in between."""
+"""A run: its new files, its stages, and what the driver knows between them."""

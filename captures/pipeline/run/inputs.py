@@ -1,4 +1,4 @@
-"""The table of captures: each file that was read, what its frames were, and where it is damaged."""
+"""The table of captures: each file that was read, its frames, and where it is damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPTURES: Final = sessions.CAPTURES.schema
 
 @dataclass(slots=True)
 class FileRead:
-    """What became of a file: in how many ranges it was read, what its frames are, and where it is damaged.
+    """The result of reading a file: its number of ranges, its frames, and where it is damaged.
 
     back_ns: how far times go back in it.
     """
@@ -30,7 +30,7 @@ class FileRead:
     back_ns: int = 0
 
     def add(self, read: RangeRead) -> None:
-        """One of its ranges."""
+        """Add one of its ranges."""
         self.ranges += 1
         before_ns, first_ns = self.totals.last_ns, read.totals.first_ns
         back_ns = 0 if before_ns is None or first_ns is None else before_ns - first_ns
@@ -40,10 +40,10 @@ class FileRead:
 
 
 def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str, FileRead]) -> pa.Table:
-    """The rows of some files of a series.
+    """Return the rows of some files of a series.
 
     Args:
-        found: by their paths.
+        found: by file path.
     """
     rows = []
     for file in files:

@@ -1,6 +1,6 @@
-"""Captures into tables: which stages there are, what each is given, and what the driver has to know in between.
+"""From captures to tables: the stages, their inputs, and what the driver needs to know between them.
 
-Each stage is one job for all series together, as there may be many small ones.
+Each stage is one job for all series together, because there may be many small ones.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, and
-what keys say of them, why files were refused, by their paths, how far packets are judged, and how often each severity
+"""Keys of the tables' state: what is known about each series by name, whether packets have the texts of bodies, and
+what keys say about them, why files were refused, by path, how far packets are judged, and how often each severity
 and code was found."""
 
 
 READING: Final = "reading packets"
-"""The stage whose tasks may be done again."""
+"""The stage whose tasks may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """One range to be scanned."""
+    """A range to scan."""
 
     part: Range
     range_bytes: int
@@ -72,10 +72,10 @@ class ScanTask:
 
 @dataclass(slots=True)
 class Result:
-    """What a run has done.
+    """The result of a run.
 
     known: files that earlier runs have read.
-    codes: how often each severity and code was found, over all runs.
+    codes: how often each severity and code was found, in all runs.
     """
 
     series: list[SeriesResult]
@@ -94,7 +94,7 @@ def nothing_new(
     body_texts: bool = False,
     keys: Sequence[str] = (),
 ) -> Result | None:
-    """What `analyse` comes to if all that was found is in the tables already; None if there is something to do."""
+    """Return the result of `analyse` if all that was found is in the tables already; None if there is work to do."""
     state = tables.state
     before = judged(state.get(JUDGED))
     is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
@@ -122,21 +122,21 @@ def analyse(
     keys: Sequence[str] = (),
     found: Inventory | None = None,
 ) -> Result:
-    """Read captures into tables. What is in them already, by content, is not read again.
+    """Read captures into tables. Files already in them, by content, are not read again.
 
-    New files of a series are read behind those that were read before, whose connections they go on with; see
+    New files of a series are read behind those that were read before, and continue their connections; see
     mqproto.captures.pipeline.run.known.to_read for those that do not come after them.
 
     Args:
         paths: files, and folders with files.
-        names: what queue managers and queues are called.
+        names: the names of queue managers and queues.
         range_bytes: how much of a file one task reads.
-        body_texts: whether the table of packets has what bodies say; tables that have it go on to have it.
-        keys: files and folders with keys, for what they say of these packets; they are not kept.
-        found: what there is at the paths, if somebody has looked already.
+        body_texts: whether the table of packets has the texts of bodies; tables that have them keep having them.
+        keys: files and folders with keys, for what they say about these packets; they are not stored.
+        found: the inventory of the paths, if there is one already.
 
     Raises:
-        TablesError: as `Tables.run`; or bodies are to be read, or keys asked, and of earlier packets they were not.
+        TablesError: as for `Tables.run`; or bodies or keys are asked for, but were not for earlier packets.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
@@ -244,7 +244,7 @@ def analyse(
 def _refused(
     state: Mapping[str, Any], found: Inventory, errors: Iterable[CaptureError]
 ) -> dict[str, list[Any]]:
-    """Why files are refused by now, those of earlier runs among them."""
+    """Return why files are refused so far, including those of earlier runs."""
     read = {file.path for file in found.files}
     refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
     return refused | {error.where: [error.offset, error.reason] for error in errors}
@@ -271,13 +271,13 @@ def _result(
 def packets_of(
     series: Series, *, range_bytes: int = RANGE_BYTES, body_texts: bool = False
 ) -> Iterator[tuple[list[str], list[CaptureError]]]:
-    """The table of packets of one series by itself, made here, one range after the other; gone after the block.
+    """Make the table of packets of one series here, one range after another; it is deleted after the block.
 
     Args:
         range_bytes, body_texts: as for `analyse`.
 
     Returns:
-        its files, and what is wrong with the captures.
+        its files, and the damage in the captures.
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
         work = Work(run, ToRead(series, None, None), Asked(body_texts))
@@ -291,7 +291,7 @@ def packets_of(
 
 @contextmanager
 def _emptied(engine: Engine, run: Run) -> Iterator[None]:
-    """Have nothing stay behind the block of what tasks had for one another."""
+    """After the block, delete everything that tasks stored for one another."""
     try:
         yield
     finally:
@@ -300,7 +300,7 @@ def _emptied(engine: Engine, run: Run) -> Iterator[None]:
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:
-    """Whether a series has packets that were judged and are read again, or came before what was taken to be over."""
+    """Whether a series has judged packets that are read again, or packets before what counts as over."""
     if work.known is not None:
         return False
     first_ns = work.files[0].first_ns
@@ -314,11 +314,11 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
 def _tidied(
     run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
-    """Make small parts of earlier runs one; each new part with those that it takes the place of.
+    """Merge small parts of earlier runs; return each new part with those that it replaces.
 
     Args:
-        parts: that stay.
-        lists: of names of parts that come together with none but those of their list, which has the new name then.
+        parts: those that stay.
+        lists: names of parts that are merged only within their list, which then has the new name.
     """
     places = {name: place for place, names in enumerate(lists) for name in names}
     keyed = (
@@ -345,7 +345,7 @@ def _tidied(
 
 
 class _Job:
-    """The stages, one after the other."""
+    """The stages, one after another."""
 
     def __init__(self, works: Sequence[Work], run: Run, engine: Engine, range_bytes: int) -> None:
         self._works = works
@@ -354,7 +354,7 @@ class _Job:
         self._range_bytes = range_bytes
 
     def carry_out(self) -> None:
-        """Everything from files to parts."""
+        """Run everything from files to parts."""
         self._merge()
         self._scan()
         self._address()
@@ -373,7 +373,7 @@ class _Job:
         again: str | None = None,
         puts: bool = True,
     ) -> None:
-        """One stage for all series: their tasks by bucket, and who takes the results."""
+        """Run one stage for all series: with their tasks by bucket, and a function that takes the results."""
         tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
         results = self._engine.carry_out(
             stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again, puts=puts
@@ -389,7 +389,7 @@ class _Job:
             work.take_merged(merged)
 
     def _scan(self) -> None:
-        """Find where the records stand, until all is proved."""
+        """Find where the records are, until all is proved."""
         scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
         parts = [
             part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)
@@ -408,7 +408,7 @@ class _Job:
             work.place(scans)
 
     def _address(self) -> None:
-        """Say where the rows of each series go: all ranges have buckets of their own, and all pairs of ends."""
+        """Assign buckets to the rows of each series: every range and every bucket of pairs has its own."""
         streams = sum(len(work.places) + 1 for work in self._works)
         ranges = pairs = 0
         for number, work in enumerate(self._works):
@@ -417,7 +417,7 @@ class _Job:
             pairs += work.buckets
 
     def _read(self) -> None:
-        """Read every range; and once more, if it has fragments of packets that began before it, or connections that are
+        """Read every range; and again, if it has fragments of packets that began before it, or connections that are
         others.
         """
         self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
@@ -468,7 +468,7 @@ class _Job:
 
 
 def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Scanned]:
-    """Where the records of a range stand."""
+    """Find where the records of a range are."""
     found = scan(task.part, task.range_bytes)
     for scanned in found:
         count(0, scanned.following - (scanned.first or scanned.part.low))
@@ -476,7 +476,7 @@ def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> li
 
 
 def _read_tasks(work: Work) -> Iterable[tuple[int, ReadTask]]:
-    """The ranges of a packed file one after the other, as it is unpacked only once; all others by themselves."""
+    """Yield the ranges of a packed file in one task, because it is unpacked only once; all others by themselves."""
     packed: defaultdict[str, list[Place]] = defaultdict(list)
     for place in work.places:
         if place.reading.file.packing:

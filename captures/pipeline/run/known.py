@@ -1,4 +1,4 @@
-"""What earlier runs have read, and what is therefore to be read now."""
+"""What earlier runs have read, and therefore what to read now."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from mqproto.captures.pipeline.tables.parts import Store
 
 @dataclass(slots=True)
 class Known:
-    """What tables say of a series.
+    """What tables say about a series.
 
-    files: their paths, by their fingerprints. origins: by what they are known when somebody has packed them since.
+    files: their paths, by fingerprint. origins: to recognize them if they have been packed since.
     packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
-    end: the part with what only the end of the series lets be read; "" if that is nothing.
+    end: the part with what only the end of the series reveals; "" if there is none.
     captures: its parts of the table of captures.
-    streams, open_streams: its parts of the table of streams, with those that are over, and with those that may go on.
+    streams, open_streams: its parts of the table of streams, for those that are over, and those that may continue.
     damage: file, offset and reason.
-    form: of what is saved of it; see mqproto.captures.pipeline.reading.growth.
-    growth, connections: the files with that. open_pairs: those with pairs.
-    one_way: whether its first frames have one direction only of each connection.
-    halves: the series that are one in it, as the halves of a TAP.
-    translated: what is to be said of connections that are others.
-    conflicts: what is to be said of frames that contradict one another, behind the code of the finding.
+    form: of its saved data; see mqproto.captures.pipeline.reading.growth.
+    growth, connections: the files with these. open_pairs: those with pairs.
+    one_way: whether its first frames have only one direction of each connection.
+    halves: the series that are joined in it, as the halves of a TAP.
+    translated: texts about connections that are others.
+    conflicts: texts about frames that contradict one another, after the code of the finding.
     """
 
     files: dict[str, str]
@@ -63,17 +63,17 @@ class Known:
 
     @property
     def saved(self) -> set[str]:
-        """All that is replaced when the series grows."""
+        """The names of all parts that are replaced when the series grows."""
         end = [self.end] if self.end else []
         return {self.growth, self.connections, *self.open_pairs, *self.open_streams, *end}
 
     @property
     def part_names(self) -> set[str]:
-        """Everything."""
+        """The names of all its parts."""
         return {*self.captures, *self.streams, *self.saved, *(name for name, _, _ in self.packets)}
 
     def packet_parts(self, series: str, new: Container[str], store: Store) -> Iterator[PacketPart]:
-        """The parts of packets in their order.
+        """Yield the parts of packets in order.
 
         Args:
             new: the names of those that this run has written.
@@ -86,20 +86,20 @@ class Known:
             rows_before, framed_before = rows_before + rows, framed_before + framed
 
     def stream_parts(self, series: str, new: Container[str], store: Store) -> Iterator[StreamPart]:
-        """The parts of streams; arguments as of `packet_parts`."""
+        """Yield the parts of streams; arguments as for `packet_parts`."""
         for names, is_open in ((self.streams, False), (self.open_streams, True)):
             for name in names:
                 yield StreamPart(store.path(name), series, name in new, is_open)
 
 
 class ToRead(NamedTuple):
-    """A series of which files are to be read.
+    """A series with files to read.
 
-    growth: how it stood behind its first files, which are not read again; None if all are to be read.
-    known: what was known of it; None if it is new.
-    halves: the files of each half, if it is made of those of a TAP; see mqproto.captures.pipeline.run.pairing.
-    replaces: the series that it takes the place of.
-    one_way: as of Known.
+    growth: its state behind its first files, which are not read again; None if all are read.
+    known: what was known about it; None if it is new.
+    halves: the files of each half, if it consists of those of a TAP; see mqproto.captures.pipeline.run.pairing.
+    replaces: the series that it replaces.
+    one_way: as in Known.
     """
 
     series: Series
@@ -111,11 +111,11 @@ class ToRead(NamedTuple):
 
 
 def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
-    """What to do about a series with new files.
+    """Decide what to do about a series with new files.
 
     They are read behind those that were read before. If they do not come after all of these, all are read again; but
-    if some are no longer there, the new ones are a series of their own, which later ones may belong to. All are read
-    again as well if only the new ones tell what is a TAP.
+    if some are no longer there, the new ones are a separate series, which later ones may belong to. All are also read
+    again if only the new ones reveal a TAP.
 
     Args:
         store: of the tables.
@@ -133,7 +133,7 @@ def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
     replaced: set[str] = set()
     if earlier.form == FORM:
         growth = saved(store.path(earlier.growth), Growth)
-        # The same file, of which more has been written since.
+        # The same file, to which more has been written since.
         begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
         replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}
         if not replaced and in_order([*growth.files, *new])[: len(growth.files)] == growth.files:
@@ -150,21 +150,21 @@ def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
 
 
 def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
-    """The interfaces of TAPs, by the first frames of a series."""
+    """Return the interfaces of TAPs, by the first frames of a series."""
     taps = Taps()
     taps.look(readable_frames(files))
     return taps.halves
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:
-    """Whether files that were read before are to be read otherwise now; they are all still there then."""
+    """Whether files that were read before must be read differently now; then they all still exist."""
     if not growth.places or halves_of(grown.files) == growth.places[0].halves:
         return False
     return not any(is_changed(file) for file in growth.files)
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
-    """Whether these series have a file: by its content, or packed as it was read before it was."""
+    """Return a test whether these series have a file: by its content, or packed after it was read."""
     every = list(entries)
     fingerprints = {fingerprint for each in every for fingerprint in each.files}
     origins = {Origin(*origin) for each in every for origin in each.origins}

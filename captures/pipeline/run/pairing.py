@@ -1,4 +1,4 @@
-"""Which series of a run are the halves of a TAP, together with what earlier runs have read."""
+"""Which series of a run are the halves of a TAP, including series that earlier runs have read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def all_to_read(
     is_read: Callable[[CaptureFile], bool],
     store: Store,
 ) -> Iterator[ToRead]:
-    """What to do about series with new files: two that are halves of a TAP are one.
+    """Yield what to do about series with new files: two that are halves of a TAP become one.
 
-    A half may have been read by itself before, or both as one: then all of it is read again, if it is still there. If
-    not, what is new is read by itself.
+    A half may have been read by itself before, or both as one: then all of it is read again, if it still exists. If
+    not, the new files are read by themselves.
 
     Args:
-        new, known: those of this run, and those of earlier ones.
-        is_read: whether those have a file.
+        new, known: series of this run, and those of earlier ones.
+        is_read: whether earlier series have a file.
         store: of the tables.
     """
     left = {series.name: series for series in new}
@@ -41,7 +41,7 @@ def all_to_read(
     ways = {name: ways_of(series.files) for name, series in left.items() if name not in known}
     one_way = {name for name, found in ways.items() if found}
     if one_way:
-        # One of them may be the other half of what was read before.
+        # One of them may be the other half of a series that was read before.
         for name, each in known.items():
             if each.one_way and (files := _there(each)) is not None:
                 ways[name] = ways_of(files)
@@ -58,7 +58,7 @@ def all_to_read(
 
 
 def _pairs(ways: Mapping[str, Ways], one_way: set[str]) -> Iterator[tuple[str, str]]:
-    """Series that belong together, one of them new at least; those that share most connections first."""
+    """Yield series that belong together, at least one of them new; those with most shared connections first."""
     shared = {
         pair: ways[pair[0]].belong_to(ways[pair[1]])
         for pair in combinations(sorted(ways), 2)
@@ -78,7 +78,7 @@ def _together(
     known: Mapping[str, Known],
     is_read: Callable[[CaptureFile], bool],
 ) -> ToRead | None:
-    """Two series as one; None if some files of them are no longer there.
+    """Return two series as one; None if some of their files no longer exist.
 
     Args:
         name: of the two as one, perhaps known already.
@@ -98,10 +98,10 @@ def _together(
 
 
 def _there(known: Known, new: Iterable[CaptureFile] = ()) -> list[CaptureFile] | None:
-    """The files of a series as they were read; None if one is not there any more, or not as it was.
+    """Return the files of a series as they were read; None if one is gone or has changed.
 
     Args:
-        new: files to be read; one of which more has been written since is among them.
+        new: files to be read; including any to which more has been written since.
     """
     found = []
     grown = {file.path for file in new}
@@ -123,7 +123,7 @@ def _name_of(one: str, other: str) -> str:
 
 
 def _free(name: str, known: Mapping[str, Known]) -> str:
-    """The same, or with a number behind it if there are such halves whose files are gone."""
+    """Return a free name: this one, or with a number if it belongs to halves whose files are gone."""
     names = [name]
     while names[-1] in known:
         names.append(f"{name} ({len(names) + 1})")

@@ -1,4 +1,4 @@
-"""Series that are not of the system that the tables are about; see mqproto.captures.systems."""
+"""Series that are not from the tables' system; see mqproto.captures.systems."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mqproto.captures.systems import APART, LOOK_COUNT, Systems
 
 ROWS: Final = 8_192
 ROW_LIMIT: Final = 65_536
-"""In so many rows messages are looked for that leave their sources."""
+"""Rows that are searched for messages that leave their sources."""
 
 
 class OtherSystemError(CaptureError):
-    """A capture is not of the system that the tables are about: it is whole, and not read."""
+    """A capture from another system than the tables': it is undamaged, but not read."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"
@@ -29,10 +29,10 @@ class OtherSystemError(CaptureError):
 def apart(
     works: Sequence[Work], known: Mapping[str, Known], store: Store
 ) -> tuple[list[Work], list[CaptureError]]:
-    """The series that may be of one system with those before them; and why others are not read.
+    """Return the series that may be from one system with those before them; and why others are not read.
 
     Args:
-        works: whose packets are written. store: of the tables.
+        works: those whose packets are written. store: of the tables.
     """
     if len(known) + len(works) < 2:
         return list(works), []
@@ -56,7 +56,7 @@ def apart(
 
 
 def _contents(paths: Iterable[str]) -> dict[Hashable, int]:
-    """The first messages that leave their sources, by their identifiers, and digests of them."""
+    """Return digests of the first messages that leave their sources, by identifier."""
     found: dict[Hashable, int] = {}
     for message, digest in _leaving(paths):
         found.setdefault(message, digest)
@@ -70,7 +70,7 @@ def _leaving(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
     for path in paths:
         with parquet(path) as part:
             for batch in part.iter_batches(ROWS, columns=["message", "digest", "hop_count"]):
-                # A packet of which only the beginning is there has no digest.
+                # A packet with only its beginning has no digest.
                 told = pc.and_(batch.column("message").is_valid(), batch.column("digest").is_valid())
                 wanted = pc.and_(pc.equal(batch.column("hop_count"), 0), told)
                 chosen = batch.filter(wanted)

@@ -1,7 +1,7 @@
-"""Which connections of a series are others, seen once more behind address translation; as mqproto.captures.translation
-has it.
+"""Which connections of a series are others that reappear behind address translation; as in
+mqproto.captures.translation.
 
-All ranges are read as if there were none. Where their beginnings show some, those ranges are read once more.
+All ranges are read as if there were none. Ranges whose beginnings show some are read again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from mqproto.captures.translation import Crossings, Translation, Translations
 
 
 class Translated:
-    """What is known of it, when all ranges have been read.
+    """What is known about translations when all ranges have been read.
 
     Args:
         growth: what was known before.
         reads: the new ranges, in order.
 
     Attributes:
-        in_force: what holds behind them, as of mqproto.captures.pipeline.reading.growth.Growth.
-        crossings: all that there have been.
+        in_force: those that apply behind them, as in mqproto.captures.pipeline.reading.growth.Growth.
+        crossings: all so far.
     """
 
     def __init__(self, growth: Growth, reads: Iterable[RangeRead]) -> None:
@@ -41,7 +41,7 @@ class Translated:
         self.in_force = tuple(each for each in last if each.shown is not None)[-CONNECTION_LIMIT:]
 
     def within(self, read: RangeRead) -> tuple[Translation, ...]:
-        """Those that a range has a segment of, in their order."""
+        """Return those of which a range has a segment, in order."""
         between = {ends_of(early.source, early.destination) for early in read.openings} if self._of else ()
         found = (each for ends in between for each in self._of.get(ends, ()))
         return tuple(sorted(found, key=lambda each: each.number))

@@ -1,7 +1,7 @@
-"""Folders that captures are added to, watched: what is complete goes into the tables, batch by batch.
+"""Watches folders for new captures: complete ones go into the tables, batch by batch.
 
-Structured Streaming says what is new, and asks again for what was not finished. A run of `analyse` puts it into the
-tables, as a whole or not at all, and knows by content what it has put there. So each capture counts once, whenever
+Structured Streaming reports what is new, and again what was not finished. A run of `analyse` puts it into the
+tables, completely or not at all, and recognizes by content what is there. So each capture counts once, whenever
 this program or its Java is killed.
 """
 
@@ -31,9 +31,9 @@ from mqproto.captures.pipeline.tables.tables import Tables
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"
 INTERVAL_S: Final = 10
-"""How often the folders are looked at."""
+"""Time between two looks into the folders."""
 LOOK_S: Final = 1
-"""How often Ctrl-C is looked for."""
+"""Time between two checks for Ctrl-C."""
 
 
 def watch(
@@ -50,25 +50,25 @@ def watch(
     settle_s: int = SETTLE_S,
     interval_s: int = INTERVAL_S,
 ) -> None:
-    """Read what comes to folders into tables, until somebody presses Ctrl-C; then what was begun is given up.
+    """Read new captures in folders into tables until Ctrl-C, which abandons unfinished work.
 
     Args:
-        told: what each batch has come to.
-        names: what queue managers and queues are called.
+        told: called with the result of each batch.
+        names: the names of queue managers and queues.
         range_bytes: how much of a file one task reads.
         body_texts, keys: as for `analyse`.
-        settle_s: for how long nothing has been written to a file that is complete and the last of its series.
+        settle_s: the last file of a series is complete after this many seconds without a write.
         interval_s: between one look into the folders and the next; `settle_s` if that is less.
 
     Raises:
-        UsageError: there is no such folder.
-        MqprotoError, OSError: as `analyse`.
+        UsageError: a folder does not exist.
+        MqprotoError, OSError: as for `analyse`.
     """
     for folder in folders:
         if not Path(folder).is_dir():
             raise UsageError(f"{folder} is no folder: --watch waits for what comes to one")
     watched = json.dumps(sorted(str(Path(folder).absolute()) for folder in folders))
-    # How far one set of folders was seen says nothing of another.
+    # The progress on one set of folders says nothing about another set.
     place = tables.store.folder or Path(tempfile.gettempdir()) / "mqproto" / digest(tables.folder)
     seen = place / CHECKPOINT / digest(watched)
     failed: list[Exception] = []
@@ -88,7 +88,7 @@ def watch(
                 )
             )
         except Exception as error:
-            failed.append(error)  # What comes back from Java is a text.
+            failed.append(error)  # Java turns it into a text.
             raise
 
     reader = spark.readStream.format("mqproto").option("rows", "files").option("columns", "file")
@@ -112,13 +112,13 @@ def watch(
 
 
 def digest(text: str) -> str:
-    """A name for what has a long one."""
+    """Return a short name for a long one."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 @contextmanager
 def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether somebody has pressed it in the block; the second time it does what it did before."""
+    """Yield whether Ctrl-C was pressed in the block; the second time it acts as before."""
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 
@@ -135,7 +135,7 @@ def _ctrl_c() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """A logger that says nothing in the block, as what it says is raised, too."""
+    """Silence a logger in the block, because its messages are also raised."""
     logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:

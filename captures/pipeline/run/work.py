@@ -1,4 +1,4 @@
-"""A series under way from stage to stage: what the driver has to know of it in between."""
+"""A series on its way from stage to stage: what the driver needs to know about it between them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
-"""Into how many parts at most the connections of a series are put; as many tasks may join them at a time."""
+"""Most parts into which the connections of a series are split; as many tasks may join them at a time."""
 
 
 @dataclass(slots=True)
 class SeriesResult:
-    """What became of a series.
+    """The result for a series.
 
-    files: all of it. new: how many of them, the last ones, this run has read.
-    totals: as one reader of all its files, one behind the other, would have them.
-    damage: of those files that this run has read, those that could be read up to there only.
-    halves: if it is made of the halves of a TAP, the first file of each.
+    files: all of them. new: how many of them, the last ones, this run has read.
+    totals: as from one reader of all its files, one after another.
+    damage: for files of this run that could be read only in part.
+    halves: if it consists of the halves of a TAP, the first file of each.
     """
 
     name: str
@@ -61,16 +61,16 @@ class Work:
     """A series, and what each stage has found in its new files.
 
     Attributes:
-        sources: what is read: its new files, or what was made of them.
-        asked: what is read of packets beside their fields.
-        buckets: into how many parts its pairs of ends are put.
-        addresses: where its rows go, once it is known how many ranges there are.
-        replaces: the series that it takes the place of.
-        places: its new ranges, once it is known where they are.
-        wanting: those that were read without what waits for fragments before them, or without what is known of address
+        sources: the files to read: its new files, or one merged from them.
+        asked: what to read from packets besides their fields.
+        buckets: how many parts its pairs of ends are split into.
+        addresses: where its rows go, once the number of ranges is known.
+        replaces: the series that it replaces.
+        places: its new ranges, once they are known.
+        wanting: ranges that were read without what waits for fragments before them, or without known address
             translation.
-        joined: by bucket, what joining has changed.
-        parts: that were written.
+        joined: by bucket, the changes made by joining.
+        parts: those that were written.
     """
 
     def __init__(self, run: Run, to_read: ToRead, asked: Asked) -> None:
@@ -100,22 +100,22 @@ class Work:
         self._waiting_count = 0
 
     def merge_tasks(self) -> Iterator[MergeTask]:
-        """One, if it is made of two halves."""
+        """Yield one task, if it consists of two halves."""
         if self._halves is not None:
             yield MergeTask(self._halves, self._store, f"{WORK}/{self._run.name}/{self.key}.pcapng")
 
     def take_merged(self, merged: Merged) -> None:
-        """Its files are one by now."""
+        """Take the file that its files were merged into."""
         self._merged = merged
         self.sources = (merged.file,)
 
     @property
     def end(self) -> int:
-        """A number behind all ranges, for what only the end of the series lets be read."""
+        """A number behind all ranges, for what only the end of the series reveals."""
         return self.growth.range_count + len(self.places)
 
     def place(self, scans: dict[str, list[Scanned]]) -> None:
-        """It is known where the frames are."""
+        """Place its ranges, now that the frames are found."""
         places: list[Place] = []
         frames = self.growth.frames
         halves = self.growth.places[0].halves if self.growth.places else halves_of(self.sources)
@@ -128,11 +128,11 @@ class Work:
         self.places = tuple(places)
 
     def address(self, series: int, ranges: int, pairs: int, streams: int) -> None:
-        """It is known where its rows go: its first new range, its pairs of ends, the streams of these."""
+        """Set where its rows go: its first new range, its pairs of ends, the streams of these."""
         self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
 
     def read_task(self, places: Iterable[Place]) -> ReadTask:
-        """Ranges to be read in one go, with what is known by now to wait for fragments before them."""
+        """Return ranges to read in one task, with what is now known to wait for fragments before them."""
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
@@ -140,28 +140,28 @@ class Work:
 
     @property
     def reads(self) -> list[RangeRead]:
-        """What became of each new range."""
+        """The result for each new range."""
         return [self._reads[place.number] for place in self.places]
 
     def take_reads(self, reads: Iterable[RangeRead]) -> None:
-        """Some ranges are read, perhaps once more."""
+        """Take the results of ranges, perhaps read again."""
         self._reads |= {read.place: read for read in reads}
 
     def fragment_tasks(self) -> Iterator[FragmentTask]:
-        """One, if there are fragments anywhere, or something waits for some."""
+        """Yield one task, if there are fragments anywhere, or something waits for some."""
         first = self.growth.range_count
         before = self._waiting.get(first)
         if before is not None or any(read.has_fragments for read in self.reads):
             yield FragmentTask(self.series.name, first, before, self.end)
 
     def take_fragments(self, joined: FragmentsJoined) -> None:
-        """It is known what waits for fragments where."""
+        """Take what waits for fragments, and where."""
         self._waiting |= joined.waiting
         self._waiting_count = joined.waiting_count
         self.wanting = [place for place in self.places if place.number in joined.waiting]
 
     def translate(self) -> None:
-        """It is known how connections begin; ranges that have some that are others are to be read once more."""
+        """Apply translations, now that openings are known; ranges with translated connections are to be read again."""
         translated = Translated(self.growth, self.reads)
         self._translated = translated
         self.places = tuple(
@@ -174,7 +174,7 @@ class Work:
             read.openings.clear()
 
     def read_series(self) -> ReadSeries:
-        """What the tasks that join have to know."""
+        """Return what the joining tasks need to know."""
         known = self.known
         return ReadSeries(
             self.addresses,
@@ -191,12 +191,12 @@ class Work:
 
     @property
     def last_ns(self) -> int:
-        """When the last frame was caught, since 1970; 0 if there is none."""
+        """The time of the last frame, since 1970; 0 if there is none."""
         found = self._last_ns()
         return found[-1][1] if found else 0
 
     def _last_ns(self) -> list[tuple[int, int]]:
-        """The numbers of ranges, and when the last frame up to the end of each was caught."""
+        """Return the numbers of ranges, with the time of the last frame up to the end of each."""
         found = list(zip((place.number for place in self.growth.places), self.growth.last_ns, strict=True))
         for read in self.reads:
             before_ns = found[-1][1] if found else 0
@@ -204,18 +204,18 @@ class Work:
         return found
 
     def _silent(self) -> int:
-        """The last range that ended so long ago that an end silent since then is taken to be gone; -1 if none did."""
+        """Return the last range so old that an end silent since then counts as gone; -1 if there is none."""
         found = self._last_ns()
         return max((number for number, last_ns in found if last_ns <= found[-1][1] - SILENT_NS), default=-1)
 
     def take_joined(self, joined: Joined) -> None:
-        """One bucket is joined."""
+        """Take the result of joining one bucket."""
         self.joined.append(joined)
         if joined.saved is not None:
             self.parts.append(joined.saved)
 
     def series_files(self) -> SeriesFiles:
-        """What the tasks that write have to know."""
+        """Return what the writing tasks need to know."""
         return SeriesFiles(
             self.series.name,
             tuple(file.path for file in self.series.files),
@@ -230,7 +230,7 @@ class Work:
         return [self._store.path(part.name) for part in self.parts if part.table == "packets"]
 
     def captures_table(self) -> pa.Table:
-        """What its new files were."""
+        """Return the table of its new files."""
         if self._merged is None:
             found = {file.path: FileRead() for file in self.files}
             for place, read in zip(self.places, self.reads, strict=True):
@@ -244,7 +244,7 @@ class Work:
 
     @cached_property
     def _connections(self) -> npt.NDArray[np.int64]:
-        """The numbers of the frames with which connections begin."""
+        """The numbers of the frames in which connections begin."""
         found = [each.connections for each in self.joined]
         if self.known is not None:
             saved = parquet_table(self._store.path(self.known.connections))
@@ -252,7 +252,7 @@ class Work:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
-        """A part for each range, and one for what only the end lets be read, if there is anything; by bucket."""
+        """Yield a part for each range, and one for what only the end reveals, if anything; by bucket."""
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
@@ -264,7 +264,7 @@ class Work:
             yield self.addresses.range(number), task
 
     def stream_tasks(self) -> Iterator[tuple[int, StreamsTask]]:
-        """One for each bucket of pairs, by its bucket."""
+        """Yield one task for each bucket of pairs, by bucket."""
         prefix = f"streams/{self.key}-{self._run.name}"
         for bucket in range(self.buckets if self.end else 0):
             closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
@@ -272,12 +272,12 @@ class Work:
             yield self.addresses.streams + bucket, task
 
     def _rows_before(self) -> list[int]:
-        """How many rows stand before each range, before what only the end lets be read, and in all."""
+        """Return how many rows come before each range, before what only the end reveals, and in all."""
         found = (read.rows for read in self.reads)
         return self._counted(self.growth.rows, found, [each.rows for each in self.joined])
 
     def _framed_before(self) -> list[int]:
-        """Of these, how many are packets."""
+        """Return how many of these are packets."""
         found = (read.framed for read in self.reads)
         return self._counted(self.growth.framed, found, [each.framed for each in self.joined])
 
@@ -289,7 +289,7 @@ class Work:
         return list(accumulate(counts, initial=before))
 
     def save(self) -> Known:
-        """Keep what a later run has to know."""
+        """Save what a later run needs to know."""
         prefix = f"{self.key}-{self._run.name}"
         growth = self._grown()
         saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, growth)])
@@ -357,7 +357,7 @@ class Work:
         )
 
     def _totals(self) -> Totals:
-        """Of what is over."""
+        """Return the totals of what is over."""
         totals = Totals()
         totals.add(self.growth.totals)
         for read in self.reads:
@@ -367,7 +367,7 @@ class Work:
         return totals
 
     def result(self) -> SeriesResult:
-        """What became of it."""
+        """Return the result for this series."""
         totals = self._totals()
         for each in self.joined:
             totals.add(each.open_totals)
