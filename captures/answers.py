@@ -201,7 +201,7 @@ class Answers:
         return []
 
     def _order_ack(self, body: OrderAckBody, sender: Guid) -> list[int]:
-        """Take that everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        """Take an OrderAck: everything up to a number has arrived in order.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
         named = self._sequences.get(identifier)
         if named is None and number == 0 and identifier.time_stamp == 0 and len(self._sequences) == 1:
@@ -229,7 +229,7 @@ class Answers:
         return spoken_of
 
     def _final_ack(self, body: FinalAckBody, message_class: int) -> list[int]:
-        """Take that an application received a message, or that it was refused.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
+        """Take a FinalAck: a message was received, or refused for good.  [MS-MQQB] 2.2.5.1, 3.1.5.7"""
         number = self._by_identity.get((body.source_guid, body.message_id))
         if number is None:
             return []

@@ -21,7 +21,7 @@ class StreamCount:
     cut_bytes: bytes of packets that began and were never whole.
     headless_bytes: bytes of packets whose beginning the capture lacks.
     refused_bytes: bytes from where a packet should begin, but does not, to where one does.
-    hidden_bytes: bytes that the capture cut off frames, and that belong to no packet whose head it has.
+    hidden_bytes: bytes that the capture cut from frames, and that belong to no packet whose head it has.
     resumed_count: how often reading continued after such bytes, at a packet's head.
     is_msmq: it held a packet, or used TCP port 1801. All bytes of other streams are skipped.
     """
@@ -70,7 +70,7 @@ class Loss(NamedTuple):
     """The bytes missing from a packet and right before it.
 
     missing_bytes, skipped_bytes: right before it: not in the capture; not of any packet.
-    snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut off a frame.
+    snapped_bytes: of the bytes missing before it, or at its cut, those that the capture cut from a frame.
     cut_bytes: size of the packet behind its beginning, if only that is read; 0 if it is whole.
     """
 
@@ -291,7 +291,7 @@ class Framing:
         Bytes of a packet whose beginning is there are counted with that packet.
 
         Args:
-            snapped_bytes: those of them that the capture cut off frames.
+            snapped_bytes: those of them that the capture cut from frames.
         """
         self._give_up_guess()
         self.position += missing_bytes

@@ -71,12 +71,12 @@ class SeenPacket:
         cut_bytes: size of the packet behind `data`, its SessionHeader included; 0 if it is whole.
         missing_bytes: how many bytes right before it the capture lacks, besides those of a packet with a hole.
         snapped_bytes: of the bytes missing before it, and in its own hole, those that the capture's snapshot length
-            cut off frames.
+            cut from frames.
         skipped_bytes: how many bytes right before it belong to no readable packet.
         ahead: its sender may have had bytes of the other side that the capture has not shown before it: it says
             nothing about what the other side had done by then.
         opened: whether its sender opened the connection, as in mqproto.captures.net.direction.Stream.
-        reader: which has read it, and knows whether its frames, and those of packets before it, are damaged.
+        reader: the one that has read it, and knows whether its frames, and those of packets before it, are damaged.
         framed: False if `data` begins no packet, so that the start of the next one is unknown.
     """
 

@@ -46,7 +46,7 @@ class Point:
     one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
     open: those that were not seen to end.
     missing_bytes, gaps: sent, but not in the capture. snapped_bytes: those of missing_bytes that the capture cut
-        off frames. unread_bytes: captured, but of packets that are not whole.
+        from frames. unread_bytes: captured, but of packets that are not whole.
     cut_packets: packets of which only the beginning is read.
     by_file: whether frames are counted by file, together with other points' frames in it.
     compared: whether there is another point to compare clocks with.

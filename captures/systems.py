@@ -18,7 +18,7 @@ from mqproto.captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 
 APART: Final = "not of one system with"
-"""The start of what is said about a capture that is not."""
+"""The start of the text about a capture of another system."""
 CLASH_COUNT: Final = 3
 """At least this many messages must differ, and more than half of those that both have."""
 LOOK_COUNT: Final = 1_024

@@ -19,9 +19,10 @@ BYTE_ORDERS: Final = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"):
 
 
 class GrowingFile(io.BytesIO):
-    """Collect what is written and hand it to the operating system at `flush`, all of it or nothing.
+    """Collects what is written and hands it to the operating system at `flush`, all of it or nothing.
 
     An existing file is continued behind its last whole block.
+
     Raises:
         UsageError: the file is not a pcapng file.
         OSError: the file cannot be opened or written.

@@ -70,9 +70,9 @@ _LINE_REST: Final = 4_096
 """More characters than any dump has after an offset."""
 _PIECE: Final = 1 << 16
 _SHORTEST_LIST: Final = 8
-"""So many numbers make a list: they hold the version and signature of a packet."""
+"""This many numbers make a list: they hold the version and signature of a packet."""
 _USUAL_BYTES: Final = 16
-"""Bytes of a line where nothing tells their number."""
+"""Assumed bytes of a line if nothing tells their number."""
 
 
 def read_pasted(data: bytes, where: str) -> list[bytes]:
@@ -114,7 +114,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
 
 
 def _text_of(data: bytes) -> str | None:
-    """Return it as text, or None. U+FFFD replaces what is not UTF-8: dumps show letters of any codepage."""
+    """Return the text, or None for other data. U+FFFD replaces what is not UTF-8: letters of any codepage."""
     for bom, codec in _BOMS:
         if data.startswith(bom):
             try:

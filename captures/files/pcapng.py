@@ -1,4 +1,4 @@
-"""Write and read pcapng.  draft-ietf-opsawg-pcapng
+"""Writes and reads pcapng.  draft-ietf-opsawg-pcapng
 
 A file is a row of blocks. Each states its type and its length, and its length again at its end. We write one
 section, and read any number of sections and interfaces, in either byte order. Blocks and options that we do not

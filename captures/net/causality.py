@@ -4,8 +4,8 @@ TCP's acknowledgment numbers are the clock of a connection: the sender of a segm
 the other side's bytes before K. So its bytes are handed out behind those bytes, whatever the order of frames in a
 capture. The rules of sessions can then judge packets in the order in which they come.
 
-Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). The queue that
-advances is the one whose first chunk acknowledges nothing still to come; if both do, the chunk that was caught first.
+Each side first puts its own bytes in order (direction.py); then they wait in its queue (sender.py). A queue
+advances if its first chunk acknowledges nothing still to come; if both can, the chunk that was caught first goes.
 Normally a chunk does not wait, and both queues are empty after each segment. Otherwise one of these holds:
 
 * One queue waits for bytes of the other side that have not come. Either they are late, or the capture lacks them. They

@@ -1,7 +1,7 @@
 """One side's segments on their way into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
 Segments are put in order and repeated bytes are dropped. Bytes that the capture never saw are left out. So are those
-that it cut off a frame: they will not come, so nothing waits for them. All of this is counted, as are repetitions that
+that it cut from a frame: they will not come, so nothing waits for them. All of this is counted, as are repetitions that
 contradict the first copy.
 
 A hole is given up by amount, never by time: when too much waits behind it; or when the other side has acknowledged it,
@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame with these bytes.
     offset: of that frame's record in the file.
-    cut_bytes: how many bytes right behind these the capture cut off the frame.
+    cut_bytes: how many bytes right behind these the capture cut from the frame.
     ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
 
@@ -91,7 +91,7 @@ class Stream:
         than its RST acknowledges; None if unknown.
     data_bytes: how many could be read, without repetitions and gaps.
     gap_count, missing_bytes: the gaps, and the bytes, that were sent but the capture lacks.
-    snapped_bytes: those of missing_bytes that the capture's snapshot length cut off frames. They are not gaps.
+    snapped_bytes: those of missing_bytes that the capture's snapshot length cut from frames. They are not gaps.
     retransmission_count: segments with bytes that had been there before.
     conflict_count: those of them with a different byte somewhere. What was read first stands. `conflicts` has the
         first CONFLICT_LIMIT of them.
@@ -314,7 +314,7 @@ class Direction:
 
     @property
     def _lacking_bytes(self) -> int:
-        """How many bytes were sent at the end and lack here, by all that is known."""
+        """How many bytes at the end were sent but are missing, by all that is known."""
         if self._next is not None and self._finish is not None:
             return self._finish - self._next
         known = self._next if self._next is not None else self._base
@@ -418,7 +418,7 @@ class Direction:
             missing_bytes = 0
 
     def _put(self, data: bytes, needs: int | None, chunk: Chunk, frame: Frame) -> None:
-        """Put a chunk in the next place. What the capture cut off its frame will not come."""
+        """Put a chunk in the next place. What the capture cut from its frame will not come."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
         self._recent.add(self._next, data, frame)

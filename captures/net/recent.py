@@ -1,4 +1,4 @@
-"""The latest of a stream, to compare repetitions; the latest of a capture, to find damaged frames.
+"""The latest bytes of a stream, to compare repetitions; the latest frames of a capture, to find damage.
 
 TCP resends what arrived damaged, and a capture has both copies. What was read from the first cannot be taken back; so
 frames wait for some others before they are read, and a damaged copy of an intact one is passed over, as its receiver
@@ -245,7 +245,5 @@ def signed(difference: int) -> int:
     """Return the difference of two sequence numbers.
 
     Half of all 32-bit numbers lie before a given number, the rest from it on.  [RFC 9293] 3.4
-
-    Of all 32-bit numbers half lie before another one, and half from it on.  [RFC 9293] 3.4
     """
     return (difference + 2**31) % 2**32 - 2**31

@@ -32,7 +32,7 @@ MAX_SEGMENT_BYTES: Final = 65_535 - IPV4_HEADER.size - TCP_HEADER.size
 class Endpoint(NamedTuple):
     """One end of a connection: an IPv4 or IPv6 address in its usual form, and a port.
 
-    Inside a numbered tunnel the address ends with it, because others may have the same: 10.0.0.1%vxlan42.
+    In a numbered tunnel the number follows the address, because others may have the same: 10.0.0.1%vxlan42.
     """
 
     host: str

@@ -1,8 +1,7 @@
 """Walks the layouts of mqproto/wire and writes, for each, the Lua function that reads it.
 
 The functions are made of calls (`number`, `octets`, `inside`, ...) to reading.lua. Any part of a layout that is
-not known here raises NotImplementedError, rather than producing a dissector that reads it
-wrong.
+not known here raises NotImplementedError, so that no wrong dissector is written.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class Translator:
         self._known: dict[int, tuple[Layout, Translated]] = {}
 
     def record(self, record: Record[Any]) -> Translated:
-        """Return a record's layout, after all layouts inside it.
+        """Translate a record's layout and all layouts inside it.
 
         Raises:
             NotImplementedError: it has a part that Lua cannot express.

@@ -40,8 +40,8 @@ class TaskError(Exception):
 def naming(what: str) -> Iterator[None]:
     """In a worker, make an exception of the block say what was being done.
 
-    what: for people, such as `capture.pcap, bytes 0 to 67108864`.
-        what: for people, as in `capture.pcap, bytes 0 to 67108864`.
+    Args:
+        what: for people, such as `capture.pcap, bytes 0 to 67108864`.
     """
     try:
         yield

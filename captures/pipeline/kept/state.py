@@ -39,7 +39,7 @@ FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
 
 
 class StateError(MqprotoError):
-    """The data was not kept by a run, or by a version that cannot be read here."""
+    """The data does not come from a run, or comes from a version that cannot be read."""
 
 
 class Record(NamedTuple):

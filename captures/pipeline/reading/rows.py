@@ -93,7 +93,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
     """Return Pings as rows of FOUND.
 
     Args:
-        first_number: the series' frame number of the file's first frame, less 1.
+        first_number: the series' number of the first frame in the file of `pings`, less 1.
     """
     data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
     size = np.array([len(ping.data) for ping in pings], dtype=np.int64)

@@ -1,7 +1,7 @@
 """Which connections of a series are others that reappear behind address translation; as in
 mqproto.captures.translation.
 
-All ranges are read as if there were none. Ranges whose beginnings show some are read again.
+All ranges are first read without translations. Ranges whose openings show some are read again.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def digest(text: str) -> str:
 
 @contextmanager
 def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C was pressed in the block; the second time it acts as before."""
+    """Yield a test whether Ctrl-C was pressed in the block; a second press acts as before."""
     pressed: list[int] = []
     before = signal.getsignal(signal.SIGINT)
 

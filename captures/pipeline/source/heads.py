@@ -113,7 +113,7 @@ COOKED_2_BYTES: Final = 20
 
 
 def _behind_types(data: Data, at: Integers, end: Integers) -> Integers:
-    """Return what follows the EtherTypes at `at`, and any VLAN tags there.  [IEEE 802.1Q] 9.4"""
+    """Return the places behind the EtherTypes at `at`, and any VLAN tags there.  [IEEE 802.1Q] 9.4"""
     found = np.full(len(at), NO_PLACE, np.int64)
     rows = np.arange(len(at))
     for _ in range(MAX_TAGS + 1):
@@ -141,7 +141,7 @@ def _behind_cooked_2(data: Data, start: Integers, end: Integers) -> Integers:
 
 
 def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
-    """Return what follows four bytes with an address family, in the byte order of the machine that wrote it."""
+    """Return the places behind four bytes with an address family, in the byte order of the machine that wrote it."""
     found = np.full(len(start), NO_PLACE, np.int64)
     rows = np.flatnonzero(start + 4 <= end)
     families = gather(data, start[rows], np.dtype([("little", "<u4")]))["little"]

@@ -77,7 +77,7 @@ class Frames:
 
 @dataclass(slots=True)
 class Walked:
-    """What walking through a stretch from record to record has found.
+    """The result of walking through a stretch from record to record.
 
     following: where the record after the last begins.
     section: what is known there. If `is_assumed`, without what was known at the beginning.

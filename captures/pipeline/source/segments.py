@@ -69,8 +69,7 @@ class Segments:
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point, for any interface.
     section: what is known about the file behind the range.
-    passed: by row, for damaged segments whose content is taken away: the frames that have
-        it intact.
+    passed: by row, for damaged segments that are left without their content: the intact frames.
     """
 
     frame: Integers

@@ -33,7 +33,7 @@ S3: Final = ("s3", "s3a", "s3n")
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REQUESTS: Final = 16
-"""Small requests at a time."""
+"""How many small requests are sent at a time."""
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
 NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 

@@ -77,7 +77,7 @@ class LookBack:
             self._cut(first, exactly=True)
 
     def _thin(self) -> None:
-        """Drop states whose later neighbour is at least half as far back."""
+        """Drop a state if its earlier neighbour is at most twice as far back as its later one."""
         end = len(self.places)
         kept: list[tuple[int, Frozen]] = []
         for each in reversed(self.states):

@@ -581,7 +581,7 @@ class Smooth:
                 continue
             view = connections[pair].view(segments.interfaces[int(segments.interface[row])])
             sender, other = view.pair(segments.ends[segments.source[row]])
-            # A segment with both counts as reset, as it does if they are taken one by one.
+            # A segment with RST and FIN counts as reset, as it does if segments are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
             sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
             is_late = int(segments.frame[row]) + AHEAD_COUNT > int(segments.frame[-1])

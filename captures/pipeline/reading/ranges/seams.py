@@ -188,7 +188,7 @@ class Stitcher:
             opposite = None if theirs.opposite is None else reads[0].streams.get(theirs.opposite)
             if read is None:
                 continue
-            # It would have been ahead of bytes that the other side lacked at the start, and its first bytes of more.
+            # It would be ahead of bytes that the other side lacked where the range began; its first bytes, of more.
             if ours.opposite in lossy and (read.packet_count or read.lead.pieces):
                 return None
             if read.lead.pieces and opposite is not None and opposite.is_lossy:

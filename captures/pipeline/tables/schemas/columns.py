@@ -125,8 +125,8 @@ def type_of(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def columns(text: str, **blanks: Any) -> tuple[Column, ...]:
-    """Parse columns from a text: a line for each, with names, the word for the type, and the meaning, which may go on
-    on lines that are indented further.
+    """Parse columns from a text: a line for each, with names, the word for the type, and the meaning, which may
+    continue on lines that are indented further.
 
     Args:
         blanks: replacements for names in braces.
