@@ -1,4 +1,4 @@
-"""`mqproto fuzz`: what may be typed, and what is printed."""
+"""`mqproto fuzz`: its options and its output."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def repeat(
 
 
 def lines(report: Report) -> Iterator[str]:
-    """For people: how many packets, what was asked of how many of them, and what was found."""
+    """Yield the report for people: how many packets, how many were asked each question, and the findings."""
     yield (
         f"{report.target}, seed {report.seed}: {report.packets:,} packets in {report.seconds:,.1f} s, "
         f"{report.rate:,.0f} a second of one core"
@@ -330,7 +330,7 @@ def lines(report: Report) -> Iterator[str]:
 
 @contextmanager
 def progress(what: str, seconds: float, *, quiet: bool) -> Iterator[Callable[[float, int], None]]:
-    """A bar on the terminal that is told the seconds gone and the findings so far; nothing in a pipe."""
+    """Show a progress bar; call the yielded function with elapsed seconds and findings so far. Silent in a pipe."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from mqproto.simulator.base.screen import wide_console

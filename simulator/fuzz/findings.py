@@ -1,7 +1,7 @@
-"""What a fuzzer found: kept in groups, each in a file from which one command repeats it.
+"""The findings of a fuzzer, in groups; one command repeats each of them from its file.
 
-A finding is two files of one name: `.bin` has the bytes, minimised, for any tool that reads packets; `.toml` says how
-they were made, what was seen, and what to type to see it again.
+A finding is two files of the same name: `.bin` has the minimised bytes, for any tool that reads packets; `.toml` says
+how they were made, what was seen, and what to type to see it again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Finding:
     """One fault of a parser or a peer.
 
     group: what kind of fault, and where; two findings of one group are one fault.
-    detail: what was seen, in a line.
-    data: the bytes that show it; of several packets all of them, one after the other.
-    how: all that is needed to repeat it, and what a reader wants to know: words, numbers, and lists of them. Under
-        "fuzz" stands who repeats it, `parser` or `peer`.
+    detail: what was seen, in one line.
+    data: the bytes that show it; several packets stand one after the other.
+    how: everything needed to repeat it, and to understand it: words, numbers, and lists of them. "fuzz" names the
+        fuzzer that repeats it, `parser` or `peer`.
     """
 
     group: str
@@ -39,7 +39,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """Of its files: the group in a few letters, and enough of a digest to tell it from others."""
+        """The name of its files: a short form of the group, and enough of a digest to tell it from others."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.group.lower())[:LONGEST_SLUG].strip("-")
         return f"finding-{slug}-{hashlib.sha256(self.group.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
@@ -60,14 +60,14 @@ class Findings:
         return len(self.first)
 
     def knows(self, group: str) -> bool:
-        """Whether there is one of this group; if so it is counted, and need not be minimised again."""
+        """Return whether there is a finding of this group; if so, count it. It need not be minimised again."""
         if group not in self.first:
             return False
         self.counts[group] += 1
         return True
 
     def add(self, finding: Finding) -> None:
-        """The first of its group, and at once on disk: a fuzzer may not live to its end."""
+        """Add the first finding of a group, and save it at once: a fuzzer may not live to its end."""
         self.first[finding.group] = finding
         self.counts[finding.group] += 1
         if self.folder is not None:
@@ -80,7 +80,7 @@ class Findings:
                 save(finding, self.folder, self.counts[group])
 
     def lines(self) -> list[str]:
-        """For people: each finding, how often it was met, and what repeats it."""
+        """Return the lines for people: each finding, how often it was met, and the command that repeats it."""
         found = []
         for group, finding in self.first.items():
             count = self.counts[group]
@@ -105,23 +105,23 @@ class Findings:
 
 
 def shown(data: bytes, limit: int = 40) -> str:
-    """How many bytes, and the first of them."""
+    """Return the number of bytes and the first of them, as hex."""
     more = "..." if len(data) > limit else ""
     return f"{len(data)} bytes: {data[:limit].hex()}{more}" if data else "no bytes at all"
 
 
 def file_of(finding: Finding, folder: Path) -> Path:
-    """The file that `mqproto fuzz repeat` reads."""
+    """Return the path of the file that `mqproto fuzz repeat` reads."""
     return folder / f"{finding.name}.toml"
 
 
 def command(finding: Finding, folder: Path) -> str:
-    """What to type to see it again."""
+    """Return the command that repeats a finding."""
     return f"mqproto fuzz repeat {shlex.quote(str(file_of(finding, folder)))}"
 
 
 def save(finding: Finding, folder: Path, count: int = 1) -> Path:
-    """Write both files; the one that repeats it."""
+    """Write both files; return the path of the one that repeats it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(finding, folder)
     path.with_suffix(".bin").write_bytes(finding.data)
@@ -139,10 +139,10 @@ def save(finding: Finding, folder: Path, count: int = 1) -> Path:
 
 
 def load(path: Path) -> Finding:
-    """The finding whose `.toml`, or `.bin`, this is.
+    """Return the finding that has this `.toml` or `.bin` file.
 
     Raises:
-        UsageError: it is no finding's file, or its other half is missing.
+        UsageError: it is not the file of a finding, or the other file is missing.
     """
     try:
         entries = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
@@ -157,7 +157,7 @@ def load(path: Path) -> Finding:
 
 
 def _toml(value: object) -> str:
-    """TOML's words, numbers, truth values and arrays are JSON's, but for DEL, and for halves of surrogates."""
+    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, except DEL and lone surrogates."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(each) for each in value)}]"
     if isinstance(value, str):

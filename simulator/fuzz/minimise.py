@@ -1,4 +1,4 @@
-"""Less of what shows a fault: parts left out for as long as the same fault shows, then bytes made plain."""
+"""Makes findings smaller: leaves out parts for as long as the same fault shows, then makes bytes zero."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqproto.simulator.fuzz.roles import role_of
 from mqproto.wire import SeenField
 
 TRIES: Final = 5_000
-"""How often a fault is looked at again, at most."""
+"""The most tries for one fault."""
 
 Part = TypeVar("Part")
 
@@ -19,10 +19,10 @@ Part = TypeVar("Part")
 async def minimised(
     parts: Sequence[Part], still: Callable[[list[Part]], Awaitable[bool]], tries: int = TRIES
 ) -> list[Part]:
-    """The fewest of these parts, such as the steps of a conversation, with which it still holds.
+    """Return the fewest of these parts, such as the steps of a conversation, that still show the fault.
 
     Args:
-        still: whether these parts show the same fault; it holds for all of them.
+        still: whether some parts show the same fault; it is true for all of them together.
         tries: how often to ask, at most.
     """
     search = shrinking(tuple(parts), [fewer], tries)
@@ -35,31 +35,31 @@ async def minimised(
 
 
 def minimised_packet(packet: bytes, still: Callable[[bytes], bool], tries: int = TRIES) -> bytes:
-    """The shortest packet, and the plainest of that length, that still shows the same fault.
+    """Return the shortest packet, and the plainest of that length, that still shows the same fault.
 
-    Whole sections go first, then fields, then bytes, each with PacketSize as it is or repaired; what is left is made
-    zero where that changes nothing.
+    Whole sections go first, then fields, then bytes, each with PacketSize unchanged or repaired. The remaining bytes
+    become zero where the fault still shows.
     """
     return shrunk(packet, STEPS, still, tries)
 
 
 def without_fields(packet: bytes) -> Iterator[bytes]:
-    """Sections and fields left out, the largest first."""
+    """Yield the packet without one section or field, the largest first."""
     for start, stop in spans_of(packet):
         yield from _repaired_or_not(packet, packet[:start] + packet[stop:])
 
 
 def without_announced(packet: bytes) -> Iterator[bytes]:
-    """What a flag announces or a length counts left out, together with the flag or the count."""
+    """Yield the packet without something that a flag announces or a length counts, and without the flag or count."""
     for candidate in unannounced(packet):
         yield from _repaired_or_not(packet, candidate)
 
 
 def lower_lengths(packet: bytes) -> Search[bytes]:
-    """Lengths and counts as small as they may be, so that what they count can go.
+    """Make lengths and counts as small as possible, so that the bytes they count can go.
 
-    What counts more than is there is halved only: how much memory or time is too much has no sharp edge, and a
-    finding that stands on it shows nothing the next time.
+    A count beyond the end of the packet is only halved: the limit of memory or time is not sharp, and a finding
+    exactly at it would not show again.
     """
     for field in fields_of(packet):
         if not role_of(field.section, field.name).derived:
@@ -77,7 +77,7 @@ def lower_lengths(packet: bytes) -> Search[bytes]:
 
 
 def fewer_bytes(packet: bytes) -> Search[bytes]:
-    """Bytes left out, halves first, from the end: what comes later mostly depends on what came before."""
+    """Leave out bytes, halves first, from the end: later bytes mostly depend on earlier ones."""
     size = len(packet) // 2
     while size:
         end = len(packet)
@@ -92,7 +92,7 @@ def fewer_bytes(packet: bytes) -> Search[bytes]:
 
 
 def zeros(packet: bytes) -> Search[bytes]:
-    """Bytes made zero, many at a time first."""
+    """Make bytes zero, many at a time first."""
     size = len(packet)
     while size:
         for start in range(0, len(packet), size):
@@ -112,12 +112,12 @@ STEPS: Final[tuple[Step[bytes], ...]] = (
 
 
 def _repaired_or_not(packet: bytes, candidate: bytes) -> Iterator[bytes]:
-    """A candidate with PacketSize as it should be, and as it is; each that is another packet than this one."""
+    """Yield the candidate with PacketSize repaired, and unchanged, if that differs from the packet."""
     return (each for each in dict.fromkeys((with_honest_size(candidate), candidate)) if each != packet)
 
 
 def unannounced(packet: bytes) -> Iterator[bytes]:
-    """The packet without a section and with one flag clear, or without a field and with one length zero."""
+    """Yield the packet without a section and with one flag clear, or without a field and with one length zero."""
     fields = [field for field in fields_of(packet) if field.size]
     announcing = [
         (word, word.value & ~(bits.limit << bits.first))
@@ -144,7 +144,7 @@ def _written(packet: bytes, field: SeenField, value: int) -> bytes:
 
 
 def spans_of(packet: bytes) -> list[tuple[int, int]]:
-    """Where sections and fields begin and end, the largest first."""
+    """Return where sections and fields begin and end, the largest first."""
     fields = [field for field in fields_of(packet) if field.size]
     spans = {(section.start, section.stop) for section in sections_of(fields)}
     spans |= {(field.offset, field.offset + field.size) for field in fields}

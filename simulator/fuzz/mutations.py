@@ -1,9 +1,9 @@
-"""Packets that were valid before something was done to them, on purpose and by the layouts.
+"""Mutations of valid packets, derived from the layouts.
 
-`mutants` goes through every single mutation of a packet in a fixed order, `mutate` draws one, or a few stacked.
-What is done is aimed at the ways in which parsers break: counts that wrap when they are doubled, aligned or added,
-flags that announce what is not there, sections that end where nobody expects it. Each mutation leaves PacketSize as it
-was, or repairs it, so that a parser looks further than that.
+`mutants` goes through every single mutation of a packet in a fixed order; `mutate` draws one, or a few stacked.
+They aim at the ways in which parsers break: counts that wrap when doubled, aligned or added, flags that announce
+missing parts, sections that end in unexpected places. Each mutation leaves PacketSize unchanged, or repairs it to make
+a parser read on.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _WORDS: Final = (
     *(number.to_bytes(2, "little") for number in (0x8000, 0xFFFF)),
     SIGNATURE.to_bytes(4, "little"),
 )
-"""What a few bytes are overwritten with: limits, and the signature of a packet."""
+"""Values to overwrite a few bytes with: limits, and the signature of a packet."""
 
 LONG_FIELD: Final = 1024
-"""A longer field is not cut at every byte, which teaches nothing: only in the first and in the last half of this."""
+"""A longer field is cut only in its first and last LONG_FIELD // 2 bytes; more cuts would teach nothing."""
 SMALL_CHOICE: Final = 32
-"""How many values of a field or of bits that hold a choice are all tried."""
+"""A field, or bits, with no more possible values than this has all of them tried."""
 
 
 class Mutant(NamedTuple):
-    """A packet that something was done to.
+    """A mutated packet.
 
-    name: what was done, in words: `base.packet_size = 0xffffffff`.
+    name: the mutation in words: `base.packet_size = 0xffffffff`.
     kind: the class of mutation, one of a dozen.
     """
 
@@ -58,7 +58,7 @@ class Mutant(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One thing to do to one packet: `new` in place of the bytes from `start` to `stop`."""
+    """One change to one packet: `new` in place of the bytes from `start` to `stop`."""
 
     name: str
     kind: str
@@ -83,7 +83,7 @@ class Section(NamedTuple):
 
 
 def mutants(packet: bytes) -> Iterator[Mutant]:
-    """Every single systematic mutation of a packet or a Ping, in a fixed order, each with PacketSize repaired too."""
+    """Yield every systematic mutation of a packet or a Ping, in a fixed order, each also with PacketSize repaired."""
     plan = plan_of(packet)
     for edit in chain(plan.edits, plan.truncations()):
         data = edit.of(packet)
@@ -94,12 +94,12 @@ def mutants(packet: bytes) -> Iterator[Mutant]:
 
 
 def mutate(packet: bytes, dice: random.Random) -> Mutant:
-    """One mutation drawn at random, or a few stacked: a systematic one, or some accident to a few bytes."""
+    """Draw one mutation, or a few stacked: each is systematic, or an accident to a few bytes."""
     plan = plan_of(packet)
     roll = dice.random()
     edits = [plan.draw(dice) for _ in range(1 if roll < 0.6 else 2 if roll < 0.9 else 3)]
     if len(edits) > 1:
-        # From the end, so that the places of those before stay true.
+        # Start from the end: earlier offsets then stay valid.
         edits.sort(key=_start, reverse=True)
     data = packet
     repairable = True
@@ -118,7 +118,7 @@ def _start(edit: Edit) -> int:
 
 
 def with_honest_size(data: bytes) -> bytes:
-    """The bytes with the PacketSize that they have; without a whole BaseHeader as they are.  [MS-MQMQ] 2.2.19.1"""
+    """Return the bytes with their true PacketSize; unchanged without a whole BaseHeader.  [MS-MQMQ] 2.2.19.1"""
     if len(data) < _HEAD_SIZE:
         return data
     rides = _FLAGS.unpack_from(data)[0] & _RIDES_OR_INTERNAL == _RIDES
@@ -128,12 +128,12 @@ def with_honest_size(data: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def plan_of(packet: bytes) -> Plan:
-    """What can be done to a packet; kept, as a fuzzer mutates one many times over."""
+    """Return the plan of a packet; it is cached, because a fuzzer mutates a packet many times."""
     return Plan(packet)
 
 
 class Plan:
-    """All that can be done to one packet, found once."""
+    """All possible edits of one packet, found once."""
 
     def __init__(self, packet: bytes) -> None:
         self.packet = packet
@@ -146,11 +146,11 @@ class Plan:
         self._has_size = any(field.name == "base.packet_size" for field in self.fields)
 
     def repairable(self, edit: Edit) -> bool:
-        """Whether PacketSize may be repaired after an edit: it does not write PacketSize, and there is one."""
+        """Whether PacketSize may be repaired after an edit: there is one, and the edit does not write it."""
         return self._has_size and (edit.start >= _SIZE_AT + _WORD.size or edit.stop <= _SIZE_AT)
 
     def draw(self, dice: random.Random) -> Edit:
-        """An edit: each kind as likely as the others, so that no kind is lost among many of another."""
+        """Draw an edit. Each kind is equally likely, however many edits it has."""
         # Faster than choice and randrange, which this loop cannot afford.
         kind = int(dice.random() * (len(self._kinds) + 3))
         if kind >= len(self._kinds):
@@ -159,7 +159,7 @@ class Plan:
         return edits[int(dice.random() * len(edits))]
 
     def _accident(self, dice: random.Random) -> Edit:
-        """Something at a random place: a byte, a word, a cut, a few bytes lost or doubled."""
+        """Draw an accident at a random place: a byte, a word, a cut, a few bytes lost or doubled."""
         size = len(self.packet)
         at = int(dice.random() * size)
         match int(dice.random() * 5):
@@ -179,7 +179,7 @@ class Plan:
                 return Edit(f"{counted(len(some))} at byte {at} doubled", "doubled", at, at, some)
 
     def truncations(self) -> Iterator[Edit]:
-        """Cuts after every byte; not stored, as they are many."""
+        """Yield a cut after every byte; they are too many to store."""
         size = len(self.packet)
         for field in self.fields:
             for at in range(field.offset, field.offset + field.size):
@@ -207,7 +207,7 @@ class Plan:
             kind = "length"
             left = len(self.packet) - field.offset - field.size
             values |= wrapping(field.value, size, field.offset, left)
-            # Two sizes of one section may be added up, and the sum wrap.
+            # A parser may add up two sizes of one section, and the sum may wrap.
             values |= {2**size - each.value for each in lengths if each.section == field.section}
         elif role.limits and not role.bits:
             kind = "limit"
@@ -246,7 +246,7 @@ class Plan:
 
 
 def fields_of(packet: bytes) -> list[SeenField]:
-    """The fields of a packet, or of a Ping, as far as they can be read."""
+    """Return the fields of a packet or a Ping, as far as they can be read."""
     try:
         ping_packet.decode(packet)
     except WireFormatError:
@@ -255,7 +255,7 @@ def fields_of(packet: bytes) -> list[SeenField]:
 
 
 def sections_of(fields: Sequence[SeenField]) -> Iterator[Section]:
-    """Everything that has several fields, the largest first where one lies in another."""
+    """Yield everything that has several fields; an outer section comes before those inside it."""
     spans: dict[str, Section] = {}
     for field in fields:
         for length, letter in enumerate(field.name):
@@ -267,7 +267,7 @@ def sections_of(fields: Sequence[SeenField]) -> Iterator[Section]:
 
 
 def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Iterator[int]:
-    """Values at which arithmetic on `bits` goes wrong, and values next to what stands there and to limits."""
+    """Yield values at which arithmetic on `bits` goes wrong, and values next to the current one and to limits."""
     top, sign = 2**bits, 2 ** (bits - 1)
     values = {0, 1, 2, sign - 1, sign, sign + 1, top - 2, top - 1}
     values |= {value - 1, value + 1, value // 2, value * 2, value ^ sign}
@@ -277,16 +277,16 @@ def around(value: int, bits: int, limits: frozenset[int] = frozenset()) -> Itera
 
 
 def wrapping(value: int, bits: int, offset: int, left: int) -> set[int]:
-    """Lengths and counts that lie about what follows, or seem right to a parser that computes with `bits`.
+    """Return lengths and counts that are wrong, or seem right to a parser that computes with `bits`.
 
     Args:
-        offset: of the field in its packet.
+        offset: the field's offset in its packet.
         left: how many bytes come after it.
     """
     top = 2**bits
     lies = {left - 1, left, left + 1, left // 2, left // 2 + 1, left // 4, left // 4 + 1}
     lies |= {value + each for each in (2, 3, 4, 8, 16, 256)}
-    # Elements of 2, 4, 8 and 16 bytes: these numbers of them wrap to as many bytes as are there.
+    # Elements of 2, 4, 8 and 16 bytes: these counts of them wrap to sizes that fit.
     multiplied = {top // each + count for each in (2, 4, 8, 16) for count in (-1, 0, 1, value)}
     aligned = {top - each for each in (1, 2, 3, 4, 5)}
     start = offset + bits // 8
@@ -312,7 +312,7 @@ def _written(name: str, kind: str, field: SeenField, value: int) -> Edit:
 
 
 def _of_text(field: SeenField) -> Iterator[Edit]:
-    """Text without its NUL, with another one, with half a character, and with what is no character."""
+    """Yield a text without its NUL, with another one, and with half a character."""
     start, stop = field.offset, field.offset + field.size
     middle = start + field.size // 4 * 2
     yield Edit(f"{field.name} without NUL", "text", stop - 2, stop, b"A\0")
@@ -331,7 +331,7 @@ def _of_bytes(field: SeenField) -> Iterator[Edit]:
 
 
 def _of_room(field: SeenField) -> Iterator[Edit]:
-    """A few bytes more or fewer than the field has."""
+    """Yield edits that add or remove a few bytes of a field."""
     start, stop = field.offset, field.offset + field.size
     for new in (b"\0", b"\xff" * 2, bytes(4)):
         yield Edit(f"{counted(len(new))} inserted before {field.name}", "inserted", start, start, new)

@@ -1,6 +1,6 @@
-"""What the layouts say of each field: which count something, which are constant, which bits have a name.
+"""What the layouts say about each field: which are counts, which are constant, which bits have names.
 
-Mutations lean on this, so that a new field of a layout is mutated by what it is for, and nobody says it twice.
+Mutations rely on this: a new field of a layout is mutated according to its purpose, which is stated only once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.wire.schema.record import Bits, Record, names_of_bits
 
 
 class NamedBits(NamedTuple):
-    """Some bits of a flag word: the lowest of them, and the largest number that fits them."""
+    """Some bits of a flag word: the lowest of them, and the largest number that fits into them."""
 
     name: str
     first: int
@@ -28,12 +28,12 @@ class NamedBits(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What one field is for.
+    """The purpose of one field.
 
     derived: it follows from other fields: a length, a size, a count.
-    constant: it has one value, always.
+    constant: it always has the same value.
     limits: numbers that occur in the rules about it.
-    bits: those of its bits that have a name.
+    bits: its bits that have names.
     """
 
     derived: bool = False
@@ -43,7 +43,7 @@ class Role(NamedTuple):
 
 
 def numbers_in(expression: Any) -> Iterator[int]:
-    """The numbers in a `this` expression."""
+    """Yield the numbers in a `this` expression."""
     match expression:
         case bool():
             pass
@@ -57,7 +57,7 @@ def numbers_in(expression: Any) -> Iterator[int]:
 
 
 def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
-    """The names that a record has for bits of one of its words."""
+    """Return the names that a record has for the bits of one of its words."""
     found = []
     for name, bits in names_of_bits(kind) if kind else ():
         if bits.attribute != word:
@@ -70,7 +70,7 @@ def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
 
 
 def layouts_in(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, type | None]]:
-    """Each layout within a part, with the record that it is bound to."""
+    """Yield each layout within a part, with the record that it is bound to."""
     match bare(part):
         case Record() as record:
             yield from layouts_in(record.layout, record.kind)
@@ -108,11 +108,11 @@ def _roles() -> dict[tuple[str, str], Role]:
 
 
 ROLES: Final = _roles()
-"""By the section of the specification and the name in its layout."""
+"""Keyed by the section of the specification and the name in its layout."""
 
 PLAIN: Final = Role()
 
 
 def role_of(section: str, name: str) -> Role:
-    """What a field of an inspected packet is for; a plain one if the layouts say nothing of it."""
+    """Return the role of a field of an inspected packet; PLAIN if the layouts say nothing about it."""
     return ROLES.get((section, name.rpartition(".")[2]), PLAIN)

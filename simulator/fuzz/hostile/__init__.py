@@ -1,6 +1,6 @@
-"""`mqproto fuzz strangers`: three nodes under honest load, and those who attack them.
+"""`mqproto fuzz strangers`: three nodes under honest load, and their attackers.
 
-Read plan.py first: which attacks there are, and in which forms. round.py carries one out and measures, chain.py has the
-nodes and the honest load, attackers.py the process that attacks, by the tactics of simulator/fuzz/peer, verdict.py what
-has to hold, and suite.py runs it all.
+Read plan.py first: the attacks and their forms. round.py carries one out and measures, chain.py has the nodes and the
+honest load, attackers.py the process that attacks with the tactics of simulator/fuzz/tactics, verdict.py the promises
+that must hold, and suite.py runs it all.
 """

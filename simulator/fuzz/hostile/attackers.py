@@ -1,8 +1,8 @@
 """The process that attacks: cases of simulator/fuzz/peer, one after the other, by one attacker or many at once.
 
-It takes orders on its standard input, a line of JSON for each, and answers each with a line. All its attackers together
-take no more of a core than SHARE: they run on the machine of those whom they attack, and what they take is not what
-an attack costs a node. Before an attack they rehearse it: they make cases and send none, at the same share.
+It reads orders from its standard input, one line of JSON each, and answers each with a line. All its attackers together
+take at most SHARE of a core: they run on the same machine as their victims, and their own cost must not count as the
+attack's cost to a node. Before an attack they rehearse it: they make cases at the same share and send none.
 
     python -m mqproto.simulator.fuzz.hostile.attackers
 """
@@ -29,22 +29,22 @@ from mqproto.simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, id
 from mqproto.wire import Guid, guid_from_text
 
 SHARE: Final = 0.4
-"""Of one core, for all attackers together."""
+"""The share of one core for all attackers together."""
 BEAT_S: Final = 0.01
 HOLD_S: Final = 0.25
-"""How long connections stay as they are where a case has a step WATCH."""
+"""How long connections stay idle at a step WATCH."""
 PATIENCE_S: Final = 1.0
-"""How long an attacker waits for an answer, or to be read, before it goes on or begins anew."""
+"""How long an attacker waits for an answer, or for its data to be read, before it goes on or begins anew."""
 FIRST_S: Final = 60.0
-"""How much longer an attack may last until one case has come to its end: on a busy machine none may have begun."""
+"""How much longer an attack may last until its first case is over: on a busy machine none may have begun."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """An attack on one node, or its rehearsal.
 
-    tactic: of TACTICS.
-    sources: where the attackers call from, as many as there are attackers; none for a rehearsal.
-    presented: the queue manager in whose name they come; empty for queue managers of their own.
+    tactic: a name in TACTICS.
+    sources: the address of each attacker; none for a rehearsal.
+    presented: the queue manager whose name they use; empty for queue managers of their own.
     known: other queue managers that the node knows.
     queues: direct names of its queues: the first and the last are open to strangers, and the last takes transactions.
     """
@@ -63,9 +63,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attack was.
+    """What an attack did and cost.
 
-    broken_off: cases that ended early, as no connection was had or nothing was read any more.
+    broken_off: cases that ended early, because there was no connection or the node stopped reading.
     """
 
     cases: int = 0
@@ -74,34 +74,34 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     answers: int = 0
     closed: int = 0
     sent_bytes: int = 0
-    """Of all cases that were begun, whether or not all of it was taken."""
+    """The bytes of all cases that were begun, whether or not the node took them all."""
     cpu_s: float = 0.0
 
 
 class Hearing(Conduct):
-    """Waits for an answer where a case waits, and judges none: who judged would be no match for a node."""
+    """Waits for an answer where a case does, without judging it: a judge would be too slow for a node."""
 
     def __init__(self, server: Guid | None = None) -> None:
         super().__init__(server)
         self._waits = False
 
     def said(self, data: bytes) -> None:
-        """These bytes were sent."""
+        """Note that bytes were sent."""
         self._waits = bool(data)
 
     def heard(self, data: bytes) -> None:
-        """These bytes came."""
+        """Note that bytes came."""
         self.answer_count += 1
         self._waits = False
 
     @property
     def owed(self) -> Fault | None:
-        """An answer, whatever it is."""
+        """A fault for as long as an answer, of whatever kind, is due."""
         return Fault(Oracle.HANGS, "it has not answered", "") if self._waits else None
 
 
 class Ration:
-    """The processor time that this process may take: SHARE of one core, from its beginning on."""
+    """The processor time that this process may take: SHARE of one core since the ration was made."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -109,23 +109,23 @@ class Ration:
 
     @property
     def cpu_s(self) -> float:
-        """What was taken so far."""
+        """The time taken so far."""
         return time.process_time() - self._began_cpu_s
 
     @property
     def is_used_up(self) -> bool:
-        """Whether more was taken than there was until now."""
+        """Whether more than the share was taken up to now."""
         return self.cpu_s > SHARE * (time.monotonic() - self._began_s)
 
     async def wait(self) -> None:
-        """Return when there is some."""
+        """Return when some time is left."""
         await trio.lowlevel.checkpoint()
-        while self.is_used_up:  # noqa: ASYNC110 - time alone makes more.
+        while self.is_used_up:  # noqa: ASYNC110 - only time makes more.
             await trio.sleep(BEAT_S)
 
 
 async def carry_out(order: Order) -> Spent:
-    """Attack, or rehearse, for as long as is ordered, and until an attacker has carried out one case."""
+    """Attack, or rehearse, for as long as ordered, and until an attacker has carried out one case."""
     ration, one_is_over = Ration(), trio.Event()
     counts = {
         **dict.fromkeys(COUNTS, 0),
@@ -168,7 +168,7 @@ async def carry_out(order: Order) -> Spent:
 async def _attack(
     order: Order, place: Place, ration: Ration, numbers: count[int], turn: trio.Lock, one_is_over: trio.Event
 ) -> None:
-    """One attacker: cases without end. One makes a case at a time, so that the others speak meanwhile."""
+    """Run one attacker, case after case. Only one attacker makes a case at a time; the others speak meanwhile."""
     for number in numbers:
         async with turn:
             await ration.wait()
@@ -183,7 +183,7 @@ async def _attack(
 
 
 def _case(order: Order, number: int, source: str) -> Case:
-    """Each source has queue managers of its own: one that was at another host within the hour is refused."""
+    """Make a case. Each source has its own queue managers: one that was at another host within the hour is refused."""
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
     target = Target(order.queues, guid_from_text(order.server), presented, int(time.time()), known)
@@ -205,14 +205,14 @@ async def _rehearse(order: Order, ration: Ration) -> None:
 
 
 class Attackers:
-    """The process, as those see it who have it attack."""
+    """A handle for the process that attacks."""
 
     def __init__(self, process: trio.Process) -> None:
         self._process = process
         self._said = b""
 
     async def carry_out(self, order: Order) -> Spent:
-        """Have them attack; returns when that is over."""
+        """Send an order; return when it is carried out."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         await self._process.stdin.send_all(msgspec.json.encode(order) + b"\n")
@@ -226,7 +226,7 @@ class Attackers:
 
 @asynccontextmanager
 async def attackers() -> AsyncIterator[Attackers]:
-    """A process that attacks, ended at the end."""
+    """Yield a process that attacks; kill it at the end."""
     command = [sys.executable, "-m", "mqproto.simulator.fuzz.hostile.attackers"]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

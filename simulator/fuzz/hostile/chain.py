@@ -1,7 +1,7 @@
 """Three nodes as processes, and the honest load between them, which is sent as fast as it arrives.
 
 Orders are transactional and notes recoverable. Direct orders go straight to their node by a direct name, and late ones
-have a consumer that pauses. What was sent is compared with what was received whenever all of it should have come.
+have a consumer that pauses. After each attack, the sent messages are compared with the received ones.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mqproto.simulator.topology import Node, Topology, parse
 
 SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 OPEN_QUEUES: Final = ("inbox", "bids")
-"""Of each node; strangers may send to them, and `bids` takes transactions."""
+"""Queues of each node that strangers may send to; `bids` takes transactions."""
 ATTACKERS: Final = 16
 BODIES: Final[Sizes] = ((1_000, 200, 1_500),)
 NO_END: Final = 10**9
 AHEAD: Final = {"orders": 300, "notes": 100, "direct": 100, "late": 50}
-"""By queue, how many messages are on their way at a time: the next is sent when one of them has come."""
+"""How many messages for a queue are on their way at a time: the next is sent when one of them has come."""
 LATE: Final = "late"
-"""The queue whose consumer pauses, so that its FinalAcks come late; it says nothing of throughput."""
+"""The queue whose consumer pauses, which delays its FinalAcks; it does not count towards throughput."""
 BEAT_S: Final = 0.02
 
 TOPOLOGY: Final = """
@@ -93,16 +93,16 @@ destination = "intermediate"
 [route.destination]
 sender = "intermediate"
 """
-"""What goes by a direct name calls its node, and that takes TLS, too."""
+"""Messages to a direct name connect to their node directly, which takes TLS, too."""
 CERTIFICATE: Final = (
     "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
     "-subj /CN={node} -keyout {node}.key -out {node}.pem"
 )
-"""What openssl is told for the certificate of a node, which signs itself."""
+"""The arguments of openssl for a node's self-signed certificate."""
 
 
 def topology_of(network: str, folder: Path, *, tls: bool) -> Topology:
-    """The chain at addresses of its own, 127.x.y.1 to 3, and port 1801, where direct names find it.
+    """Return the chain at addresses of its own, 127.x.y.1 to 3, and at port 1801, where direct names find it.
 
     Args:
         network: such as `127.7.7`.
@@ -143,16 +143,16 @@ class Flow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all has come that was sent."""
+        """Whether every sent message has come."""
         came = len(self.consumer.received) >= len(self.producer.sent)
         return came and not self.producer.has_due and not self.consumer.is_in_doubt
 
     def due(self) -> int:
-        """How many messages should have been sent."""
+        """Return how many messages should have been sent by now."""
         return 0 if self.is_paused else len(self.consumer.received) + AHEAD[self.queue]
 
     def taken(self) -> tuple[list[Sent], list[Received]]:
-        """What was sent and received since the last time; from now on it is counted anew."""
+        """Return the messages sent and received since the last call, and forget them."""
         sent, received = self.producer.sent[:], self.consumer.received[:]
         self.producer.sent.clear()
         self.consumer.received.clear()
@@ -183,7 +183,7 @@ class Chain:
         )
 
     def connect(self, name: str) -> AbstractAsyncContextManager[Client]:
-        """A client of a node."""
+        """Return a client of a node."""
         return connect(self.topology, name, self.supervisor.directory)
 
     async def carry(self) -> None:
@@ -194,21 +194,21 @@ class Chain:
                 nursery.start_soon(flow.consumer.run)
 
     def pause(self, *, paused: bool = True) -> None:
-        """Send nothing new, or go on."""
+        """Stop sending new messages, or go on."""
         for flow in self.flows:
             flow.is_paused = paused
 
     async def emptied(self, patience_s: float) -> float | None:
-        """Wait until all has come that was sent; after how many seconds, or None if that takes too long."""
+        """Wait until every sent message has come; return the seconds it took, or None if it takes too long."""
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
-            while not all(flow.is_empty for flow in self.flows):  # noqa: ASYNC110 - nobody tells; one has to ask.
+            while not all(flow.is_empty for flow in self.flows):  # noqa: ASYNC110 - there is no event to wait for.
                 await trio.sleep(BEAT_S)
             return trio.current_time() - began_s
         return None
 
     def received_between(self, start_s: float, end_s: float) -> int:
-        """How many messages came in that time to those who never pause."""
+        """Return how many messages came in that time to consumers that never pause."""
         return sum(
             start_s <= message.at_s < end_s
             for flow in self.flows
@@ -217,7 +217,7 @@ class Chain:
         )
 
     def neighbours(self, name: str) -> list[Node]:
-        """The nodes next to one on the way of the orders."""
+        """Return the nodes next to one on the route of the orders."""
         line = list(self.topology.nodes.values())
         at = [node.name for node in line].index(name)
         return [line[index] for index in (at - 1, at + 1) if 0 <= index < len(line)]
@@ -231,7 +231,7 @@ class Chain:
 
 @asynccontextmanager
 async def running(topology: Topology, folder: Path, seed: int) -> AsyncIterator[Chain]:
-    """The chain under load.
+    """Yield the chain under load.
 
     Raises:
         NodeError: a node does not start.

@@ -1,4 +1,4 @@
-"""Which attacks are run, in which order, by how many, and for how long: all of it follows from a seed and the time."""
+"""The attacks of a run, their order, number of attackers and duration; all follow from a seed and the time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ KNOWN: Final = (
     "many sessions",
     "half-open connections",
 )
-"""Those that once did harm to nodes of ours. They come first, in whatever time there is."""
+"""Attacks that once harmed our nodes. They come first, however little time there is."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
 ROUNDS: Final = 200
-"""An attack takes one of so many parts of the whole time, within these limits."""
+"""An attack takes this fraction of the whole time, within the limits above."""
 PLAIN_SHARE: Final = 0.75
-"""How much of the time goes to links without TLS; the rest to attackers at a neighbour's own address."""
+"""The share of time for links without TLS; the rest is for attackers at a neighbour's own address."""
 RESTARTS: Final = (
     "a session in a neighbour's name",
     "idle sessions in neighbours' names",
@@ -45,10 +45,10 @@ RESTARTS: Final = (
 
 
 class Form(NamedTuple):
-    """How many attackers, and from where.
+    """The number of attackers and their addresses.
 
-    spread: each from an address of its own.
-    as_neighbour: from a neighbour's own address and in its name; the links have TLS then.
+    spread: each attacker has an address of its own.
+    as_neighbour: they use a neighbour's own address and name; the links have TLS then.
     """
 
     text: str
@@ -63,17 +63,17 @@ PLAIN_FORMS: Final = (
     Form(f"{ATTACKERS} attackers at one address", ATTACKERS),
 )
 MANY: Final = Form("250 attackers at 250 addresses", 250, spread=True)
-"""For HELD, of which one attacker's part is small."""
+"""For HELD, in which one attacker alone does little."""
 TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run.
+    """What to run.
 
-    only: these tactics alone, each in all forms, whatever time that takes; empty for all that there is time for.
-    rounds: with TLS and without, this many at most; None for as many as there is time for.
-    timed: whether throughput and times are judged; what does not depend on the machine always is.
+    only: only these tactics, each in all forms, however long that takes; empty for all that there is time for.
+    rounds: at most this many with TLS, and without; None for as many as there is time for.
+    timed: whether to judge throughput and times; promises that do not depend on the machine are always judged.
     patience_s: how long after an attack honest messages may be on their way before they count as blocked.
     directory: the stores go into a new folder in it; by default among the temporary files.
 
@@ -101,7 +101,7 @@ class Plan:
         return min(max(self.seconds / ROUNDS, SHORTEST_S), LONGEST_S)
 
     def attacks(self, *, tls: bool) -> Iterator[tuple[str, Form]]:
-        """Which tactic in which form, in their order: each once in some form, then each in another."""
+        """Yield tactics and forms in order: each tactic once in one form, then each in another."""
         forms = TLS_FORMS if tls else PLAIN_FORMS
         others = [name for name in TACTICS if name not in KNOWN]
         chance(self.seed, "order", str(tls)).shuffle(others)

@@ -1,8 +1,8 @@
-"""One attack: the load alone, the load and the attack, and the rest of the load; and all that is measured meanwhile.
+"""One attack and its measurements: first the load alone, then the load and the attack, then the rest of the load.
 
-While the load is alone, the attackers rehearse, and take as much of the processor as they will. The load is sent as
-fast as it arrives. So its rate says what an attack costs the nodes, and not what it costs the attackers, who are on the
-same machine.
+While the load is alone, the attackers rehearse, and take as much of the processor as they will later. The load is sent
+as fast as it arrives. So its rate shows the attack's cost to the nodes, without the cost of the attackers on the same
+machine.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 
 ALONE_SHARE: Final = 0.5
-"""For how long the load is alone first, of the attack's time."""
+"""How long the load is alone first, as a share of the attack's time."""
 SETTLED_S: Final = 0.3
 """How long the load has to get going before its rate is taken."""
 LOOK_S: Final = 0.5
-"""How often the node that is attacked is asked for its queues."""
+"""The time between two requests for the queues of the attacked node."""
 UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
-"""The second number of the attackers' addresses, from and to; nodes have others. In each round the addresses are new,
-as a node remembers what a host has cost it for longer than the attack lasts."""
+"""The range of the second number of the attackers' addresses; nodes have others. Each round has new addresses,
+because a node remembers the cost of a host for longer than the attack lasts."""
 
 
 class Look:
-    """What a node had taken when it was looked at; its peak of resident memory counts from then on."""
+    """A node's usage when the look was taken; its peak of resident memory counts from then on."""
 
     def __init__(self, node: NodeProcess) -> None:
         self._node = node
@@ -54,14 +54,14 @@ class Look:
             (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
 
     def figures(self) -> Figures:
-        """What it has taken since."""
+        """Return the node's usage since then."""
         cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
         log_bytes = _size_of(self._node.log) - self._log_bytes
         return Figures(
             peak_bytes=memory_of(self._node.pid).peak_bytes,
             first_bytes=self._first_bytes,
             cpu=cpu_s / (trio.current_time() - self._at_s),
-            # A log that has become shorter has been rotated meanwhile.
+            # A log that is shorter now was rotated meanwhile.
             log_bytes=log_bytes if log_bytes >= 0 else log_bytes + LIMIT_BYTES,
         )
 
@@ -71,7 +71,7 @@ def _size_of(log: Path) -> int:
 
 
 class Round:
-    """One attack in one form on one node, which the dice choose."""
+    """One attack in one form, on one node chosen by dice."""
 
     def __init__(self, chain: Chain, crowd: Attackers, plan: Plan, tactic: str, form: Form) -> None:
         self._chain = chain
@@ -85,7 +85,7 @@ class Round:
         self.ordeal = Ordeal(tactic, form.text, self._node.name, restarts=tactic in RESTARTS)
 
     async def run(self, seconds: float) -> Ordeal:
-        """Carry it out for a time; what came of it."""
+        """Carry out the attack for a time; return the results."""
         chain, ordeal = self._chain, self.ordeal
         chain.pause(paused=False)
         await trio.sleep(SETTLED_S)
@@ -144,7 +144,7 @@ class Round:
         )
 
     def _queues(self) -> list[str]:
-        """Those of the node: the two that are open to strangers at both ends of the list."""
+        """Return the node's queues, with the two that are open to strangers at the ends of the list."""
         first, last = OPEN_QUEUES
         return [first, *(queue for queue in self._node.queues if queue not in OPEN_QUEUES), last]
 
@@ -152,7 +152,7 @@ class Round:
         return [other for other in self._chain.topology.nodes.values() if other is not self._node]
 
     async def _ask(self) -> None:
-        """An operator's question, again and again."""
+        """Ask the node for its queues, as an operator would, again and again."""
         with suppress(NodeUnreachable):
             async with self._chain.connect(self._node.name) as client:
                 while True:
@@ -166,7 +166,7 @@ class Round:
                     await trio.sleep(LOOK_S)
 
     async def _restart(self, seconds: float) -> None:
-        """A neighbour is killed, is away for a third of the attack, and comes back."""
+        """Kill a neighbour, and start it again after a third of the attack."""
         supervisor = self._chain.supervisor
         await trio.sleep(seconds / 4)
         with trio.CancelScope(shield=True):
@@ -180,7 +180,7 @@ class Round:
     # Afterwards
 
     def _compare(self, began_s: float, ended_s: float) -> None:
-        """Each honest message came once and in order; after a restart a recoverable one may come twice."""
+        """Check that each honest message came once and in order; after a restart, recoverable ones may come twice."""
         delays: list[float] = []
         for flow in self._chain.flows:
             sent, received = flow.taken()
@@ -188,7 +188,7 @@ class Round:
             if self.ordeal.restarts and not flow.producer.is_transactional:
                 comparison = replace(comparison, duplicated=0, out_of_order=0)
             if self.ordeal.recovered_s is None:
-                comparison = replace(comparison, lost=0)  # They are blocked, which is told by itself.
+                comparison = replace(comparison, lost=0)  # They are blocked, which is reported separately.
             self.ordeal.wrongs += [f"{flow.queue}: {wrong}" for wrong in comparison.broken()]
             if flow.queue != LATE:
                 delays += delays_ms((one for one in sent if began_s <= one.at_s < ended_s), received)
@@ -197,7 +197,7 @@ class Round:
         self.ordeal.worst_ms = delays[-1] if delays else 0.0
 
     async def _look_after(self) -> None:
-        """The node still runs, in the process that was attacked; what strangers left in its queues goes."""
+        """Check that every node still runs in its process; remove the strangers' messages from the queues."""
         for node in self._chain.supervisor.running.values():
             if node.process.poll() is not None:
                 self.ordeal.wrongs.append(str(node.failure()))

@@ -1,4 +1,4 @@
-"""The end of a run, for people: a line for each attack, and what does not hold."""
+"""The end of a run, for people: a line for each attack, and the broken promises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 
 
 def show_report(report: Report) -> None:
-    """All attacks in a table, then what does not hold."""
+    """Print all attacks in a table, then the broken promises."""
     console = wide_console()
     console.print()
     console.print(table(report.ordeals))
@@ -35,7 +35,7 @@ def show_report(report: Report) -> None:
 
 
 def show_attacks() -> None:
-    """Every attack, and what it does."""
+    """Print every attack and what it does."""
     found = plain_table("attack")
     found.add_column("what it does", no_wrap=True)
     for name, tactic in TACTICS.items():
@@ -44,7 +44,7 @@ def show_attacks() -> None:
 
 
 def table(ordeals: list[Ordeal]) -> Table:
-    """One line for each attack; memory and log are of the node with most, CPU of the node that was attacked."""
+    """Return a line for each attack; memory and log are of the node with most, CPU of the attacked node."""
     found = plain_table(
         "attack",
         "form",

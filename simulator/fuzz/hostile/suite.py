@@ -1,4 +1,4 @@
-"""Attack after attack on a chain under honest load, until time is over.  Each is a Round."""
+"""Runs attack after attack on a chain under honest load, until the time is over. Each is a Round."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mqproto.simulator.fuzz.hostile.round import Round
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 
 LONGER: Final = 3
-"""How many times as long an attack is repeated in which too little came."""
+"""If too little came during an attack, it is repeated and lasts this many times as long."""
 NETWORKS: Final = 250
-"""The second number of the nodes' addresses is 1 to this."""
+"""The second number of the nodes' addresses is from 1 to this."""
 
 
 async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
-    """Attack until time is over.
+    """Attack until the time is over.
 
     Args:
         show: is given each attack when it is over.
@@ -54,7 +54,7 @@ async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda orde
 async def _run_part(
     plan: Plan, crowd: Attackers, folder: Path, report: Report, show: Callable[[Ordeal], None], *, tls: bool
 ) -> None:
-    """All attacks with TLS, or without. Where honest messages stay blocked, the next begins with new nodes."""
+    """Run all attacks with TLS, or without. If honest messages stay blocked, the next one begins with new nodes."""
     share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
     ends_at = trio.current_time() + plan.seconds * share
     attacks = plan.attacks(tls=tls)
@@ -78,9 +78,9 @@ async def _run_part(
 
 
 async def tried(chain: Chain, crowd: Attackers, plan: Plan, tactic: str, form: Form) -> Ordeal:
-    """One attack. If too little came during it, and nothing else is wrong, it is repeated and the longer one counts.
+    """Run one attack. If too little came during it, and nothing else is wrong, a longer repetition counts instead.
 
-    Within a second or two, others on the machine can take more of it than any attacker.
+    For a second or two, other programs on the machine can take more of it than any attacker.
     """
     ordeal = await Round(chain, crowd, plan, tactic, form).run(plan.attack_s)
     if plan.timed and ordeal.is_slow and not ordeal.broken(timed=False):

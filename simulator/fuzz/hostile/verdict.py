@@ -1,4 +1,4 @@
-"""What came of each attack: the figures, and what they have to be."""
+"""The figures of each attack, and their limits."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from mqproto.simulator.fuzz.hostile.attackers import Spent
 
 MB: Final = 10**6
 MEMORY_LIMIT_BYTES: Final = 200 * MB
-"""What a node may have resident at any moment."""
+"""How much resident memory a node may have at any moment."""
 LOG_LIMIT_BYTES: Final = 256 * 1_024
-"""What a node may write into its log during an attack and until all is well again, however long that is."""
+"""How much a node may log during an attack and until all is well again, however long that takes."""
 LEAST_SHARE: Final = 0.5
-"""Honest throughput during an attack, of that before it."""
+"""The least honest throughput during an attack, as a share of that before it."""
 RECOVERY_S: Final = 10.0
-"""How long after an attack all has come that was sent before its end."""
+"""Everything sent before an attack's end must have come this long after it."""
 ANSWER_S: Final = 5.0
-"""How long an operator may wait for `queues` of the node that is attacked."""
+"""How long an operator may wait for `queues` of the attacked node."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What one node took during an attack.
+    """What one node used during an attack.
 
-    peak_bytes: resident, by the kernel's own account; None where it has none. `first_bytes` were when it began.
-    cpu: of one core.
-    log_bytes: what its log grew by until all was well again.
+    peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
+    cpu: the share of one core.
+    log_bytes: how much its log grew until all was well again.
     """
 
     peak_bytes: int | None = None
@@ -38,16 +38,15 @@ class Figures:
 
 @dataclass(slots=True)
 class Ordeal:
-    """One attack on one node, and how the honest ones fared.
+    """One attack on one node, and how the honest messages fared.
 
     form: how many attackers there were, and where they came from.
     restarts: whether a neighbour of the node was killed and started again meanwhile; then throughput is not judged.
     before_per_s, during_per_s: honest messages that came.
-    typical_ms, worst_ms: from the moment an honest message was handed over during the attack until it came; half of
-        them came within the former.
-    recovered_s: after the attack's end, until all had come; None if it did not within the patience there was.
+    typical_ms, worst_ms: median and longest time until an honest message came that was sent during the attack.
+    recovered_s: from the attack's end until all had come; None if they did not within the patience.
     answer_s: the longest that `queues` of the node took.
-    wrongs: promises to honest ones that were broken, and what ended.
+    wrongs: broken promises about honest messages, and nodes that ended.
     """
 
     tactic: str
@@ -67,7 +66,7 @@ class Ordeal:
 
     @property
     def share(self) -> float:
-        """Honest throughput during the attack, of that before it."""
+        """Honest throughput during the attack, as a share of that before it."""
         return self.during_per_s / self.before_per_s if self.before_per_s else 0.0
 
     @property
@@ -76,10 +75,10 @@ class Ordeal:
         return not self.restarts and self.share < LEAST_SHARE
 
     def broken(self, *, timed: bool) -> list[str]:
-        """What does not hold, in words.
+        """Return the broken promises in words.
 
         Args:
-            timed: whether throughput and times count; otherwise only what does not depend on the machine.
+            timed: whether throughput and times count; otherwise only promises that do not depend on the machine.
         """
         return list(self._broken(timed=timed))
 
@@ -110,7 +109,7 @@ class Ordeal:
             yield f"`queues` of {self.node} took {self.answer_s:.1f} s, at most {ANSWER_S:g} s"
 
     def line(self, *, timed: bool) -> str:
-        """The attack in one line, with what does not hold."""
+        """Return the attack in one line, with the broken promises."""
         broken = self.broken(timed=timed)
         verdict = "FAILED" if broken else "held"
         recovered = "never" if self.recovered_s is None else f"{self.recovered_s:.1f} s"
@@ -126,23 +125,23 @@ class Ordeal:
 
     @property
     def peak_mb(self) -> float:
-        """Of the node that had most resident."""
+        """The peak of the node with the most resident memory, in MB."""
         return max((figures.peak_bytes or 0 for figures in self.nodes.values()), default=0) / MB
 
     @property
     def log_bytes(self) -> int:
-        """Of the node that wrote most."""
+        """The log bytes of the node that wrote most."""
         return max((figures.log_bytes for figures in self.nodes.values()), default=0)
 
     @property
     def cpu(self) -> float:
-        """What the node that was attacked took of one core."""
+        """The attacked node's share of one core."""
         return self.nodes[self.node].cpu if self.node in self.nodes else 0.0
 
 
 @dataclass(slots=True)
 class Report:
-    """All that a run ends with.
+    """The results of a run.
 
     timed: whether throughput and times were judged.
     stores: where the nodes' stores and logs are; they are removed if all held.
@@ -156,7 +155,7 @@ class Report:
 
     @property
     def broken(self) -> list[str]:
-        """What does not hold, each with its attack and how to run that again."""
+        """The broken promises, each with its attack and the command that runs it again."""
         return [
             f"{ordeal.tactic}, {ordeal.form}, at {ordeal.node}: {wrong}; again: {self.again(ordeal)}"
             for ordeal in self.ordeals
@@ -164,11 +163,11 @@ class Report:
         ]
 
     def again(self, ordeal: Ordeal) -> str:
-        """The command that runs one attack again."""
+        """Return the command that runs one attack again."""
         return f"mqproto fuzz strangers --seed {self.seed} --only '{ordeal.tactic}'"
 
     def as_json(self) -> Mapping[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         return {
             "seed": self.seed,
             "seconds": round(self.seconds, 1),

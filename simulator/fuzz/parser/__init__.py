@@ -1,1 +1,1 @@
-"""Fuzzing parsers: packets for as long as one likes, and whatever is done wrong with them."""
+"""Fuzzing parsers: feeds them packets for a given time, and keeps their faults as findings."""

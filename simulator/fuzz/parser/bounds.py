@@ -1,7 +1,7 @@
-"""How long a parser may take for one packet, and how much memory.
+"""Limits on the time and the memory that a parser may take for one packet.
 
-Both are watched without a cost for each packet: a timer looks now and then whether the fuzzer is still at the same
-one, and the system refuses memory beyond the limit.
+Neither costs anything per packet: a timer checks now and then whether the fuzzer is still at the same packet, and the
+system refuses memory beyond the limit.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class TookTooLong(BaseException):
-    """No Exception, so that a parser that catches everything does not catch this."""
+    """Not an Exception: a parser that catches every Exception must not catch this."""
 
 
 class Watch:
-    """Stops whatever takes too long.
+    """Stops a parser that takes too long.
 
     Args:
-        limit_s: of processor time, so that a busy machine makes no findings.
+        limit_s: seconds of processor time: a busy machine then causes no findings.
 
-    packets: to be raised for each packet.
+    packets: the caller increments this for each packet.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -40,10 +40,10 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch until the end of the block, in the main thread."""
+        """Watch during the block, in the main thread."""
         before = signal.signal(signal.SIGPROF, self._look)
         tick_s = self.limit_s / 32
-        gc.freeze()  # To collect garbage takes some packet's time: not also through all that was there before.
+        gc.freeze()  # A collection counts as the packet's time: keep it from visiting all older objects.
         signal.setitimer(signal.ITIMER_PROF, tick_s, tick_s)
         try:
             yield
@@ -63,9 +63,9 @@ class Watch:
 
 @contextmanager
 def memory_limit(more_bytes: int) -> Iterator[None]:
-    """No more memory than this beside what is in use now: an allocation beyond it is a MemoryError.
+    """Allow this much memory beyond what is in use now: an allocation beyond the limit is a MemoryError.
 
-    Within such a block another one counts, wider or narrower. Only on Linux; other systems keep no such limit.
+    A nested block replaces the limit, wider or narrower. Only on Linux; other systems get no limit.
     """
     if not _STATM.exists():
         yield

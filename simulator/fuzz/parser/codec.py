@@ -1,14 +1,14 @@
-"""The judge of our own codec: what holds of each packet, and what is asked of some because it takes long.
+"""The judge of our own codec: it checks some properties of each packet, and slower ones of a few.
 
-Of every packet, within the time and the memory that the fuzzer allows:
+For every packet, within the time and the memory that the fuzzer allows:
 - the generated code reads it, or refuses it by one of its REFUSALS, and so does the code that only checks;
-- what was read is written as the same bytes, and PacketBuffer finds just this packet in them.
-Of the first packets that take a new way through the codec, and of one in ONE_IN of the others:
-- the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with all its words; and
+- the record is written as the same bytes, and PacketBuffer finds exactly this packet in them.
+For the first packets that take a new way through the codec, and for one in ONE_IN of the others:
+- the reference agrees: field by field, padding and reserved bits too, or by a WireFormatError with the same text; and
   it writes the same bytes.
-Of a quarter of these, as both take long:
+For a quarter of these, because both take long:
 - `inspect_packet` shows each byte once, and gives the same verdict;
-- reading takes hardly more memory than the packet has bytes.
+- reading takes little memory, see MEMORY_BYTES.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from mqproto.wire.schema.refused import REFUSALS
 
 FIRST: Final = 16
-"""How many packets of each way through the codec are read by construct, too."""
+"""How many packets of each way through the codec are also read by construct."""
 ONE_IN: Final = 256
-"""Of how many of the others one is."""
+"""One in this many of the others is, too."""
 MEMORY_BYTES: Final = 128 * 1024
-"""What reading a packet may take beside eight times its size."""
+"""How much memory reading a packet may take, beyond eight times its size."""
 
 _LISTS: Final = UserHeader.has_multi_queue_format.mask
 _ANNOUNCED_BY_USER: Final = (
@@ -65,7 +65,7 @@ _MEMORY: Final = "decodes in little memory"
 
 
 class OwnCodec:
-    """Our codec, and what must hold of it."""
+    """The judge of our codec."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class OwnCodec:
         try:
             packet = decode_or_refuse(data)
         except REFUSALS as refusal:
-            # Within the lists of queues construct itself refuses, and knows in which field.
+            # In the lists of queues it is construct that refuses, and it knows the field.
             match refusal.__cause__:
                 case WireFormatError(field=field):
                     way = field.rpartition(".")[2]
@@ -109,7 +109,7 @@ class OwnCodec:
         self._check_verdict(data, packet)
 
     def burst(self, packet: bytes) -> int:
-        # Construct reads the lists of queues for the generated code, too: they would take most of the time.
+        # The generated code reads the lists of queues by construct, too: they would take most of the time.
         listed = len(packet) >= SMALLEST_USER_MESSAGE and user_flags(packet) & _LISTS
         return BURST // 8 if listed else BURST
 
@@ -134,14 +134,14 @@ class OwnCodec:
             raise Broken("framing", "PacketBuffer finds other packets in it", type(packet).__name__)
 
     def _check_agreement(self, data: bytes, packet: Packet | None) -> WireFormatError | None:
-        """What the reference refuses these bytes with, or None, if it agrees with the generated code."""
+        """Check that the reference agrees with the generated code; return its refusal, or None if it reads them."""
         self.counts[_AGREES] += 1
         try:
             interpreted = reference.read(data)
         except WireFormatError as error:
             if packet is not None:
                 raise Broken("agreement", f"construct alone refuses: {error}", error.field) from None
-            # For the buffer they may be whole all the same, or wait for more; it raises nothing else.
+            # The buffer may find a whole packet all the same, or wait for more; it must raise nothing else.
             with suppress(WireFormatError):
                 PacketBuffer().feed(data)
             return error
@@ -165,7 +165,7 @@ class OwnCodec:
 
     def _check_memory(self, data: bytes) -> None:
         if tracemalloc.is_tracing():
-            return  # Somebody else measures.
+            return  # Another measurement is running.
         self.counts[_MEMORY] += 1
         tracemalloc.start()
         try:
@@ -179,14 +179,14 @@ class OwnCodec:
 
 
 def way_of(packet: Packet) -> Hashable:
-    """Which headers a packet has: the way that it takes through the codec."""
+    """Return the way of a packet through the codec: which headers it has."""
     if isinstance(packet, UserMessage):
         return packet.base.flags & _ANNOUNCED_BY_BASE, packet.user.flags & _ANNOUNCED_BY_USER
     return type(packet).__name__
 
 
 def everything(value: Any) -> Any:
-    """All fields of a record, padding included, in a form that compares."""
+    """Return all fields of a record, padding included, in a comparable form."""
     if dataclasses.is_dataclass(value):
         return type(value), [everything(getattr(value, field.name)) for field in dataclasses.fields(value)]
     if isinstance(value, list):

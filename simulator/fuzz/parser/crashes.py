@@ -1,6 +1,6 @@
-"""Where a program died that says nothing of it: the place in its own code, as a debugger would find it.
+"""Finds the place in a program's own code where a signal killed it, as a debugger would.
 
-Only Linux tells, of processors that stand in REGISTERS. Nothing is asked of the program: it needs no symbols.
+This works only on Linux, on the processors in REGISTERS. The program needs no symbols.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 REGISTERS: Final = {"x86_64": (16, 19), "aarch64": (32, 31)}
-"""Which of a process's registers, as Linux numbers them, say what it was to do next, and where its stack ends."""
+"""The indexes, in Linux's order, of a process's instruction pointer and stack pointer."""
 TRACE_ME: Final = 0
 CONTINUE: Final = 7
 GET_REGISTERS: Final = 0x4204
 GENERAL: Final = 1
-"""What ptrace(2) is asked for, and which registers."""
+"""Requests of ptrace(2), and a set of registers."""
 REGISTER_COUNT: Final = 128
-"""More than a processor has of them."""
+"""More registers than a processor has."""
 STACK_BYTES: Final = 64 * 2**10
-"""How much of the stack is looked through for who called."""
+"""How much of the stack is searched for callers."""
 
 
 class _Vector(ctypes.Structure):
@@ -35,11 +35,11 @@ class _Vector(ctypes.Structure):
 
 
 def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: float) -> str:
-    """Run a program once more; the place in its own code where a signal ended it, or nothing if nobody can say.
+    """Run a program again; return the place in its own code where a signal ended it, or "" if it is not known.
 
     Args:
-        data: what it reads from its standard input.
-        number: of the signal.
+        data: its standard input.
+        number: the signal's number.
         limit_s: after this time it is killed.
     """
     if platform.system() != "Linux" or platform.machine() not in REGISTERS:
@@ -77,7 +77,7 @@ def where_it_died(arguments: Sequence[str], data: bytes, number: int, limit_s: f
 
 
 def _place(trace: Any, process: int) -> str:
-    """Where a process that stands still is: the innermost place in the file that was started."""
+    """Return the innermost place in the started file where a stopped process is."""
     registers = (ctypes.c_uint64 * REGISTER_COUNT)()
     vector = _Vector(ctypes.addressof(registers), ctypes.sizeof(registers))
     if trace(GET_REGISTERS, process, GENERAL, ctypes.addressof(vector)) == -1:
@@ -91,7 +91,7 @@ def _place(trace: Any, process: int) -> str:
     finally:
         os.close(memory)
     words = struct.unpack(f"{len(stack) // 8}Q", stack[: len(stack) // 8 * 8])
-    for address in (at, *words):  # Among the words of a stack are those to which calls return.
+    for address in (at, *words):  # The stack contains the return addresses.
         for start, end, begin in code:
             if start <= address < end:
                 return f"{os.path.basename(own)}+{address - begin:#x}"
@@ -99,7 +99,7 @@ def _place(trace: Any, process: int) -> str:
 
 
 def _code_of(process: int, path: str) -> Iterator[tuple[int, int, int]]:
-    """Of each part of a file that a process has in memory as code: from where to where, and where the file begins."""
+    """Yield each part of a file that is mapped as code: its start, its end, and where the file's mapping begins."""
     begin = None
     with open(f"/proc/{process}/maps") as maps:
         for line in maps:

@@ -1,7 +1,7 @@
-"""Messages that are encrypted and signed, as a target: what a queue manager with keys makes of each.
+"""Encrypted and signed messages as a target: a queue manager with keys opens or refuses each.
 
-The messages stand here as they were made once, since padding and certificates are never the same twice, and a run is to
-be the same as the one before. So does their key, which is no secret, and protects nothing.
+The messages were made once and are stored here: padding and certificates are never the same twice, but runs must be.
+Their key is here too; it is not secret and protects nothing.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ yj/kMYUrZ06fZg2oU768O8M5dll91LZ1H/wCZHozw58v2zf7yxT2/WWrYg9J/fGKKLUO3lO+5v/DIOE4
 i3wXL5xp9WLib9fYFgMBZkQaBLHJLUth/R3kNAjr71iU55iffDdfq2jakgoTg045L27/zOmVl81tPhoUOu3Lizyify1/aeDalTbBm+Qfvte4saL3X9fd
 OftkHiyvFVztui9+NA3Rt1xmhqYhXP3GpvoPF5NrX4SuCV/1aeEwLJcBk5lw4Q==
 """
-"""Each cipher, each kind of signature, a list of destinations, and both; each packet behind its size, compressed."""
+"""Each cipher, each kind of signature, a list of destinations, and both; each packet follows its size; compressed."""
 
 
 def seeds() -> list[bytes]:
-    """The packets."""
+    """Return the packets."""
     data = zlib.decompress(base64.b64decode(PACKETS))
     found = []
     while data:
@@ -70,7 +70,7 @@ def seeds() -> list[bytes]:
 
 
 def ask(data: bytes) -> Hashable:
-    """A packet with a SecurityHeader is opened, or refused; nothing is believed that was not signed like this."""
+    """Check that a packet with a SecurityHeader is opened or refused, and never taken for signed if it was not."""
     try:
         message = decode_packet(data)
     except WireFormatError:
@@ -94,7 +94,7 @@ def ask(data: bytes) -> Hashable:
 
 @cache
 def guard() -> KeyGuard:
-    """A queue manager's that has the key."""
+    """Return the guard of a queue manager that has the key."""
     from mqproto.security import PROVIDERS, KeyGuard, KeyPair, Keys
 
     own = KeyPair.from_primes(*PRIMES)
@@ -103,7 +103,7 @@ def guard() -> KeyGuard:
 
 @cache
 def _all_signed() -> frozenset[tuple[bytes, bytes, str | None]]:
-    """Of each message that was signed, what an application would believe."""
+    """Return, for each signed message, the part that an application would trust."""
     found = set()
     for packet in seeds():
         message = decode_packet(packet)

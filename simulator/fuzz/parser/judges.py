@@ -1,7 +1,7 @@
-"""Who says whether a parser did well on some bytes: what it may do, and what is a finding.
+"""Judges, which decide whether a parser handled some bytes well.
 
-A judge returns a verdict, which stands for the way that the bytes took through the parser, and raises whatever is a
-finding. `Foreign` judges anybody's function; codec.py has the judge of our own codec.
+A judge returns a verdict, which stands for the way that the bytes took through the parser, and raises each finding as
+an exception. `Foreign` judges anybody's function; codec.py has the judge of our own codec.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from mqproto.simulator.edges.trigger.named import find, function
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong
 
 BURST: Final = 500
-"""How many mutations of one packet in a row, as what can be done to it is found out once."""
+"""How many mutations of one packet are tried in a row; its possible edits are then found only once."""
 DEFAULT_EXPECTED: Final = ("ValueError",)
 _OWN_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
 
 class Judge(Protocol):
-    """Says of some bytes whether a parser did well.
+    """Decides whether a parser handled some bytes well.
 
-    counts: how many packets each question was asked of.
+    counts: how many packets each question was asked about.
     """
 
     counts: Counter[str]
 
     def judge(self, data: bytes) -> Hashable:
-        """The way that these bytes took, which a fuzzer is glad of if it is new. Any exception is a finding."""
+        """Return the way that these bytes took; a fuzzer keeps them if it is new. Any exception is a finding."""
 
     def judge_again(self, data: bytes) -> None:
-        """Every question about these bytes: to repeat a finding, and to minimise it."""
+        """Ask every question about these bytes, to repeat a finding or to minimise it."""
 
     def burst(self, packet: bytes) -> int:
-        """How many mutations of a packet to judge in a row: fewer where each takes long."""
+        """Return how many mutations of a packet to judge in a row: fewer if each takes long."""
 
 
 class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its caller)
-    """A parser raised nothing, and is wrong all the same.
+    """A parser raised nothing, but is wrong all the same.
 
     Args:
-        oracle: what should have held.
+        oracle: the property that should have held.
         detail: what was seen.
-        group: findings of one oracle in different places are different faults.
+        group: tells apart faults of one oracle in different places.
     """
 
     def __init__(self, oracle: str, detail: str, group: str = "") -> None:
@@ -59,7 +59,7 @@ class Broken(Exception):  # noqa: N818  (what a parser did, not a mistake of its
 
 
 class Foreign:
-    """Anybody's parser: it may return whatever it likes, and raise what is expected of it.
+    """Judges anybody's parser: it may return anything, and raise the expected exceptions.
 
     Args:
         function: takes the bytes of one packet.
@@ -92,7 +92,7 @@ class Foreign:
 
 
 def place(trace: TracebackType | None) -> Hashable:
-    """Where an exception was raised, in a form that is quick to get at."""
+    """Return where an exception was raised, in a form that is quick to compute."""
     if trace is None:
         return None
     while trace.tb_next is not None:
@@ -101,7 +101,7 @@ def place(trace: TracebackType | None) -> Hashable:
 
 
 def group_of(error: BaseException) -> str:
-    """What findings have in common that are one fault: the exception, the line that raised it, and who called it."""
+    """Return what all findings of one fault share: the exception, the line that raised it, and its caller."""
     if isinstance(error, Broken):
         return error.group
     kind = type(error).__name__
@@ -109,31 +109,31 @@ def group_of(error: BaseException) -> str:
     ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN_FOLDER)]
     frames = frames[ours[-1] + 1 :] if ours else frames
     if isinstance(error, TookTooLong | RecursionError) or not frames:
-        return kind  # It stopped wherever it happened to be, or in what is no Python.
+        return kind  # It stopped at an arbitrary place, or outside Python code.
     *callers, last = frames
     caller = f", called by {callers[-1].name}" if callers else ""
     return f"{kind} at {os.path.basename(last.filename)}:{last.lineno} in {last.name}{caller}"
 
 
 def detail_of(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """Return an exception's text in one line."""
     return " ".join(str(error).split())[:300] or "it says nothing"
 
 
 def find_function(target: str) -> Callable[[bytes], object]:
-    """The function that `module:function` names; modules of the folder one is in are found, too.
+    """Return the function that `module:function` names; the current folder is searched, too.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such function.
     """
     return function(target, "--target takes module:function, as in my.package.parser:read")
 
 
 def find_exceptions(names: Sequence[str]) -> tuple[type[BaseException], ...]:
-    """The exceptions of these names: Python's own, or `module:Exception`.
+    """Return the exceptions with these names: Python's own, or `module:Exception`.
 
     Raises:
-        UsageError: one of them is none.
+        UsageError: one of the names is not an exception.
     """
     found = []
     for name in names:

@@ -1,7 +1,7 @@
-"""What a fuzzer makes its inputs of: valid ones to begin with, and ways to make others of these.
+"""The inputs of a fuzzer: valid ones to begin with, and ways to make others from them.
 
-`Packets` knows the layouts of the protocol. `Writings` knows nothing but bytes and a few words of a format, and so
-serves whatever is no packet: XML, streams of objects, hex dumps.
+`Packets` knows the layouts of the protocol. `Writings` knows only bytes and a few words of a format, and serves
+everything that is not a packet: XML, streams of objects, hex dumps.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mqproto.simulator.fuzz.mutations import Mutant, counted, mutants, mutate
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 LARGEST_WRITING: Final = 65_536
-"""Larger ones are cut: what grows without end is seen at this size, too."""
+"""Larger inputs are cut: unbounded growth shows at this size, too."""
 TIMES: Final = (2, 3, 17, 130, 1_000)
-"""How often a part is repeated: beyond small limits, and beyond the depth to which readers go."""
+"""How often a part is repeated: beyond small limits, and beyond the depth that readers allow."""
 _NUMBERS: Final = (
     0,
     1,
@@ -37,23 +37,23 @@ _NUMBERS: Final = (
 class Material(Protocol):
     """Inputs for one parser.
 
-    seeds: valid ones.
+    seeds: valid inputs.
     """
 
     seeds: Sequence[bytes]
 
     def singles(self, seed: bytes) -> Iterator[Mutant]:
-        """Every single mutation that is worth it, in a fixed order."""
+        """Yield every useful single mutation of a seed, in a fixed order."""
 
     def mutant(self, data: bytes, dice: random.Random) -> Mutant:
-        """One drawn mutation."""
+        """Return one mutation at random."""
 
     def generated(self, dice: random.Random) -> bytes:
-        """A valid input, drawn."""
+        """Return a valid input at random."""
 
 
 class Packets:
-    """Packets, by the layouts."""
+    """Packets, mutated by their layouts."""
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
         self.seeds = seeds
@@ -69,12 +69,12 @@ class Packets:
 
 
 class Writings:
-    """Inputs of any other format.
+    """Inputs in any other format.
 
     Args:
-        seeds: valid ones.
+        seeds: valid inputs.
         words: bytes that mean something in this format.
-        draw: makes a valid one.
+        draw: makes a valid input.
     """
 
     def __init__(

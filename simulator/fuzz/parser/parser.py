@@ -1,7 +1,7 @@
-"""`mqproto fuzz parser`: packets for a parser, for as long as one likes, and whatever it does wrong with them.
+"""`mqproto fuzz parser`: feeds packets to a parser for a given time, and keeps its faults as findings.
 
-First come the seeds as they are, which must pass; then every single mutation of each; then mutations at random of
-seeds, of generated packets, and of whatever took a new way through the parser.
+First come the unmutated seeds, which must pass; then every single mutation of each; then random mutations of seeds, of
+generated packets, and of packets that took a new way through the parser.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from mqproto.simulator.fuzz.parser.readers import TARGETS
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, from_files, save_corpus
 
 CORPUS: Final = 512
-"""How many packets that took a new way are kept to be mutated further."""
+"""How many packets that took a new way are kept for further mutation."""
 LARGEST: Final = 4_096
-"""Larger ones are not, and their every single mutation is not tried: they would fill the time."""
+"""Larger packets are not kept, and not all of their mutations are tried: that would take all the time."""
 MINIMISE_S: Final = 10.0
-"""Processor time in which a finding is made smaller."""
+"""The processor time for minimising a finding."""
 HASTE: Final = 8
-"""How many times less time a parser has for a packet while a finding is minimised."""
+"""While a finding is minimised, the parser's time per packet is divided by this."""
 
 UNLIMITED: Final = 2**60
 OURS: Final = "mqproto.wire"
-"""The target that is our own codec."""
+"""The target for our own codec."""
 FAULTS: Final = (Exception, TookTooLong, SystemExit)
-"""What a parser may do wrong; Ctrl-C is none of it."""
+"""The exceptions that are findings; Ctrl-C is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was typed.
+    """The options of a run.
 
     target: `module:function`, OURS, or one of TARGETS.
     program: instead of a target, a program that reads one packet from its standard input.
-    loop: whether it reads many, see Program.
-    expect: the exceptions by which a function of somebody else's refuses a packet.
-    seconds: of wall-clock time.
-    packets: a smaller number ends it sooner; the same number and seed give the same packets.
-    corpus: files with packets to begin with, beside the examples.
-    corpus_out: where the seeds go, what took a new way, and the words of a dictionary; None keeps nothing of it.
+    loop: whether the program reads many packets, see Program.
+    expect: the exceptions by which a foreign function refuses a packet.
+    seconds: wall-clock time.
+    packets: stop after this many; the same number and seed give the same packets.
+    corpus: files with further packets to begin with.
+    corpus_out: a folder for the seeds, packets that took a new way, and a dictionary; None writes none.
     folder: where findings go; None keeps them in memory.
     limit_s: processor time that the parser may take for one packet.
-    memory_mb: what it may take in all, beside what is in use at the start.
+    memory_mb: how much memory it may take in all, beyond that in use at the start.
     """
 
     target: str = OURS
@@ -85,23 +85,23 @@ class Options:
 
     @property
     def name(self) -> str:
-        """Of what is fuzzed."""
+        """The name of the target or program."""
         return self.program or self.target
 
     @property
     def memory_bytes(self) -> int:
-        """None to speak of for a program: it would inherit the limit, and many reserve more than they ever take."""
+        """The memory limit; UNLIMITED for a program, which would inherit it: many reserve more than they use."""
         return UNLIMITED if self.program else self.memory_mb * 2**20
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run has come to.
+    """The results of a run.
 
-    cpu_s: of this process and its programs, which a busy machine does not lengthen.
+    cpu_s: the processor time of this process and its programs; a busy machine does not lengthen it.
     ways: how many different ways through the parser were taken.
-    slowest_s: the processor time of this process for the packet that took most of it, and what that was.
-    memory_mb: the most that this process had at a time, and at the start.
+    slowest_s, slowest: this process's processor time for the slowest packet, and what that was.
+    memory_mb, memory_before_mb: the most memory that this process had, and that at the start.
     """
 
     target: str
@@ -121,7 +121,7 @@ class Report:
 
     @property
     def rate(self) -> float:
-        """Packets a second of one core, generation and everything else included."""
+        """Packets per second of one core, including their generation and everything else."""
         return self.packets / self.cpu_s if self.cpu_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Report:
 
 
 def judge_of(options: Options) -> Judge:
-    """Who judges what is to be fuzzed."""
+    """Return the judge of the target or program."""
     if options.program:
         return Program(options.program, options.limit_s, loop=options.loop)
     if options.target == OURS:
@@ -160,7 +160,7 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
         show: called about once a second.
 
     Raises:
-        UsageError: there is no such target, or it reads none of the packets that are valid.
+        UsageError: there is no such target, or it refuses all valid packets.
     """
     fuzzer = Fuzzer(judge_of(options), material_of(options), options)
     with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
@@ -169,7 +169,7 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
 
 
 def material_of(options: Options) -> Material:
-    """What a target is given: packets, but for those of our readers that read something else."""
+    """Return the inputs for a target: packets, unless it is one of our readers of other formats."""
     if not options.program and options.target in TARGETS:
         material = TARGETS[options.target].material
         material.seeds = [*from_files(options.corpus, as_they_are=True), *material.seeds]
@@ -180,10 +180,10 @@ def material_of(options: Options) -> Material:
 
 
 def repeat(finding: Finding) -> tuple[str, str] | None:
-    """The group and the detail of what the finding's bytes do to its target now; None if they do nothing wrong.
+    """Return the group and detail of the fault that a finding's bytes cause now; None if there is none.
 
     Raises:
-        UsageError: its target is not there, or the file does not say which it was.
+        UsageError: the target is missing, or the file does not name it.
     """
     how = finding.how
     try:
@@ -203,7 +203,7 @@ def repeat(finding: Finding) -> tuple[str, str] | None:
 
 
 def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
-    """The group and the detail of what a packet does wrong, with every question asked; None if it does nothing."""
+    """Ask every question about a packet; return the group and detail of the fault, or None if there is none."""
     watch.packets += 1
     try:
         judge.judge_again(data)
@@ -213,12 +213,12 @@ def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
 
 
 def most_memory_mb() -> int:
-    """The most memory that this process ever had, in MiB, as Linux counts it."""
+    """Return the most memory that this process ever had, in MiB, as Linux counts it."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def cpu_s() -> float:
-    """The processor time of this process and of those that it has waited for, to the microsecond."""
+    """Return the processor time of this process and of ended children, to the microsecond."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -239,7 +239,7 @@ class Fuzzer:
         self._corpus: list[bytes] = []
 
     def run(self, show: Callable[[Report], None]) -> None:
-        """All packets, until the time is over or there have been enough."""
+        """Try packets until the time is over or there have been enough."""
         try:
             self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
             self.report.memory_before_mb = most_memory_mb()
@@ -281,7 +281,7 @@ class Fuzzer:
                 show(self._tell())
 
     def _try(self, mutant: Mutant) -> None:
-        """One packet: a finding, or a way that may be new."""
+        """Try one packet; keep a finding, or a packet that takes a new way."""
         report = self.report
         self.watch.packets += 1
         report.packets += 1
@@ -298,7 +298,7 @@ class Fuzzer:
             self._keep(way, mutant.data)
 
     def _try_block(self, block: Sequence[Mutant]) -> None:
-        """Packets that one process of a program is given."""
+        """Try several packets in one process of a program."""
         assert isinstance(self.judge, Program), "others are given one"
         self.watch.packets += 1
         for mutant, way in zip(block, self.judge.judge_all([each.data for each in block]), strict=True):
@@ -310,7 +310,7 @@ class Fuzzer:
                 self._keep(way, mutant.data)
 
     def _mutants(self) -> Iterator[Mutant]:
-        """What the parser is given after the seeds, without end."""
+        """Yield mutants without end; the parser gets them after the seeds."""
         for seed in self.material.seeds:
             if len(seed) <= LARGEST:
                 yield from self.material.singles(seed)
@@ -320,7 +320,7 @@ class Fuzzer:
                 yield self.material.mutant(packet, self.dice)
 
     def _try_seeds(self) -> None:
-        """The unmutated packets. A parser that refuses all of them would be fuzzed in vain."""
+        """Try the unmutated packets. It is useless to fuzz a parser that refuses them all."""
         refused = 0
         for seed in self.material.seeds:
             self.watch.packets += 1
@@ -357,7 +357,7 @@ class Fuzzer:
             self._corpus[self.dice.randrange(CORPUS)] = data
 
     def _found(self, mutant: Mutant, error: BaseException) -> None:
-        """A finding: if it is the first of its group, it is minimised and kept."""
+        """Count a finding; minimise and keep it if it is the first of its group."""
         group, detail = group_of(error), detail_of(error)
         findings = self.report.findings
         if findings.knows(group):
@@ -395,8 +395,8 @@ class Fuzzer:
             found = fault(self.judge, self.watch, data)
             return found is not None and found[0] == group
 
-        # What has no end is known sooner; the whole limit for each try would leave no time to try much. And what is
-        # left of a packet that takes too much memory has to be far beyond the limit, to be so again at another time.
+        # A shorter limit leaves time for more tries, and shows an endless loop just as well. A packet that takes too
+        # much memory must stay far beyond the limit when minimised, or it may not show the fault another time.
         self.watch.limit_s = self.options.limit_s / HASTE
         try:
             with memory_limit(2 * self.options.memory_bytes):

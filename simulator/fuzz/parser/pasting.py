@@ -1,4 +1,4 @@
-"""What `mqproto decode` is given, as a target: packets, Pings and streams of them, raw or as people paste them."""
+"""The input of `mqproto decode` as a target: packets, Pings and streams of them, raw or as people paste them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mqproto.simulator.fuzz.parser.seeds import a_ping, examples, generated
 from mqproto.wire import inspect_stream
 
 SHOWN: Final = 8
-"""How many packets of a stream are looked at: each takes construct a millisecond."""
+"""How many packets of a stream are checked: construct takes a millisecond for each."""
 QUESTION: Final = "is bytes, each shown once, or refused in a line"
 WORDS: Final = (
     b"0000  ", b"00000010: ", b"0000020 ", b"*\n", b"\n", b"  |", b"|\n", b"  >..<", b"0x", b"{", b"}", b"/*", b"*/",
@@ -27,7 +27,7 @@ WORDS: Final = (
 
 
 def ask(data: bytes) -> Hashable:
-    """Text says some bytes or is refused in one line; of the bytes each is shown once, as JSON as well."""
+    """Check that input is read as bytes or refused in one line, and that each byte is shown once, as JSON too."""
     try:
         found = read_pasted(data, "it")
     except UsageError as error:
@@ -43,7 +43,7 @@ def ask(data: bytes) -> Hashable:
 
 
 def _look(found: bytes, ways: list[Hashable]) -> None:
-    """Each byte is shown once."""
+    """Check that each byte is shown once."""
     end = 0
     for at, inspection in inspect_stream(found):
         raw = b"".join(field.raw for field in inspection.fields)
@@ -71,7 +71,7 @@ def _letters(data: bytes) -> str:
 
 
 def _words(data: bytes) -> bytes:
-    """As hexdump shows them, with a * for lines that come again."""
+    """Return a dump as hexdump prints it, with a * for repeated lines."""
     lines: list[str] = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]
@@ -101,7 +101,7 @@ def seeds() -> list[bytes]:
 
 
 def _over_http() -> bytes:
-    """A message with AH set, and both headers that this announces."""
+    """Return a message with AH set, and the two headers that it announces."""
     packet = bytearray(examples()[3])
     packet[63] |= 2
     packet += b"\0\0\0\0\4\0\0\0a\0b\0c\0\0\0" + b"\xf4\1\0\0\4\0\0\0\1\0\0\0\2\0\0\0POST"

@@ -1,7 +1,7 @@
-"""The judge of a program in any language, which is given packets on its standard input.
+"""The judge of a program in any language, which reads packets from its standard input.
 
-One a process, which is slow; or 64, one behind the other, by a program that reads until there are no more. Either way a
-crash ends that process and not the fuzzer.
+Each process gets one packet, which is slow; or, for a program that reads in a loop, 64 one after the other. Either way,
+a crash ends that process and not the fuzzer.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from mqproto.simulator.fuzz.parser.crashes import where_it_died
 from mqproto.simulator.fuzz.parser.judges import Broken
 
 SANITIZER: Final = re.compile(r"(\w+Sanitizer: [\w-]+)|runtime error: ([^\d\n]+)")
-"""What the sanitizers of C compilers say; they end a program by a status that it may have for a refusal, too."""
+"""Messages of C compilers' sanitizers; they end a program with a status that a refusal may have, too."""
 FRAME: Final = re.compile(
     r"#\d+ 0x[0-9a-f]+ in (?!_|(?:mem|str|abort|raise|free|malloc|calloc|realloc)\w*\b)(\w+)"
 )
-"""A line of their stack traces that is no allocator's, copier's or sanitizer's own."""
+"""A line of their stack traces that is not inside an allocator, a copying function or the sanitizer."""
 BURST: Final = 50
 NO_END: Final = 1_000
-"""The status of a program that had to be ended, which no program has."""
+"""Stands for the status of a program that had to be killed; no program ends with it."""
 BLOCK: Final = 64
-"""How many packets a program is given that reads several."""
+"""How many packets a program that reads several gets."""
 
 
 class Program:
-    """A program that ends by itself: with status 0 where it reads a packet, with another one where it refuses it.
+    """Judges a program that ends by itself: with status 0 if it accepts a packet, with another if it refuses it.
 
     Args:
-        command: as a shell would read it; no shell runs it.
-        limit_s: of time, which for a process of its own is not the processor's; for a whole block as well.
-        loop: it reads one packet after another, each behind its length (4 bytes, little-endian), and ends with status
-            0 when there are no more. It may answer each with a byte: 0 where it has read it, else another one.
+        command: in shell syntax, but no shell runs it.
+        limit_s: wall-clock time for each process, and so for a whole block.
+        loop: it reads one packet after another, each after its length (4 bytes, little-endian), and ends with status
+            0 when there are no more. It may answer each with a byte: 0 if it accepts it, else another one.
 
     Raises:
         UsageError: there is no such program.
@@ -66,7 +66,7 @@ class Program:
         self._ways([data], self._run([data]))
 
     def judge_all(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """The way of each packet, or what was wrong with it: at most `block` of them."""
+        """Return the way or the fault of each packet; there may be at most `block` of them."""
         self.counts["ends by itself and in time"] += len(packets)
         ways: list[Hashable] = []
         while len(ways) < len(packets):
@@ -78,11 +78,11 @@ class Program:
         return BURST * self.block
 
     def _judged(self, packets: Sequence[bytes]) -> list[Hashable]:
-        """The ways of packets, up to the first with which something is wrong."""
+        """Return the ways of packets, up to the first one that shows a fault."""
         ended = self._run(packets)
         if self._is_well(ended):
             return self._ways(packets, ended)
-        # One that answers at once has said how many it has read. Of another this is found by halves.
+        # A program that answers at once has told how many it read. For others, find this by bisection.
         read = len(ended.stdout) if self.block > 1 else 0
         too_many = read + 1 if 0 < read < len(packets) else len(packets)
         while too_many - read > 1:
@@ -101,7 +101,7 @@ class Program:
         return [*ways, None]
 
     def _run(self, packets: Sequence[bytes]) -> subprocess.CompletedProcess[bytes]:
-        """It is given these; its status is NO_END if it had to be ended."""
+        """Run the program with these packets; its status is NO_END if it had to be killed."""
         try:
             return subprocess.run(
                 self.arguments,
@@ -126,10 +126,10 @@ class Program:
         return is_its_own and not SANITIZER.search(ended.stderr.decode("utf-8", "replace"))
 
     def _ways(self, packets: Sequence[bytes], ended: subprocess.CompletedProcess[bytes]) -> list[Hashable]:
-        """What it made of each packet.
+        """Return the way of each packet.
 
         Raises:
-            Broken: something is wrong.
+            Broken: the program shows a fault.
         """
         words, status = ended.stderr.decode("utf-8", "replace"), ended.returncode
         if status == NO_END:
@@ -137,7 +137,7 @@ class Program:
         if report := SANITIZER.search(words):
             where = FRAME.search(words)
             raise Broken("sanitizer", report[0], f"{report[1] or report[2]} in {where[1] if where else '?'}")
-        # Numbers tell offsets and sizes, which would make a way of their own of each packet.
+        # Numbers are offsets and sizes, which would make each packet a way of its own.
         first = re.sub(r"\d+", "", words.partition("\n")[0])
         if status < 0:
             name, said = signal.Signals(-status).name, f"its last words: {words[-200:].strip() or 'none'}"

@@ -1,7 +1,7 @@
 """Our own readers as targets of `mqproto fuzz parser`: xml, activex, binary, headers, security, decode.
 
-Each has valid inputs, words of its format, and a judge: the reader says what the bytes are, or in one line why not, and
-what it says holds. Time and memory are for the fuzzer to watch.
+Each has valid inputs, words of its format, and a judge: the reader must explain the bytes, or say in one line why it
+cannot, and its explanation must hold. The fuzzer watches time and memory.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from mqproto.simulator.fuzz.parser.material import Material, Packets, Writings
 from mqproto.simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
-"""Of a reason what differs from body to body."""
+"""The parts of a reason that differ from body to body."""
 _LETTERS: Final = "ab c<&>'\"\\\n\r\t\0\x1bäß€\U0001f4e8\ufffe"
 _ENDS_WITH_NUL: Final = ("VT_LPSTR", "VT_LPWSTR")
-"""Texts that are shown with what stands behind a NUL, and are not written with one."""
+"""Texts that are shown with everything after a NUL, but cannot be written with one."""
 _INTEGERS: Final = (0, -1, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 2**64 - 1)
 
 
@@ -55,8 +55,8 @@ class Reading:
     """The judge of one of our readers.
 
     Args:
-        question: what has to hold, in words.
-        ask: asks it of some bytes: the way that they took, or Broken.
+        question: the property to check, in words.
+        ask: checks it for some bytes; returns their way, or raises Broken.
     """
 
     def __init__(self, question: str, ask: Callable[[bytes], Hashable]) -> None:
@@ -77,7 +77,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One reader, and what it is given."""
+    """One reader, and its inputs."""
 
     question: str
     ask: Callable[[bytes], Hashable]
@@ -85,7 +85,7 @@ class Target:
     words: Sequence[bytes]
     draw: Callable[[random.Random], bytes]
     has_packets: bool = False
-    """Whether it is given packets, which are changed by their layouts."""
+    """Whether its inputs are packets, which are mutated by their layouts."""
 
     @property
     def judge(self) -> Reading:
@@ -99,14 +99,14 @@ class Target:
 
 
 def _asked(body: bytes, body_type: int) -> Hashable:
-    """A body is explained, or shown as bytes with a reason; its JSON says the same; written, it is read as the same."""
+    """Check that a body is explained, or shown as bytes with a reason; that its JSON agrees; and its round trip."""
     found = read_body(body, body_type)
     if len(found.reason) > TEXT_LIMIT or not found.reason.isprintable():
         raise Broken("reason", f"it is no line that can be printed: {found.reason!r}")
     if found.reason and found.value != body:
         raise Broken("reason", "what is not explained is not shown as it is")
     content = describe(found).get("content", {})
-    # The form in which it is shown, and sent to others.
+    # This is the form in which it is shown and sent to others.
     text = json.dumps(content, ensure_ascii=False)
     text.encode("utf-8")
     if found.kind == BYTES:
@@ -122,12 +122,12 @@ def _asked(body: bytes, body_type: int) -> Hashable:
 
 
 def _same(value: Value) -> str:
-    """A value in a form that compares, with NaN, zeros and types."""
+    """Return a value in a comparable form that keeps NaN, signed zeros and types."""
     return repr(value)
 
 
 def _shape(value: Value, depth: int = 2) -> Hashable:
-    """What a value is made of, roughly: whatever is new in it, a fuzzer goes on with."""
+    """Return the rough structure of a value: the fuzzer continues from inputs with a new one."""
     if isinstance(value, Tree) and depth:
         return "Tree", tuple(_shape(member, depth - 1) for _, member in value.members[:4])
     if isinstance(value, list) and depth:
@@ -144,12 +144,12 @@ def _binary(data: bytes) -> Hashable:
 
 
 def _activex(data: bytes) -> Hashable:
-    """The first two bytes are the body type."""
+    """Check a body whose first two bytes are the body type."""
     return _asked(data[2:], int.from_bytes(data[:2], "little"))
 
 
 def _headers(data: bytes) -> Hashable:
-    """Headers are found or not; written, they are read as the same."""
+    """Check that headers are found or not, and that they read the same after writing."""
     found = read_headers(data)
     if found is None:
         return None, data[:1]
@@ -165,7 +165,7 @@ def _activex_seeds() -> list[bytes]:
 
 
 def _variant(dice: random.Random, name: str = "") -> bytes:
-    """A body of COM's types that says something, with its type before it."""
+    """Return a body of one of COM's types with a value, after its body type."""
     chosen = BY_NAME[name or dice.choice(list(BY_NAME))]
     while True:
         try:
@@ -295,7 +295,7 @@ AAEAAAD/////AQAAAAAAAAAEAQAAAA9TeXN0ZW0uRGF0ZVRpbWUCAAAABXRpY2tzCGRhdGVEYXRhAAAJ
 
 AAEAAAD/////AQAAAAAAAAAPAQAAAAsAAAACDLwF44Rn0AeAbQsL
 """
-"""What Mono's BinaryFormatter has written: objects and arrays of each form, in Base64, an empty line between two."""
+"""Output of Mono's BinaryFormatter: objects and arrays of each form, in Base64, separated by empty lines."""
 
 
 def _streams() -> list[bytes]:
@@ -340,4 +340,4 @@ TARGETS: Final = {
     "security": Target(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
     "decode": Target(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
-"""By the name that `--target` takes."""
+"""Keyed by the name that `--target` takes."""

@@ -1,4 +1,4 @@
-"""The packets that a fuzzer begins with: one of everything, generated ones, and what users bring along."""
+"""The packets that a fuzzer begins with: one of everything, generated ones, and the user's own."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ from mqproto.wire.layouts.properties import LONGEST_LABEL
 from mqproto.wire.schema.refused import REFUSALS
 
 LONGEST_WORD: Final = 32
-"""A longer value of a field is no word of the dictionary."""
+"""Longer values of fields do not go into the dictionary."""
 ALIKE: Final = 8
-"""How many packets with the same headers are taken from what somebody brings along."""
+"""How many packets with the same headers are taken from the user's files."""
 
 HERE: Final = Guid(b"from the fuzzer.")
 THERE: Final = Guid(b"to anybody there")
@@ -68,11 +68,11 @@ SEQUENCE: Final = TxSequenceId(time_stamp=SENT_S, ordinal=1)
 PRIVATE: Final = PrivateQueueFormatName(THERE, 17)
 LISTS: Final = "multi_queue_format"
 HEADERS: Final = ("transaction", "security", "debug", "soap", "session")
-"""Those that may be there or not, but for the lists of queues, which are as rare here as they are slow to read."""
+"""The optional headers, except the lists of queues, which are rare here because they are slow to read."""
 
 
 def examples() -> list[bytes]:
-    """One valid packet of each kind, and messages with every header and every kind of queue name."""
+    """Return one valid packet of each kind, and messages with every header and every kind of queue name."""
     order, final = OrderAckBody(SEQUENCE, 2, 1), FinalAckBody(SEQUENCE, 2, 1, HERE, 5)
     packets: list[Packet] = [
         establish_connection(client=HERE, server=THERE, time_stamp_ms=501_140_046),
@@ -93,12 +93,12 @@ def examples() -> list[bytes]:
 
 
 def a_ping() -> bytes:
-    """For parsers that read datagrams as well."""
+    """Return a Ping, for parsers that read datagrams as well."""
     return ping_packet.encode(Ping(cookie=4, qm_guid=HERE))
 
 
 def generated(dice: random.Random) -> bytes:
-    """A valid message with some of the headers, names of some kinds, and contents of some size."""
+    """Return a valid message with random headers, kinds of names and sizes."""
     message = _message(
         dice.choice((17, THERE, _direct_name(dice))),
         admin_queue=dice.choice((None, 9, THERE, PRIVATE, _direct_name(dice))),
@@ -114,12 +114,12 @@ def generated(dice: random.Random) -> bytes:
 
 
 def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[bytes]:
-    """Packets that somebody brings along: captures, files with the bytes or the hex of one packet, folders of these.
+    """Return the packets in captures, in files with one packet as bytes or hex, or in folders of these.
 
-    Of packets that are much alike only a few are taken, as mutations of all of them would be the same.
+    Only a few of many similar packets are taken, because mutations of all of them would be the same.
 
     Args:
-        as_they_are: the files are no packets; each is taken whole.
+        as_they_are: the files are not packets; each is taken whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.
@@ -139,9 +139,9 @@ def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[byte
 
 
 def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
-    """Packets for other fuzzers, each a file, and beside the folder, as FOLDER.dict, the words of which they are made.
+    """Write packets for other fuzzers, one per file, and beside the folder, as FOLDER.dict, a dictionary.
 
-    The dictionary is one of AFL++'s and libFuzzer's: values of fields, and the limits in the rules of their layouts.
+    The dictionary is for AFL++ and libFuzzer: values of fields, and the limits in the rules of their layouts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     words: dict[bytes, str] = {}
@@ -166,12 +166,12 @@ def save_corpus(folder: Path, packets: Iterable[bytes]) -> None:
 
 def _packets_in(path: Path) -> Iterator[bytes]:
     if not path.is_file():
-        yield from read_source(str(path))  # It has the words for what is not there.
+        yield from read_source(str(path))  # It raises the error for a missing file.
         return
     with path.open("rb") as file:
         head = file.read(max(map(len, MAGICS)))
     if path.suffix == ".bin":
-        yield path.read_bytes()[:INPUT_LIMIT_BYTES]  # What a fuzzer has kept may look like anything.
+        yield path.read_bytes()[:INPUT_LIMIT_BYTES]  # A file kept by a fuzzer may look like anything.
     elif head.startswith(MAGICS):
         try:
             yield from (packet.data for packet in read_packets(path))
@@ -214,7 +214,7 @@ ACKNOWLEDGED: Final[dict[str, Any]] = {
 
 
 def _with_headers(message: UserMessage, *names: str) -> UserMessage:
-    """The message with these headers, and with the flags that announce them."""
+    """Add these headers to a message, and the flags that announce them; return it."""
     if "transaction" in names:
         message.user.recoverable = message.user.has_transaction = True
         message.transaction = TransactionHeader(0, SEQUENCE, 2, 1, HERE)
@@ -249,7 +249,7 @@ def _with_headers(message: UserMessage, *names: str) -> UserMessage:
 
 
 def _lists() -> MultiQueueFormatHeader:
-    """Lists with a name of every kind, and an empty one."""
+    """Return lists with a name of every kind, and an empty list."""
     names = [
         MqfFormatNameElement(PUBLIC_NAME, b"", THERE),
         MqfFormatNameElement(PRIVATE_NAME, b"", PRIVATE),

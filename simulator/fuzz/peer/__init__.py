@@ -1,1 +1,1 @@
-"""Fuzzing peers: whole conversations with somebody who listens, and what is owed on each."""
+"""Fuzzing peers: holds whole conversations with a live peer, and judges its answers."""

@@ -1,4 +1,4 @@
-"""Carries out a case: says what it says, waits where it waits, and judges what comes back."""
+"""Carries out a case: sends its bytes, waits where it waits, and judges the answers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mqproto.simulator.fuzz.peer.lines import Line, Place, connected, datagrams,
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 Watch = Callable[[], Awaitable[Fault | None]]
-"""Sees whether others are served, and says what is wrong if they are not."""
+"""Checks whether others are served; returns the fault if they are not."""
 
 
 class Attack:
-    """One case while it is carried out.
+    """Carries out one case.
 
     Args:
-        watch: is called where the case has a step WATCH, with all its connections open.
+        watch: is called at each step WATCH, with all connections of the case open.
     """
 
     def __init__(self, place: Place, watch: Watch) -> None:
@@ -30,11 +30,11 @@ class Attack:
 
     @property
     def was_turned_away(self) -> bool:
-        """Whether the peer has closed all its connections without a word, though each began in good order."""
+        """Whether the peer closed all connections without a word, although each began correctly."""
         return bool(self._lines) and all(line.turned_away for line in self._lines.values())
 
     async def carry_out(self, case: Case) -> Fault | None:
-        """Do each step, then hear what is owed on every connection; what the peer did wrong, if anything."""
+        """Do each step, then wait for what is owed on every connection; return the peer's fault, if any."""
         fault = None
         async with AsyncExitStack() as ends, trio.open_nursery() as nursery:
             try:
@@ -56,7 +56,7 @@ class Attack:
         if step.act is Act.DATAGRAM:
             if self._asking is None:
                 self._asking = await ends.enter_async_context(datagrams(self._place))
-            with suppress(OSError):  # Nobody listens there, as Windows has it by default.
+            with suppress(OSError):  # Nobody may listen there, as is the default on Windows.
                 await self._asking.send(step.data)
             return None
         line = self._lines.get(step.connection)

@@ -1,7 +1,7 @@
-"""Many cases against one live peer, several at once, until time is over or enough is found.
+"""Runs many cases against one live peer, several at once, until the time is over or there are enough findings.
 
-While cases run, a canary is served beside them. When something fails that is not one case's own, the cases of that
-moment are suspects: each is sent again alone, the one that does it is made smaller, and the campaign goes on.
+A canary must be served all the while. If the peer fails as a whole, the cases of that moment are suspects: each is sent
+again alone, the culprit is made smaller, and the campaign goes on.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from mqproto.simulator.fuzz.tactics.talk import Target
 from mqproto.wire import NULL_GUID
 
 CHECK_S: Final = 0.1
-"""From one look at the canary to the next."""
+"""The time between two checks of the canary."""
 TURNED_AWAY_S: Final = 0.25
 TRIES: Final = 40
-"""When one comes again who was turned away, and how often."""
+"""When, and how often, a case that was turned away is tried again."""
 SUSPECTS: Final = 128
-"""How many of the last cases are suspected when the peer fails others."""
+"""How many of the last cases are suspects when the peer as a whole fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, how much, and where findings go.
+    """The extent of a campaign, and the folder for its findings.
 
     limit: how many cases; None for as many as fit into `seconds`.
     enough: this many findings end the campaign.
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a campaign."""
+    """The results of a campaign."""
 
     peer: str
     seed: int
@@ -69,15 +69,15 @@ class Report:
     slowest_check_s: float = 0
     memory_mb: tuple[float, float] | None = None
     ended: str = ""
-    """Why it ended before its time, or empty."""
+    """Why it ended early; empty if it did not."""
 
     @property
     def cases_per_s(self) -> float:
-        """How many cases a second."""
+        """Cases per second."""
         return self.cases / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         return {
             "peer": self.peer,
             "seed": self.seed,
@@ -123,7 +123,7 @@ class Campaign:
         self._stopping = False
 
     async def run(self) -> Report:
-        """The valid conversation, alone and beside a canary; then one case after the other."""
+        """Run the valid conversation, alone and beside a canary; then one case after the other."""
         began_s = trio.current_time()
         ends_at = began_s + self._plan.seconds
         try:
@@ -137,7 +137,7 @@ class Campaign:
                     {"seed": self._plan.seed, "peer": self._place.address},
                 )
                 if await self._begins_well():
-                    # Up to now nothing was asked of the peer that could have used up what our host has of it.
+                    # Nothing up to now could have used up our host's share of the peer.
                     self._place.holds_up = self._canary.is_held_up
                     while await self._round(ends_at):
                         await self._investigate()
@@ -152,7 +152,7 @@ class Campaign:
         return self.report
 
     async def _begins_well(self) -> bool:
-        """Case 0 has to pass, or nothing that fails later means anything."""
+        """Return whether case 0 passes; if not, later failures would mean nothing."""
         case = draw_case(self._target, self._plan.seed, 0)
         self._count(case)
         fault = await Attack(self._place, _nobody).carry_out(case) or await self._canary.check()
@@ -166,7 +166,7 @@ class Campaign:
     # Rounds
 
     async def _round(self, ends_at: float) -> bool:
-        """Run cases until something fails; false if time or numbers are up instead."""
+        """Run cases until something fails; return False if the time or the cases run out instead."""
         self._stopping = False
         self._troubles.clear()
         self._recent.clear()
@@ -178,7 +178,7 @@ class Campaign:
                     workers.start_soon(self._work)
             nursery.cancel_scope.cancel()
         self._in_flight.clear()
-        # What came last may not have shown yet.
+        # A fault of the last cases may not have shown yet.
         if not self._troubles and (fault := await self._canary.check()) is not None:
             self._trouble(fault, None)
         return bool(self._troubles)
@@ -195,7 +195,7 @@ class Campaign:
                 self._trouble(fault, case)
 
     async def _watch(self, ends_at: float) -> None:
-        """Look after the canary, the process and the time."""
+        """Watch the canary, the process and the time."""
         while True:
             finished = len(self._recent)
             fault = await self._canary.check()
@@ -214,7 +214,7 @@ class Campaign:
             await trio.sleep(CHECK_S)
 
     def _trouble(self, fault: Fault, case: Case | None) -> None:
-        """Something failed: one case's own fault, or everybody's."""
+        """Record a fault: that of one case, or of the whole peer."""
         if case is not None and fault.oracle in OWN and self._investigation.knows(fault, case):
             return
         others = [*self._in_flight.values(), *reversed(self._recent)]
@@ -225,7 +225,7 @@ class Campaign:
             self._scope.cancel()
 
     async def _investigate(self) -> None:
-        """Look into all that failed in a round."""
+        """Investigate all faults of a round."""
         for fault, suspects in self._troubles:
             if fault.oracle is Oracle.GROWS:
                 again = f"mqproto fuzz peer {self._place.address} --seed {self._plan.seed}"
@@ -245,7 +245,7 @@ class Campaign:
                 return
 
     async def _attack(self, case: Case) -> Fault | None:
-        """Have the peer hear a case: of one that was turned away it has heard nothing."""
+        """Carry out a case; try again if it was turned away, because the peer has then heard nothing."""
         for _ in range(TRIES):
             attack = Attack(self._place, self._canary.check)
             fault = await attack.carry_out(case)

@@ -1,4 +1,4 @@
-"""A healthy session beside all the hostile ones: while it is served, the peer is alive."""
+"""A healthy session beside the hostile ones: as long as it is served, the peer is alive."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from mqproto.simulator.fuzz.tactics.packets import connection_request
 from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, Talk, Target, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
-"""How many messages go through one session; then the next begins, so that the peer has to accept that, too."""
+"""How many messages go through one session; then a new one begins, which the peer must accept, too."""
 
 
 class Canary:
     """Keeps a session with a peer, and sends a message on it at each `check`.
 
     Args:
-        place: from where it comes.
-        attackers: from where all the others come.
-        seed: of the campaign; the canary is nobody else's queue manager.
+        place: the peer, with the canary's own source address.
+        attackers: the peer, with the source address of all others.
+        seed: the campaign's seed; the canary has a queue manager of its own.
     """
 
     def __init__(
         self, place: Place, attackers: Place, target: Target, seed: int, nursery: trio.Nursery
     ) -> None:
         self.slowest_s = 0.0
-        """What it took at most to have a message acknowledged."""
+        """The longest time until a message was acknowledged."""
         self._place = place
         self._attackers = attackers
         self._target = target
@@ -47,9 +47,9 @@ class Canary:
         self._one_at_a_time = trio.Lock()
 
     async def check(self) -> Fault | None:
-        """Send a message, and see that it is acknowledged; open the session first if there is none.
+        """Send a message and wait for its acknowledgment; open the session first if there is none.
 
-        That the peer has closed it between two checks, or does now, is a fault: nothing was wrong with it.
+        It is a fault if the peer closes the session, now or between two checks: nothing was wrong with it.
         """
         async with self._one_at_a_time:
             served = False
@@ -57,7 +57,7 @@ class Canary:
                 fault = await self._check()
                 served = fault is None
             finally:
-                # Nobody knows how much of a check that was cancelled has been sent; the next one begins anew.
+                # A cancelled check may have sent part of its bytes; the next one begins anew.
                 if not served:
                     self.leave()
             return fault
@@ -102,9 +102,9 @@ class Canary:
         return None
 
     async def is_held_up(self) -> bool:
-        """Whether the peer serves us, and nobody who comes from where the attackers do: it bounds what a host has.
+        """Return whether the peer serves us, but nobody from the attackers' host: it limits each host's share.
 
-        Where there is no other host to come from, nobody can tell.
+        This is False if we have no address of another host.
         """
         if not self._place.source or await self.check() is not None:
             return False
@@ -130,7 +130,7 @@ class Canary:
 
 @asynccontextmanager
 async def a_canary(place: Place, target: Target, seed: int) -> AsyncIterator[Canary]:
-    """A canary, on another host than ours if there is one; its session opens at the first check."""
+    """Yield a canary, at another host than ours if possible; its session opens at the first check."""
     async with trio.open_nursery() as nursery:
         canary = Canary(replace(place, source=elsewhere(place), holds_up=never), place, target, seed, nursery)
         try:

@@ -1,8 +1,8 @@
-"""What a peer owes us on one connection, and what it may say: the acceptor's side of [MS-MQQB] 3.1.5, as a judge.
+"""The judge of one connection: what the peer owes us and may say, as the acceptor of [MS-MQQB] 3.1.5.
 
-`said` takes what we send and `heard` what the peer sends, both as they come. A peer may always close, so that is never
-wrong; not closing is, where the specification demands it. The judge knows the packets by mqproto's own codec, but not
-mqproto's sessions: it is written from the specification a second time, to find where those are wrong, too.
+`said` takes what we send and `heard` what the peer sends, both as they come. A peer may always close; not closing is
+wrong where the specification demands it. The judge uses mqproto's codec, but not its sessions: it is written from the
+specification a second time, to find faults of those, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.wire import (
 )
 
 HALF: Final = 0x8000
-"""Counts are 16 bits wide; what is further ahead than this is behind."""
+"""Counts are 16 bits wide; a number further ahead than this is behind."""
 
 
 class Oracle(StrEnum):
@@ -41,9 +41,9 @@ class Oracle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a peer did wrong.
+    """A fault of a peer.
 
-    rule: what it broke, without the numbers of this one time; findings are grouped by it.
+    rule: the rule it broke, without numbers of this occasion; findings are grouped by it.
     detail: what was seen.
     """
 
@@ -56,9 +56,9 @@ class Fault:
 
 
 class Stage(Enum):
-    """How far a session has come, as the peer has to see it once it has read what we sent.
+    """The state of a session, as the peer must see it once it has read what we sent.
 
-    In REFUSED it said, or should have said, that it wants no session, or we have said so; in CLOSED it has to close.
+    In REFUSED the peer refused the session, or should have, or we did; in CLOSED it has to close.
     """
 
     WAITING_EC_MSG = "before EstablishConnection"
@@ -69,7 +69,7 @@ class Stage(Enum):
 
 
 class Conduct:
-    """Both sides of one connection that we have opened.
+    """Judges both sides of one connection that we opened.
 
     Args:
         server: the peer's queue manager, if it is known.
@@ -99,22 +99,22 @@ class Conduct:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the peer has said that it wants no session, or should have."""
+        """Whether the session was refused, or should have been."""
         return self.stage is Stage.REFUSED
 
     @property
     def is_open(self) -> bool:
-        """Whether the peer has said all that opens a session."""
+        """Whether the peer has sent everything that opens a session."""
         return self._is_open
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the peer was asked for a session in good order, and has said nothing."""
+        """Whether the peer got a correct request for a session and has said nothing."""
         return self._request is not None and not self.answer_count
 
     @property
     def owed(self) -> Fault | None:
-        """What the peer has to do next without being told more, as the fault that it is if it never does."""
+        """The fault that it will be if the peer does not do what it owes now; None if it owes nothing."""
         if self._finished:
             return None
         if self._request is not None and not self._request_answered:
@@ -132,13 +132,13 @@ class Conduct:
         return None
 
     def finish(self) -> None:
-        """We have closed our half, or all: nothing is owed any more."""
+        """Note that we closed our half, or everything: nothing is owed any more."""
         self._finished = True
 
     # What we say
 
     def said(self, data: bytes) -> None:
-        """These bytes were sent."""
+        """Take bytes that we sent."""
         try:
             for raw in self._ours.feed(data):
                 if self.stage is Stage.CLOSED:
@@ -174,13 +174,13 @@ class Conduct:
         self._recoverable_sent = self._recoverable_sent + user.recoverable & 0xFFFF
         identity = user.source_queue_manager, user.message_id
         if message.transaction is None and identity in self._identities:
-            self._duplicates += 1  # By the letter of 3.1.5.8.1 it is not counted; others count it.
+            self._duplicates += 1  # By the letter of 3.1.5.8.1 it is not counted; other peers count it.
         self._identities.add(identity)
         if message.session is not None:
             self._take_our_header(message.session)
 
     def _take_our_header(self, header: SessionHeader) -> None:
-        """Counts that are not the peer's own close the session.  3.1.5.5.5"""
+        """Take our counts: if they differ from the peer's, it must close the session.  3.1.5.5.5"""
         counts = header.user_msg_sequence_number, header.recoverable_msg_seq_number
         if counts != (self._sent, self._recoverable_sent) and not self._duplicates:
             detail = (
@@ -189,7 +189,7 @@ class Conduct:
             self._must_close("on wrong message counts (3.1.5.5.5)", detail)
 
     def _must_close(self, rule: str, reason: str) -> None:
-        """From here on; what was wrong first is why."""
+        """Note that the peer must close from here on; the first reason counts."""
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
@@ -198,7 +198,7 @@ class Conduct:
     # What the peer says
 
     def heard(self, data: bytes) -> None:
-        """These bytes came."""
+        """Take bytes that came."""
         if self.fault is not None:
             return
         try:
@@ -214,7 +214,7 @@ class Conduct:
             self._wrong("what it says is no packet (3.1.5.1.3)", f"{error}; it says {head}")
 
     def ended(self) -> None:
-        """The peer has closed, in good order. What it had said up to then must have been whole."""
+        """Note that the peer closed in good order; its last packet must have been whole."""
         if self._theirs.pending_bytes and self.fault is None and self.stage is not Stage.CLOSED:
             self._wrong("its packet breaks off (3.1.5.9)", f"after {self._theirs.pending_bytes} bytes")
 
@@ -277,7 +277,7 @@ class Conduct:
             self._wrong("other timeouts than were proposed (3.1.5.4.1)", f"{said} ms instead of {asked} ms")
 
     def _take_header(self, header: SessionHeader) -> None:
-        """3.1.5.5: what we are told has arrived must have been sent, and what was said before still holds."""
+        """3.1.5.5: it may acknowledge only what we sent, and its numbers must not go backwards."""
         if (self._sent - header.ack_sequence_number) & 0xFFFF >= HALF:
             seen = f"message {header.ack_sequence_number}, and {self._sent} is the last it can have"
             self._wrong("it acknowledges what it cannot have got (3.1.5.5.1)", seen)

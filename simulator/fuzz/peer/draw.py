@@ -1,6 +1,6 @@
 """Cases by their numbers: one packet of a valid conversation mutated, or packets out of turn.
 
-Each is made from a seed and its number, and from nothing else. Case 0 is the valid conversation with nothing wrong.
+Each is made only from a seed and its number. Case 0 is the valid conversation with nothing wrong.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
 from mqproto.simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 
 AIMED_EVERY: Final = 3
-"""Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
+"""One in this many cases lies about a length, a limit or a flag: first each such lie once, then all of them again."""
 MUTATED_SHARE: Final = 0.6
-"""How many of the others have a packet mutated at random; the rest are out of turn."""
+"""The share of the others that have a packet mutated at random; the rest are out of turn."""
 STRANGERS_SHARE: Final = 0.1
-"""How many of these are by strangers who say much, or slowly: a case of theirs takes as long as a hundred others."""
+"""The share of these from strangers who say much, or slowly: such a case takes as long as a hundred others."""
 LIES: Final = ("length", "limit", "flags")
-"""The classes of mutations that parsers are broken by most of all."""
+"""The classes of mutations that break parsers most often."""
 
 
 def draw_case(target: Target, seed: int, number: int) -> Case:
-    """The case with this number."""
+    """Return the case with this number."""
     talk = Talk(target, seed, number)
     if number == 0:
         return unmutated(talk)
@@ -41,7 +41,7 @@ def draw_case(target: Target, seed: int, number: int) -> Case:
 
 
 def unmutated(talk: Talk) -> Case:
-    """Nothing is wrong: a peer that fails here cannot be fuzzed."""
+    """Return the valid case: a peer that fails here cannot be fuzzed."""
     talk.greet(glued=False)
     for kind in ("express", "recoverable"):
         talk.message(kind)
@@ -51,10 +51,10 @@ def unmutated(talk: Talk) -> Case:
 
 
 def mutated(talk: Talk) -> Case:
-    """One packet of a valid conversation mutated."""
+    """Return a valid conversation with one packet mutated."""
     dice = talk.dice
     places = whole_conversation(talk, dice.randint(1, 4))
-    # The handshake is two packets of few; messages have more in them that can be wrong.
+    # The handshake is two of a few packets; messages have more that can be wrong.
     index = dice.choice(places[2:]) if len(places) > 2 and dice.random() < 0.85 else dice.choice(places)
     what = talk.steps[index].note
     name, kind = talk.mutate(index)
@@ -62,7 +62,7 @@ def mutated(talk: Talk) -> Case:
 
 
 def aimed(talk: Talk, seed: int) -> Case:
-    """The next lie about one field of one message."""
+    """Return a conversation with the next lie about one field of one message."""
     lies = lies_in(talk.target.queues[0], seed)
     kind, edit = lies[talk.number // AIMED_EVERY % len(lies)]
     talk.greet()
@@ -76,7 +76,7 @@ def aimed(talk: Talk, seed: int) -> Case:
 
 @lru_cache(maxsize=8)
 def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
-    """Each lie about each field, with the kind of message that has it, in an order that the seed makes."""
+    """Return each lie about each field, with the kind of message that has it, in an order drawn from the seed."""
     found = list(all_lies(queue))
     chance(seed, "lies").shuffle(found)
     return found
@@ -84,7 +84,7 @@ def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
 
 @lru_cache(maxsize=8)
 def all_lies(queue: str) -> tuple[tuple[str, Edit], ...]:
-    """The same, kind by kind."""
+    """Return the same lies, kind by kind."""
     lies: dict[str, tuple[str, Edit]] = {}
     for kind in MESSAGES:
         for edit in plan_of(message_of(queue, kind)).edits:

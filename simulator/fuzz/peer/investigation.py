@@ -1,4 +1,4 @@
-"""Which case it was, how little of it is enough, and whether that is known: from a fault to a finding."""
+"""From a fault to a finding: finds the case that causes it, makes it smaller, and checks whether it is known."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from mqproto.simulator.fuzz.tactics.cases import Case, case_as_how, joined
 from mqproto.wire import Guid
 
 AGAIN_S: Final = 0.05
-"""From one try to reach a peer that has crashed to the next."""
+"""The time between two tries to reach a peer that has crashed."""
 QUICK_S: Final = 0.2
 SLOWNESS: Final = 4
-"""While a case is made smaller, what a peer owes is waited for no longer than this many times what it took at most to
-acknowledge a message of the canary, and not less than QUICK_S; at the end the whole patience is waited for."""
+"""While a case is made smaller, we wait for the peer this many times as long as the canary's slowest acknowledgment
+took, at least QUICK_S and at most the whole patience; at the end we wait with the whole patience."""
 
 NAMES: Final = 8
-"""How many names the smallest case is told under, with the whole patience, until one shows the fault again."""
+"""The smallest case is sent under up to this many identities, with the whole patience, until one shows the fault."""
 
 OWN: Final = (Oracle.HANGS, Oracle.WRONG)
-"""Faults that a case sees itself. The others are of the whole peer, and any case may have caused them."""
+"""Faults that a case sees itself. The others concern the whole peer, and any case may have caused them."""
 ONCE: Final = "seen once, and not again when the case was sent alone"
 GONE: Final = "not tried alone, as the peer serves nobody any more"
 
 
 class Investigation:
-    """Looks into faults, one after the other, while nothing else is sent.
+    """Investigates faults, one after the other, while nothing else is sent.
 
     Args:
-        dice: for the names of those who tell a case anew.
-        shrink_s: how long one case may be made smaller.
-        origin: what every finding says of where it was found.
+        dice: draws a new identity for each repetition of a case.
+        shrink_s: how long making one case smaller may take.
+        origin: what every finding says about where it was found.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Investigation:
         self._causes: list[tuple[frozenset[str], str]] = []
 
     def knows(self, fault: Fault, case: Case) -> bool:
-        """Whether there is a finding of this fault; then it is counted.
+        """Return whether there is a finding of this fault; if so, count it.
 
-        A crash is known if all that caused an earlier one is wrong with this case, too.
+        A crash is known if this case has everything wrong that caused an earlier crash.
         """
         if fault.oracle in OWN:
             return self._findings.knows(group_of(fault, case))
@@ -74,7 +74,7 @@ class Investigation:
         return self._findings.knows(next(groups, ""))
 
     async def look_into(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """Find which of the suspects it was, the likeliest first, and keep what it shows; then let the peer recover."""
+        """Find the culprit among the suspects, the likeliest first, and keep the finding; then let the peer recover."""
         if await self._is_back():
             await self._find(fault, suspects)
             self.is_gone = self.is_gone or not await self._is_back()
@@ -94,7 +94,7 @@ class Investigation:
                 return
             if not self.knows(seen, told):
                 await self._keep_smallest(seen, told)
-            # A peer that hangs keeps others waiting: what they saw was not what happened.
+            # A peer that hangs keeps others waiting: their faults may only be consequences.
             if self.is_gone or alike(seen, fault) or fault.oracle is Oracle.HANGS:
                 return
         if fault.oracle not in OWN and len(suspects) > 1:
@@ -107,14 +107,14 @@ class Investigation:
             self.keep(fault, suspects[0], ONCE)
 
     async def tried(self, case: Case) -> Fault | None:
-        """What a case leads to when it is sent alone, by somebody whom the peer has never met."""
+        """Send a case alone, under an identity that is new to the peer; return the fault."""
         return await self._shown(self._renewed(case))
 
     async def _shown(self, case: Case) -> Fault | None:
         return await Attack(self._place, self._canary.check).carry_out(case) or await self._canary.check()
 
     def keep(self, fault: Fault, case: Case, remark: str = "") -> None:
-        """Make a finding of it."""
+        """Keep a fault and its case as a finding."""
         group = group_of(fault, case)
         if fault.oracle not in OWN:
             self._causes.append((causes_of(case), group))
@@ -125,9 +125,9 @@ class Investigation:
         self._findings.add(Finding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make it smaller for as long as it shows the same, and keep that, byte for byte as it was seen to.
+        """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it last did.
 
-        A mutation may move whoever tells the case into a field that counts. Then only some names show the fault.
+        A mutation may move the identity's bytes into a field that matters. Then only some identities show the fault.
         """
         patience_s = self._place.patience_s
 
@@ -155,14 +155,14 @@ class Investigation:
             self.keep(fault, case)
 
     def _keep_last(self, fault: Fault, suspects: Sequence[Case]) -> None:
-        """The peer does not come back: all that can be kept is what it was told last."""
+        """Keep what was sent last, if the peer does not come back: that is all we know."""
         self.is_gone = True
         if suspects:
             together = joined(suspects[::-1]) if len(suspects) > 1 else suspects[0]
             self.keep(fault, together, GONE)
 
     async def _is_back(self) -> bool:
-        """Whether the peer serves, as soon as it does."""
+        """Wait until the peer serves the canary; return False if it does not within the patience."""
         with trio.move_on_after(self._place.patience_s):
             while True:
                 if await self._canary.check() is None:
@@ -175,21 +175,21 @@ class Investigation:
 
 
 def group_of(fault: Fault, case: Case) -> str:
-    """What findings are grouped by: what was broken; if the whole peer failed, what did it."""
+    """Return the group of a finding: the broken rule, or the cause if the whole peer failed."""
     if fault.oracle in OWN or fault.oracle is Oracle.GROWS:
         return f"{fault.oracle}: {fault.rule}"
     return f"serves nobody after {', '.join(sorted(causes_of(case)))}"
 
 
 def causes_of(case: Case) -> frozenset[str]:
-    """What may have done it: the fields that are wrong if one packet is, or else the kind of the case."""
+    """Return the possible causes: the wrong fields if one packet is mutated, or else the kind of the case."""
     mutated = [step for step in case.steps if step.was]
     fields = changed_fields(mutated[0]) if len(mutated) == 1 else ()
     return frozenset(fields or [case.kind])
 
 
 def alike(one: Fault, other: Fault) -> bool:
-    """Whether two faults are the same: all ways in which a peer fails everybody at once are."""
+    """Whether two faults are the same; all faults of the whole peer count as the same."""
     if one.oracle in OWN or other.oracle in OWN:
         return (one.oracle, one.rule) == (other.oracle, other.rule)
     return True

@@ -19,7 +19,7 @@ from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""What our system keeps of what is sent: no more, so that we see how far the peer has read."""
+"""Our system's send buffer. It is small: this shows how far the peer has read."""
 PIECE_BYTES: Final = 16 * 1024
 ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
@@ -27,12 +27,12 @@ TURNED_AWAY: Final = "closed before a word"
 HELD_UP: Final = "waits for our host's turn"
 COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""Errors of connecting that say nothing about the peer: we have run out of something."""
+"""Errors of connecting that say nothing about the peer: we have run out of a resource."""
 PAUSE_S: Final = 0.05
 TURNS: Final = 20
-"""For how many times its patience one waits who is made to wait, before that is a fault as well."""
+"""If our host is held up, we wait this many times the patience before that is a fault as well."""
 DEAF_PATIENCE_S: Final = 1.0
-"""How long we try to say something where we read nothing; a peer that then reads nothing either is right."""
+"""How long we try to send where we read nothing; a peer that then stops reading is right."""
 
 
 async def never() -> bool:
@@ -41,15 +41,15 @@ async def never() -> bool:
 
 @dataclass(slots=True)
 class Place:
-    """Where the peer is, and how long it may take for anything.
+    """The peer's address, and our patience with it.
 
-    A peer may bound what one host has of its time. What is waited for then begins to count when it is our turn.
+    A peer may limit the share of one host. The patience then counts from when it is our turn.
 
     where: its address as `socket.connect` takes it.
     server: its queue manager, once it is known.
-    source: the address that our connections leave from; empty for the one that the system chooses.
+    source: the address that our connections come from; empty for the system's choice.
     judge: makes the judge of a connection, for a peer with this queue manager.
-    holds_up: sees whether all that comes from our host waits now, and others are served.
+    holds_up: checks whether everything from our host is held up now while others are served.
     """
 
     family: int
@@ -64,27 +64,27 @@ class Place:
 
     @property
     def address(self) -> str:
-        """Its address and port, for people."""
+        """The peer's address and port, for people."""
         host = str(self.where[0])
         return f"[{host}]:{self.where[1]}" if ":" in host else f"{host}:{self.where[1]}"
 
 
 class Line:
-    """One connection: what is sent and what comes, both shown to its judge."""
+    """One connection; its judge sees everything that is sent and received."""
 
     def __init__(self, place: Place, stream: trio.SocketStream) -> None:
         self.conduct = place.judge(place.server)
         self.closed = False
-        """Whether the peer has closed it, in whatever way."""
+        """Whether the peer has closed the connection, in any way."""
         self.turned_away = False
-        """Whether it did so without a word, when it had been asked for a session."""
+        """Whether it did so without a word after a request for a session."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
         self._listening = trio.CancelScope()
 
     async def listen(self) -> None:
-        """Hear what comes, until the peer or we close, or `deafen`."""
+        """Read until the peer or we close, or until `deafen`."""
         try:
             with self._listening, suppress(trio.BrokenResourceError):
                 while data := await self._stream.receive_some(READ_BYTES):
@@ -94,7 +94,7 @@ class Line:
                     self._stir()
                 self.conduct.ended()
         except trio.ClosedResourceError:
-            # We closed it: that nothing had come by then says nothing of the peer.
+            # We closed it: if nothing had come by then, that says nothing about the peer.
             return
         if self._listening.cancel_called:
             return
@@ -109,7 +109,7 @@ class Line:
         self._changed = trio.Event()
 
     async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
-        """Send bytes, a few at a time if `piece_bytes` is not 0. That the peer has closed is no fault."""
+        """Send bytes, a few at a time if `piece_bytes` is not 0. It is not a fault if the peer has closed."""
         self.conduct.said(data)
         with suppress(trio.BrokenResourceError, OSError):
             for start in range(0, len(data), piece_bytes or len(data) or 1):
@@ -124,7 +124,7 @@ class Line:
         return self.conduct.fault
 
     async def _sent(self, data: memoryview) -> int:
-        """How many bytes the peer, or our system, has taken; 0 if it takes none for too long.
+        """Send; return how many bytes the peer, or our system, has taken; 0 if it takes none for too long.
 
         Raises:
             OSError: the peer has closed.
@@ -138,9 +138,9 @@ class Line:
         return 0
 
     async def settle(self, patience_s: float | None = None) -> Fault | None:
-        """Wait until the peer owes nothing, or has closed; the fault if it does neither.
+        """Wait until the peer owes nothing or has closed; return a fault if it does neither.
 
-        Each answer shows that it is at work, and is as good as a new begin.
+        Each answer shows that it is at work, and starts the patience anew.
         """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
@@ -164,18 +164,18 @@ class Line:
         return held_up
 
     def deafen(self) -> None:
-        """Read nothing more, so that what the peer says stays with it; it owes us nothing from now on."""
+        """Stop reading: the peer's data stays with it, and it owes us nothing from now on."""
         self.conduct.finish()
         self._listening.cancel()
 
     async def finish(self) -> None:
-        """Close our half."""
+        """Close our half of the connection."""
         self.conduct.finish()
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.send_eof()
 
     def close(self, *, reset: bool = False) -> None:
-        """Close it, or break it off."""
+        """Close the connection, or reset it."""
         self.conduct.finish()
         if reset:
             with suppress(OSError):
@@ -184,7 +184,7 @@ class Line:
 
 
 async def connected(place: Place) -> trio.SocketStream | Fault:
-    """A connection, or why there is none."""
+    """Return a connection, or the fault that prevents one."""
     fault = Fault(Oracle.STARVES, "no connection is accepted", f"{place.patience_s:g} s long")
     with trio.move_on_after(place.patience_s):
         while True:
@@ -210,9 +210,9 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
 
 
 def elsewhere(place: Place) -> str:
-    """An address of another host than ours, as a peer on loopback sees it; empty where there is none.
+    """Return an address that a peer on loopback takes for another host; empty if there is none.
 
-    A peer may bound what one host has. Who looks whether others are served must not share that with the attackers.
+    A peer may limit the share of one host. The canary must not share that with the attackers.
     """
     if place.family != socket.AF_INET or not str(place.where[0]).startswith("127."):
         return ""
@@ -226,7 +226,7 @@ def elsewhere(place: Place) -> str:
 
 @asynccontextmanager
 async def datagrams(place: Place) -> AsyncIterator[trio.socket.SocketType]:
-    """A socket from which Pings go to the peer."""
+    """Yield a socket for sending Pings to the peer."""
     with trio.socket.socket(place.family, socket.SOCK_DGRAM) as asking:
         if place.source:
             await asking.bind((place.source, 0))
@@ -235,7 +235,7 @@ async def datagrams(place: Place) -> AsyncIterator[trio.socket.SocketType]:
 
 
 def judge_datagrams(asking: trio.socket.SocketType) -> Fault | None:
-    """What came back must be Pings.  [MS-MQQB] 2.2.7"""
+    """Return a fault if an answer is not a Ping.  [MS-MQQB] 2.2.7"""
     raw = socket.socket(fileno=asking.fileno())
     try:
         while True:

@@ -1,4 +1,4 @@
-"""`mqproto fuzz peer`: who the peer is, whether it may be fuzzed, and what is printed at the end."""
+"""`mqproto fuzz peer`: finds the peer, checks that it may be fuzzed, and formats the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mqproto.wire import NULL_GUID, Guid, guid_from_text, guid_text
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 
 DEFAULT_QUEUES: Final = ("notes", "orders")
-"""Those of three-node's destination."""
+"""The queues of the destination in three-node."""
 BOUNDED: Final = (
     "it bounds what one host takes of it, and cases waited for their turn; a node of ours has more of them heard with "
     "strangers_share_percent = 100"
@@ -38,11 +38,11 @@ BOUNDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be said about a peer and how to treat it.
+    """The options for a peer.
 
-    queues: where valid messages go: names of private queues, or direct names without `DIRECT=`.
-    presented: the queue manager that we say we are; None for strangers.
-    known: queue managers that the peer knows, in whose name some cases speak.
+    queues: destinations of valid messages: names of private queues, or direct names without `DIRECT=`.
+    presented: the queue manager that we claim to be; None for strangers.
+    known: queue managers that the peer knows; some cases speak in their names.
     """
 
     queues: tuple[str, ...] = DEFAULT_QUEUES
@@ -65,7 +65,7 @@ async def fuzz_peer(
     """Fuzz the queue manager at HOST or HOST:PORT.
 
     Raises:
-        UsageError: it is not on this machine and that was not asked for, or it is no queue manager that talks to us.
+        UsageError: it is on another machine without `allow_remote`, or not a queue manager that talks to us.
     """
     process = Process(pid, growth_mb) if pid is not None else None
     place = await place_of(peer, options)
@@ -74,13 +74,13 @@ async def fuzz_peer(
 
 
 async def repeat(finding: Finding, peer: str, options: Options, *, as_new: bool = False) -> Fault | None:
-    """Send the case of a finding again, exactly as it was; the fault if it shows.
+    """Send the case of a finding again, exactly as it was; return the fault if it shows.
 
     Args:
-        as_new: from a queue manager that the peer has never met and with the time of now, for a peer that remembers.
+        as_new: as a new queue manager and with the current time, for a peer that remembers the old ones.
 
     Raises:
-        UsageError: as for `fuzz_peer`; or the finding is none of a peer's.
+        UsageError: as for `fuzz_peer`; or the finding is not from a peer.
     """
     case = case_from_how(finding.how, finding.data)
     place = await place_of(peer, options)
@@ -95,10 +95,10 @@ async def repeat(finding: Finding, peer: str, options: Options, *, as_new: bool 
 
 
 async def place_of(peer: str, options: Options) -> Place:
-    """Where a peer is.
+    """Return the place of a peer.
 
     Raises:
-        UsageError: there is no such place, or it is none of this machine.
+        UsageError: there is no such host, or it is not this machine.
     """
     host, port = read_target(peer)
     try:
@@ -113,7 +113,7 @@ async def place_of(peer: str, options: Options) -> Place:
 
 
 def target_of(place: Place, options: Options) -> Target:
-    """What cases are made for."""
+    """Return the target that cases are made for."""
     assert place.server is not None
     return Target(
         tuple(_direct_name(queue, str(place.where[0])) for queue in options.queues),
@@ -131,10 +131,10 @@ def _direct_name(queue: str, address: str) -> str:
 
 
 async def introduced(place: Place, client: Guid) -> Guid:
-    """The peer's queue manager, by its own answer.
+    """Ask the peer for its queue manager's GUID.
 
     Raises:
-        UsageError: there is no answer, or none of a queue manager that wants a session.
+        UsageError: there is no answer, or not from a queue manager that wants a session.
     """
     stream = await connected(place)
     if isinstance(stream, Fault):
@@ -157,10 +157,10 @@ async def introduced(place: Place, client: Guid) -> Guid:
 
 
 def read_guid(text: str) -> Guid:
-    """A GUID as a person types it.
+    """Return a GUID from text.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a GUID.
     """
     try:
         return guid_from_text(text)
@@ -169,7 +169,7 @@ def read_guid(text: str) -> Guid:
 
 
 def as_lines(report: Report) -> Iterator[str]:
-    """The end of a campaign, for people."""
+    """Yield the report of a campaign, for people."""
     yield (
         f"{report.peer}, seed {report.seed}: {report.cases:,} cases in {report.seconds:,.0f} s, "
         f"{report.cases_per_s:,.0f} a second"

@@ -1,4 +1,4 @@
-"""The peer's process, where it runs on this machine: whether it lives, and what it holds."""
+"""The peer's process, if it runs on this machine: whether it lives, and its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Process:
     """A process by its number.
 
     Args:
-        growth_mb: how much more than at the beginning it may hold.
+        growth_mb: how much its memory may grow.
 
     Raises:
         UsageError: there is no such process.
@@ -31,7 +31,7 @@ class Process:
         self.first_mb = self.last_mb = self._resident_mb()
 
     def check(self) -> Fault | None:
-        """Whether it has ended, or grown too much; the latter is said once."""
+        """Return a fault if it has ended or grown too much; growth is reported once."""
         if not self.lives:
             return Fault(Oracle.CRASHES, "its process has ended", f"process {self.pid}")
         self.last_mb = self._resident_mb()
@@ -43,7 +43,7 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process still runs."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -51,11 +51,11 @@ class Process:
         except PermissionError:
             return True
         status = Path(f"/proc/{self.pid}/stat")
-        # A zombie has ended, though nobody has asked how.
+        # A zombie has ended, but its parent has not read its status.
         return not status.exists() or status.read_text("utf-8").rpartition(") ")[2][:1] != "Z"
 
     def _resident_mb(self) -> float:
-        """What it holds in memory; 0 where the system does not say, as it does on Linux."""
+        """Return its resident memory; 0 if the system does not say, which only Linux does."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text("utf-8").split()[1])
         except (OSError, IndexError, ValueError):

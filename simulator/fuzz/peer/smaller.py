@@ -1,4 +1,4 @@
-"""Less of a case that shows a fault: fewer connections, then fewer steps, then less that is wrong with them."""
+"""Makes a case that shows a fault smaller: fewer connections, then fewer steps, then fewer mutations in them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Edit(NamedTuple):
 
 
 async def smaller(case: Case, still: Still, seconds: float) -> Case:
-    """The smallest case that still shows the same fault, as far as one can be found in `seconds`.
+    """Return the smallest case found in `seconds` that still shows the same fault.
 
     Args:
-        still: sends a case and sees whether the fault shows; it does for this one.
+        still: sends a case and returns whether the fault shows; it does for this one.
     """
     ends_at = trio.current_time() + seconds
 
@@ -71,9 +71,9 @@ def _with_edits(case: Case, index: int, some: Sequence[Edit]) -> Case:
 
 
 def calm(case: Case) -> Case:
-    """The case with each packet's consequences awaited before the next is sent.
+    """Return the case with a wait for the peer's answer after each packet.
 
-    It does not depend on how TCP cuts the stream, nor on who is faster, so it can be repeated.
+    It does not depend on how TCP cuts the stream, or on which side is faster, so it can be repeated.
     """
     steps: list[Step] = []
     for step in case.steps:
@@ -85,7 +85,7 @@ def calm(case: Case) -> Case:
 
 
 def groups(case: Case) -> Iterator[tuple[Step, ...]]:
-    """Each step with the waiting that follows it."""
+    """Yield each step with the waiting that follows it."""
     group: list[Step] = []
     for step in case.steps:
         if group and step.act is not Act.AWAIT:
@@ -97,7 +97,7 @@ def groups(case: Case) -> Iterator[tuple[Step, ...]]:
 
 
 def edits(was: bytes, data: bytes) -> list[Edit]:
-    """What was done to a packet, in as few pieces as can be told apart."""
+    """Return the edits that were made to a packet, in as few pieces as can be told apart."""
     if len(was) == len(data):
         changed = [at for at, (old, new) in enumerate(zip(was, data, strict=True)) if old != new]
         runs = [
@@ -113,19 +113,19 @@ def edits(was: bytes, data: bytes) -> list[Edit]:
 
 
 def edited(was: bytes, some: Sequence[Edit]) -> bytes:
-    """A packet with some of its edits made."""
+    """Return a packet with some of its edits made."""
     for edit in sorted(some, reverse=True):
         was = was[: edit.start] + edit.new + was[edit.stop :]
     return was
 
 
 def changed_fields(step: Step) -> tuple[str, ...]:
-    """The fields that a mutation has changed, by what the packet was; each once, in order."""
+    """Return the fields of the original packet that a mutation has changed, each once, in order."""
     return tuple(dict.fromkeys(name for name, _ in _changes(step)))
 
 
 def described(step: Step) -> str:
-    """What is still wrong with a step, field by field."""
+    """Return what is still wrong with a step, field by field."""
     if not step.was or step.was == step.data:
         return step.note
     changes = _changes(step)
@@ -139,7 +139,7 @@ def described(step: Step) -> str:
 
 
 def _changes(step: Step) -> list[tuple[str, Edit]]:
-    """Each edit, and the field that it begins in."""
+    """Return each edit with the field that it begins in."""
     fields = fields_of(step.was)
     found = []
     for edit in edits(step.was, step.data):

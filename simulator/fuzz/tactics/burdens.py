@@ -1,6 +1,6 @@
-"""What is large, or costs its reader more than its writer: lists, texts, names, bodies, and what is asked for.
+"""Tactics that are large, or cost the reader more than the writer: lists, texts, names, bodies, requests.
 
-Hosts that are asked for are made up: names below `invalid` (RFC 6761) and addresses for documentation (RFC 5737).
+The requested hosts are made up: names below `invalid` (RFC 6761) and addresses for documentation (RFC 5737).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mqproto.wire.layouts.user import UserHeader
 
 BODY_BYTES: Final = MAXIMUM_PACKET_SIZE - 4_096
 LARGE: Final = 2
-"""Packets of 4 MiB in one case."""
+"""How many packets of 4 MiB one case has."""
 MANY: Final = 200
 SMALLEST_ELEMENT: Final = b"\x03\x00\x00\x00"
 """A direct name without a character: 4 bytes.  [MS-MQMQ] 2.2.20.2"""
@@ -45,7 +45,7 @@ TO_US: Final = PrivateQueueFormatName(IDENTITY, 9)
 
 @lru_cache(maxsize=8)
 def _listing(queue: str, size: int) -> bytes:
-    """A packet of about this size whose list of queues has as many elements as fit, at 4 bytes each."""
+    """Return a packet of about this size whose list of queues has as many 4-byte elements as fit."""
     header = MultiQueueFormatHeader(destination=direct_names(""))
     packet = encode_packet(a_message(queue, multi_queue_format=header))
     count = (size - len(packet)) // len(SMALLEST_ELEMENT)
@@ -65,7 +65,7 @@ def _listing(queue: str, size: int) -> bytes:
 
 @lru_cache(maxsize=4)
 def _no_text(queue: str) -> bytes:
-    """A packet of nearly 4 MiB that is the text of a SoapHeader, whose last character is no character."""
+    """Return a packet of nearly 4 MiB, mostly the text of a SoapHeader that ends in invalid UTF-16."""
     soap = SoapHeader(header="x\n" * (BODY_BYTES // 4 - 2_000) + "end", body="<body/>")
     packet = encode_packet(with_soap(a_message(queue), soap))
     return packet.replace("end".encode("utf-16-le"), b"\x00\xd8" * 3)
@@ -73,7 +73,7 @@ def _no_text(queue: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _large(queue: str | int, kind: str) -> bytes:
-    """A packet of nearly 4 MiB. One by number is for IDENTITY."""
+    """Return a packet of nearly 4 MiB. If the queue is a number, it is for IDENTITY."""
     message = a_message(
         queue,
         destination_manager=IDENTITY,
@@ -86,7 +86,7 @@ def _large(queue: str | int, kind: str) -> bytes:
 
 @lru_cache(maxsize=4)
 def nearly_whole(queue: str) -> tuple[bytes, bytes]:
-    """A packet of nearly 4 MiB without its last 100 bytes: its headers, and what is of its body, without a mark."""
+    """Return a packet of nearly 4 MiB without its last 100 bytes: its headers, and its body, which has no marks."""
     packet = _large(queue, "express")
     return packet[:512], packet[512:-100]
 
@@ -187,7 +187,7 @@ def _many_hosts(talk: Talk) -> str:
 
 
 def _asking(talk: Talk, changes: Callable[[Talk], dict[str, Any]]) -> str:
-    """Many of one message that is recoverable, and otherwise as `changes` has it."""
+    """Send many copies of one recoverable message with these changes."""
     changed = {"queue": talk.queue, "recoverable": True, **changes(talk)}
     message = a_message(changed.pop("queue"), **changed)
     return talk.flood([encode_packet(message)] * MANY, "messages")
@@ -255,4 +255,4 @@ BURDENS: Final[dict[str, Tactic]] = {
     "large certificates": _certificates,
     "many made-up hosts": _many_hosts,
 }
-"""By kind of case, what is said."""
+"""The tactics by kind of case."""

@@ -1,6 +1,6 @@
-"""What is said to a peer, step by step: one case, how it is kept in a file, and the same case told anew.
+"""A case: what is sent to a peer, step by step; how a file keeps it, and how it is told anew.
 
-A case is the bytes that are sent and nothing else, so that it is sent again exactly as it was.
+A case contains only the bytes to send, so it can be sent again exactly as it was.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, guid_from_text, guid_text
 
 FUZZ: Final = "peer"
-"""Who repeats a finding with a case in it."""
+"""The fuzzer that repeats a finding with a case."""
 _time = struct.Struct("<I")
 
 
 class Act(StrEnum):
-    """What is done in one step. The first step that names a connection opens it."""
+    """The action of one step. The first step that names a connection opens it."""
 
     SEND = "send"
     AWAIT = "await"
-    """Wait until the peer has said what it owes on this connection, or closed it."""
+    """Wait until the peer has sent what it owes on this connection, or closed it."""
     FINISH = "finish"
     """Close our half of the connection: nothing more will come."""
     CLOSE = "close"
@@ -43,9 +43,9 @@ class Act(StrEnum):
 class Step:
     """One step of a case.
 
-    piece_bytes: how many bytes of `data` go out at a time, each in a segment of its own; 0 for all at once.
-    note: what it is, for people.
-    was: what `data` was before it was mutated; empty if it was not.
+    piece_bytes: how many bytes of `data` are sent at a time, in one segment; 0 for all at once.
+    note: a description for people.
+    was: `data` before the mutation; empty if it was not mutated.
     """
 
     act: Act
@@ -58,11 +58,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A conversation with a peer that has something wrong with it, or with its order.
+    """A conversation with a peer in which something, or its order, is wrong.
 
     kind: the class of what is wrong; findings are grouped by it.
     name: what exactly is wrong.
-    identity: whom the queue manager we play says it is, or whose messages it brings.
+    identity: the queue manager that we claim to be, or whose messages we bring.
     sent_s: SentTime of its messages, seconds since 1970, UTC.
     """
 
@@ -74,7 +74,7 @@ class Case:
     number: int = 0
 
     def renewed(self, identity: Guid, sent_s: int) -> Case:
-        """The same told by somebody else at another time, to a peer that remembers what it has been told."""
+        """Return the same case from another identity at another time, for a peer that remembers the old one."""
         old, new = (self.identity, _time.pack(self.sent_s)), (identity, _time.pack(sent_s))
         steps = tuple(
             dataclasses.replace(
@@ -87,22 +87,22 @@ class Case:
         return dataclasses.replace(self, steps=steps, identity=identity, sent_s=sent_s)
 
     def with_steps(self, steps: Iterable[Step]) -> Case:
-        """The case with other steps."""
+        """Return the case with other steps."""
         return dataclasses.replace(self, steps=tuple(steps))
 
     @property
     def connections(self) -> set[int]:
-        """The connections that it opens."""
+        """The connections that the case opens."""
         return {step.connection for step in self.steps if step.act not in (Act.WATCH, Act.DATAGRAM)}
 
     @property
     def data(self) -> bytes:
-        """All that is sent, one after the other."""
+        """All bytes that are sent, one after the other."""
         return b"".join(step.data for step in self.steps)
 
 
 def joined(cases: Iterable[Case]) -> Case:
-    """Several cases as one, each on connections of its own: what was going on when a peer went away."""
+    """Join the cases that ran when a peer went away into one, each on connections of its own."""
     steps: list[Step] = []
     together = list(cases)
     first = 0
@@ -119,7 +119,7 @@ def joined(cases: Iterable[Case]) -> Case:
 
 
 def case_as_how(case: Case) -> dict[str, Any]:
-    """A case but for its bytes, as the `how` of a finding, whose data are all that it sends, in order."""
+    """Return a case without its bytes, as the `how` of a finding; the finding's data are these bytes, in order."""
     return {
         "fuzz": FUZZ,
         "kind": case.kind,
@@ -133,10 +133,10 @@ def case_as_how(case: Case) -> dict[str, Any]:
 
 
 def case_from_how(how: Mapping[str, Any], data: bytes) -> Case:
-    """The case of a finding.
+    """Return the case of a finding.
 
     Raises:
-        UsageError: it is none of a peer's.
+        UsageError: the finding is not from `mqproto fuzz peer`.
     """
     try:
         if how["fuzz"] != FUZZ:
@@ -163,7 +163,7 @@ def case_from_how(how: Mapping[str, Any], data: bytes) -> Case:
 
 
 def _written(step: Step) -> str:
-    """One step in words, without its bytes."""
+    """Return one step in words, without its bytes."""
     if step.act is Act.WATCH:
         return step.act.value
     if step.act is Act.DATAGRAM:
@@ -180,7 +180,7 @@ _STEP: Final = re.compile(
 
 
 def _read(line: str, note: str, data: bytes) -> Step:
-    """What `_written` wrote; the bytes stand at the beginning of `data`."""
+    """Read what `_written` wrote; the step's bytes are at the beginning of `data`."""
     if not (words := _STEP.fullmatch(line)):
         raise ValueError(f"{line!r} is no step")
     size = int(words["size"] or 0)

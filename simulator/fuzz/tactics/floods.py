@@ -1,4 +1,4 @@
-"""Much of what is small and not wrong by itself: sessions, queues, sequences; and little, very slowly."""
+"""Tactics with very many small things, each valid: sessions, queues, sequences; and with little, very slowly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mqproto.simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 from mqproto.wire import MAXIMUM_PACKET_SIZE, ConnectionParameters, SessionAck, encode_packet
 
 SESSIONS: Final = 60
-"""More than one host may have open."""
+"""More sessions than one host may have open."""
 
 
 def _sessions(talk: Talk, *, count: int, holds: int, known: bool) -> str:
-    """Sessions, each of another queue manager, or of those that the peer knows."""
+    """Open sessions, each for another queue manager, or for those that the peer knows."""
     for connection in range(count):
         name = talk.somebody() if known else talk.stranger()
         talk.request(connection, client=name, server=talk.target.server)
@@ -95,4 +95,4 @@ FLOODS: Final[dict[str, Tactic]] = {
     "many queues that are not there": _many_queues,
     "many sequences": _many_sequences,
 }
-"""By kind of case, what is said."""
+"""The tactics by kind of case."""

@@ -1,7 +1,7 @@
-"""What is said in the name of others, and by those who only want to send: packets, whatever carries them.
+"""Packets in the name of others, and from strangers who only want to send, however they are carried.
 
-None of it changes what queue managers have promised each other. A speaker knows or guesses what can be forged:
-guesses.py has one for live peers, and world/faults/impostors.py one that knows all.
+None of them changes what queue managers have promised each other. A speaker knows or guesses what can be forged:
+guesses.py has one for live peers, and world/faults/impostors.py one that knows everything.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mqproto.simulator.fuzz.tactics.packets import WINDOW, LastSent, a_message, 
 from mqproto.wire import Guid, MessageClass, Packet, SessionAck, SessionHeader, UserMessage
 
 FORGED: Final = b"forged"
-"""The body of what no application may ever be given."""
+"""The body of messages that no application may ever receive."""
 MADE_UP: Final = "made-up-host"
 FAR: Final = 0x7FFFFFFF
-"""A number beyond all that a sender has come to."""
+"""A number beyond any that a sender has reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speaker(ABC):
-    """One who says it, and to whom.
+    """The speaker of forgeries, and whom it speaks to.
 
-    caller: the queue manager that was presented.
-    name: the one in whose name things are said.
-    target: the one that was called.
-    notes, orders: its queues, and those that take transactions.
+    caller: the queue manager that it presented.
+    name: the queue manager in whose name it speaks.
+    target: the queue manager that it called.
+    notes, orders: a queue of the target, and its queues that take transactions.
     lives_s: TimeToBeReceived of messages.
-    own_body: of those in the speaker's own name.
-    body: of those in the name that was presented.
-    many: how many of these.
+    own_body: the body of messages in the speaker's own name.
+    body: the body of messages in the presented name.
+    many: how many of these it sends.
     """
 
     caller: Guid
@@ -48,23 +48,23 @@ class Speaker(ABC):
     many: int = 20
 
     def number(self, place: int) -> int:
-        """A MessageID of the speaker's own; `place` tells them apart."""
+        """Return a MessageID of the speaker's own; `place` tells them apart."""
         return place
 
     def end(self) -> MessageClass:
-        """How a message is said to have ended."""
+        """Return the class of a forged FinalAck."""
         return MessageClass.ACK_RECEIVE
 
     @abstractmethod
     def next_number(self) -> int:
-        """The MessageID that `name` will give next."""
+        """Return the MessageID that `name` will give next."""
 
     @abstractmethod
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """What a queue manager sent last, in each of its sequences."""
+        """Return what a queue manager sent last, in each of its sequences."""
 
     def message(self, source: Guid, queue: int | str, message_id: int, **changes: Any) -> UserMessage:
-        """A message to a queue of `target`."""
+        """Return a message to a queue of `target`."""
         arguments: dict[str, Any] = {
             "source": source,
             "destination_manager": self.target,
@@ -77,31 +77,31 @@ class Speaker(ABC):
         return a_message(queue, **arguments | changes)
 
     def acknowledges(self, sent: LastSent, message_class: MessageClass | None = None) -> UserMessage:
-        """An OrderAck by `name`, or a FinalAck of a class."""
+        """Return an OrderAck from `name`, or a FinalAck of a class."""
         return acknowledgment(sent, self.name, self.target, self.sent_s, self.number(1), message_class)
 
 
 def says_nothing(speaker: Speaker) -> Iterable[Packet]:
-    """Waits for what is to come."""
+    """Send nothing."""
     return ()
 
 
 def stays_awake(speaker: Speaker) -> Iterable[Packet]:
-    """The same, with an acknowledgment of nothing now and then."""
+    """Send an acknowledgment of nothing, to keep the session alive."""
     yield SessionAck(session=SessionHeader(window_size=WINDOW))
 
 
 def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
-    """Sends to the queues of orders what would make all true orders old.  [MS-MQQB] 3.1.5.8.6"""
+    """Send messages to the order queues that would make all true orders old.  [MS-MQQB] 3.1.5.8.6"""
     for queue in speaker.orders:
         place = transaction(ordinal=FAR, time_stamp=FAR)
         yield speaker.message(speaker.name, queue, speaker.number(1), transaction=place)
 
 
 def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
-    """Sends messages with the identifiers that the true one will give next.  [MS-MQQB] 3.1.5.8.1
+    """Send messages with the identifiers that the true sender will give next.  [MS-MQQB] 3.1.5.8.1
 
-    One who presents the GUID of another is no liar as far as a queue that is open to strangers can tell.
+    A queue that is open to strangers cannot tell whether a presented GUID is another's.
     """
     first = speaker.next_number()
     for number in range(speaker.many):
@@ -110,38 +110,38 @@ def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
 
 
 def forges_a_message(speaker: Speaker) -> Iterable[Packet]:
-    """Sends one in the name of another than was presented."""
+    """Send a message in another name than was presented."""
     yield speaker.message(speaker.name, speaker.notes, speaker.number(1), recoverable=True)
 
 
 def confirms_orders(speaker: Speaker) -> Iterable[Packet]:
-    """Sends OrderAcks for all that was sent, to anybody.  [MS-MQQB] 3.1.5.6"""
+    """Send OrderAcks for everything the target sent, to anybody.  [MS-MQQB] 3.1.5.6"""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent)
 
 
 def confirms_receipt(speaker: Speaker) -> Iterable[Packet]:
-    """Sends FinalAcks for the same.  [MS-MQQB] 3.1.5.7"""
+    """Send FinalAcks for everything the target sent.  [MS-MQQB] 3.1.5.7"""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, speaker.end())
 
 
 def says_that_it_went_too_far(speaker: Speaker) -> Iterable[Packet]:
-    """Sends the FinalAck that any queue manager on the way may send, for what was sent last."""
+    """Send the FinalAck that any queue manager on the route may send, for what was sent last."""
     for sent in speaker.sent(speaker.target):
         yield speaker.acknowledges(sent, MessageClass.NACK_HOP_COUNT_EXCEEDED)
 
 
 def confirms_through(speaker: Speaker) -> Iterable[Packet]:
-    """Sends OrderAcks of the very one that was called to one that sends to it, and wants them passed on."""
+    """Send OrderAcks in the target's own name to a queue manager that sends to it; the target is to pass them on."""
     for sent in speaker.sent(speaker.name):
         yield acknowledgment(sent, speaker.target, speaker.name, speaker.sent_s, speaker.number(1))
 
 
 def visits(speaker: Speaker) -> Iterable[Packet]:
-    """Sends to both queues in its own name: a note, the first of a sequence of orders, and one behind a gap.
+    """Send a note, the first of a sequence of orders, and one after a gap, all in its own name.
 
-    Asks to be told that the note has arrived, at a host that nobody has heard of.
+    The note asks for an acknowledgment of its arrival at an unknown host.
     """
     answer = {"admin_queue": rf"OS:{MADE_UP}\private$\replies", "acknowledgments": ACKNOWLEDGE_ARRIVAL}
     yield speaker.message(
@@ -156,7 +156,7 @@ def visits(speaker: Speaker) -> Iterable[Packet]:
 
 
 def sends_through(speaker: Speaker) -> Iterable[Packet]:
-    """Wants something passed on to another.  [MS-MQQB] 3.1.5.8.2"""
+    """Send a message that the target is to pass on.  [MS-MQQB] 3.1.5.8.2"""
     yield speaker.message(
         speaker.caller, 17, speaker.number(9), recoverable=True, destination_manager=speaker.name
     )

@@ -1,6 +1,6 @@
-"""Forgeries as cases for a live peer, of which a stranger can only guess what it has sent.
+"""Forgeries as cases for a live peer. A stranger can only guess what the peer has sent.
 
-Where no queue manager is known that the peer knows, it is one that is made up.
+If we know no queue manager that the peer knows, one is made up.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mqproto.wire import Guid, MessageClass, Packet, TxSequenceId, encode_packet
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 
 NUMBERS: Final = range(16, 24)
-"""Of private queues, as a queue manager numbers its first ones."""
+"""The numbers that a queue manager gives its first private queues."""
 FAR_NUMBERS: Final = (0, 1, 2, FAR, FAR + 1, 0xFFFFFFFE, 0xFFFFFFFF)
 STAMPS: Final = (SENT_S, SENT_S, 0, FAR, 0xFFFFFFFF)
-"""When a sequence may have begun. 0 is of one who puts the number of a message there (3.1.1.6.2)."""
+"""When a sequence may have begun. Some senders put the number of a message there, with 0 here (3.1.1.6.2)."""
 ORDINALS: Final = (*range(33), NUMBER, 1_000, FAR, 0xFFFFFFFF)
 
 
@@ -46,7 +46,7 @@ ENDS: Final = [each for each in MessageClass if each >= 0x4000]
 
 @dataclass(frozen=True, kw_only=True)
 class Guessing(Speaker):
-    """Somebody who speaks in the name of a queue manager that the peer knows, and knows nothing else."""
+    """A speaker in the name of a queue manager that the peer knows; it knows nothing else."""
 
     talk: Talk
 
@@ -60,7 +60,7 @@ class Guessing(Speaker):
         return self.talk.dice.choice(ENDS)
 
     def sent(self, manager: Guid) -> Iterable[LastSent]:
-        """By KB 830639 an OrderAck for an unknown sequence once corrupted the list of pending messages."""
+        """Guess. By KB 830639 an OrderAck for an unknown sequence once corrupted the list of pending messages."""
         choice = self.talk.dice.choice
         for _ in range(self.talk.count(1, 4, many=32)):
             identifier = TxSequenceId(time_stamp=choice(STAMPS), ordinal=choice(ORDINALS))
@@ -68,7 +68,7 @@ class Guessing(Speaker):
 
 
 def speaker_of(talk: Talk, name: Guid) -> Guessing:
-    """What a stranger can guess who speaks in this name."""
+    """Return a speaker that guesses, in this name."""
     return Guessing(
         caller=IDENTITY,
         name=name,
@@ -83,7 +83,7 @@ def speaker_of(talk: Talk, name: Guid) -> Guessing:
 
 
 def _greet_as(talk: Talk, manager: Guid, connection: int = 0) -> None:
-    """The handshake in somebody's name."""
+    """Do the handshake in a queue manager's name."""
     talk.request(connection, client=manager)
     talk.wait(connection)
     talk.propose(connection)
@@ -98,12 +98,12 @@ def _says(
     times: int = 1,
     by_itself: bool = False,
 ) -> str:
-    """An act over a session of one's own, or in the name that it is said in.
+    """Do an act over a session in our own name, or in the name that it is spoken in.
 
     Args:
-        claims: whether that name is presented; by chance if None.
-        times: how often all of it is said.
-        by_itself: whether it is in the peer's own name.
+        claims: whether to present that name; by chance if None.
+        times: how often to say everything.
+        by_itself: whether to speak in the peer's own name.
     """
     name = talk.target.server if by_itself else talk.somebody()
     claimed = talk.chance() if claims is None else claims
@@ -188,4 +188,4 @@ FORGERIES: Final[dict[str, Tactic]] = {
     "messages for nobody": _to_nobody,
     "messages to the order queue": _no_order_queue,
 }
-"""By kind of case, what is said."""
+"""The tactics by kind of case."""

@@ -1,8 +1,8 @@
 """Packets that nobody must accept, one for each way in which a parser of this protocol is known to be led astray.
 
-Each is a valid packet with one field changed. What the field is then said to be stands in its name, which a capture
-shows beside the packet. The sizes and counts are those that wrap in 32 bits when they are doubled, aligned or added,
-or that leave the packet; the flags announce what is not there.
+Each is a valid packet with one field changed. Its name, which a capture shows beside it, says the field's new value.
+The sizes and counts wrap in 32 bits when they are doubled, aligned or added, or go beyond the packet; the flags
+announce parts that are missing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SENT_S: Final = 1_700_000_000
 
 
 class _Change(NamedTuple):
-    """One field of one packet, and the value that it gets; of the bits under the mask, where there is one."""
+    """One field of one packet, and its new value; if there is a mask, only the bits under it get the value."""
 
     packet: str
     field: str
@@ -109,7 +109,7 @@ CHANGES: Final = (
 
 
 def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
-    """The packets by name, as `source` would send them to `target`; `decode_packet` refuses each."""
+    """Return the packets by name, as `source` would send them to `target`; `decode_packet` refuses each."""
     valid = _valid_packets(source, target)
     packets = {_name(change): _changed(valid[change.packet], change) for change in CHANGES}
     message = valid["message"]
@@ -118,7 +118,7 @@ def hostile_packets(source: Guid, target: Guid) -> dict[str, bytes]:
 
 
 def hostile_pings(source: Guid) -> dict[str, bytes]:
-    """Datagrams for a ping port by name; nobody answers them."""
+    """Return datagrams for a ping port by name; nobody answers them."""
     ping = ping_packet.encode(Ping(cookie=1, qm_guid=source))
     return {
         "ping: one byte too short": ping[:-1],

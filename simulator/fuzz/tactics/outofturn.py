@@ -1,6 +1,6 @@
-"""What is at the wrong time, too often, or in bits; and the table of all tactics.
+"""Tactics with packets at the wrong time, too often, or in pieces; and the table of all tactics.
 
-Some are told in two ways: a little, to see what a peer answers, or very much, to see whom it still serves.
+Some have two forms: a little, to see what the peer answers, or very much, to see whom it still serves.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, SessionAck,
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
 HALF_OPEN: Final = 60
 PARTS: Final = (bytes(70_000), bytes(700_000))
-"""Of a packet that never ends."""
+"""Parts of a packet that never ends."""
 SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
 HOLDS: Final = 4
-"""For how many looks at others much stays as it is."""
+"""In the form with very much, connections stay as they are for this many checks of the others."""
 HELD: Final = "all that may be held"
 TAKEN: Final = ("express", "recoverable", "transactional")
 REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
 
 
 def _early(talk: Talk, say: Callable[[], None]) -> str:
-    """Something is said before there is a session."""
+    """Say something before there is a session."""
     asked = talk.chance()
     if asked:
         talk.request()
@@ -141,7 +141,7 @@ def _sequence_with_gaps(talk: Talk) -> str:
 
 
 def _messages(talk: Talk, kind: str, packet: bytes, least: int, most: int) -> str:
-    """A message again and again: in one piece if it is much."""
+    """Send a message again and again, in one burst if the talk is much."""
     count = talk.count(least, most, many=BURST)
     if talk.is_much:
         return talk.flood([packet] * count, kind)
@@ -335,7 +335,7 @@ OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
     "a wrong identity": _wrong_identity,
     "another protocol": _another_protocol,
 }
-"""By kind of case, what is said; those in two ways a little."""
+"""The tactics by kind of case; those with two forms in the small one."""
 STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
-"""Those that are much, large, slow or in another's name: what a stranger does who wants a peer to serve nobody."""
+"""Tactics that are many, large, slow or in another's name: those of a stranger who wants the peer to serve nobody."""
 TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

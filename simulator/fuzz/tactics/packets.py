@@ -1,7 +1,7 @@
 """The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, acknowledgments.
 
-With marks in them where each case has its own values: so a packet is made once, and a mutation of it is drawn from a
-plan that is made once, and hundreds of cases are made in a second. Worlds give all values, and leave no mark.
+They have marks where each case has its own values. So a packet and the plan of its mutations are made only once, which
+allows hundreds of cases a second. Worlds give all values, and leave no marks.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from mqproto.wire.layouts.security import QUEUE_MANAGER
 
 WINDOW: Final = 64
 LIVES_S: Final = 300
-"""TimeToBeReceived of what we send, so that a peer's queues do not fill for ever."""
+"""TimeToBeReceived of our messages, which keeps the peer's queues from filling up for ever."""
 ASKS_ALL: Final = 0x0F
 """Acknowledgments of arrival and receipt, positive and negative."""
 
-# Marks: bytes that stand in no packet by chance.
+# Marks: bytes that do not occur in packets by chance.
 IDENTITY: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e41"))
 PRESENTED: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e42"))
 SENT_S: Final = 0xE1A3_57F2
 NUMBER: Final = 0xD7B4_96C1
-"""A number of each packet's own."""
+"""A number that differs from packet to packet."""
 SEQUENCE: Final = 0xD7B4_96C2
-"""A number that all packets of a case have in common."""
+"""A number that all packets of a case share."""
 WORD: Final = struct.Struct("<I")
 SENT_MARK, NUMBER_MARK, SEQUENCE_MARK = map(WORD.pack, (SENT_S, NUMBER, SEQUENCE))
 
@@ -66,7 +66,7 @@ SAYINGS: Final = {
     "ones": b"\xff" * 600,
     "the signature alone": b"LIOR" * 150,
 }
-"""What is no MSMQ."""
+"""Bytes that are not MSMQ."""
 
 
 class LastSent(NamedTuple):
@@ -82,20 +82,20 @@ class LastSent(NamedTuple):
 def connection_request(
     client: Guid = PRESENTED, server: Guid = NULL_GUID, *, time_stamp_ms: int = 1_000
 ) -> bytes:
-    """EstablishConnection."""
+    """Return an EstablishConnection."""
     return encode_packet(establish_connection(client=client, server=server, time_stamp_ms=time_stamp_ms))
 
 
 @lru_cache(maxsize=1)
 def proposal() -> bytes:
-    """ConnectionParameters."""
+    """Return ConnectionParameters."""
     return encode_packet(
         ConnectionParameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=WINDOW)
     )
 
 
 def a_message(queue: str | int, **changes: Any) -> UserMessage:
-    """A message to a queue, some of its properties changed; IDENTITY sends it."""
+    """Return a message from IDENTITY to a queue, with some properties changed."""
     arguments: dict[str, Any] = {
         "source": IDENTITY,
         "destination_manager": NULL_GUID,
@@ -112,7 +112,7 @@ def a_message(queue: str | int, **changes: Any) -> UserMessage:
 def transaction(
     number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
 ) -> TransactionHeader:
-    """A place in a sequence, by default one that is the case's own."""
+    """Return a place in a sequence, by default one of the packet's own."""
     header = TransactionHeader(
         tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
         tx_sequence_number=number,
@@ -130,7 +130,7 @@ def acknowledgment(
     message_id: int,
     message_class: MessageClass | None = None,
 ) -> UserMessage:
-    """The OrderAck of a message that `target` has sent, or its FinalAck of a class.  [MS-MQQB] 2.2.4, 2.2.5"""
+    """Return the OrderAck, or a FinalAck of a class, for a message from `target`.  [MS-MQQB] 2.2.4, 2.2.5"""
     common: dict[str, Any] = {
         "source": source,
         "destination_manager": target,
@@ -146,7 +146,7 @@ def acknowledgment(
 
 
 def secured(message: UserMessage, security: SecurityHeader) -> UserMessage:
-    """The message with a SecurityHeader."""
+    """Add a SecurityHeader to a message; return it."""
     security.has_security_data = True
     if security.sender_id:
         security.sender_id_type = QUEUE_MANAGER
@@ -155,20 +155,20 @@ def secured(message: UserMessage, security: SecurityHeader) -> UserMessage:
 
 
 def with_soap(message: UserMessage, soap: SoapHeader) -> UserMessage:
-    """The message with a SoapHeader."""
+    """Add a SoapHeader to a message; return it."""
     message.user.has_soap, message.soap = True, soap
     return message
 
 
 def direct_names(*names: str) -> MqfAddressHeader:
-    """A list of queues by their direct names."""
+    """Return a list of queues with these direct names."""
     return MqfAddressHeader(
         format_name_list=FormatNameList([MqfFormatNameElement(3, b"", name) for name in names])
     )
 
 
 def with_values(packet: bytes, values: dict[str, int]) -> bytes:
-    """A packet some of whose fields have other values, whatever else it says."""
+    """Return a packet with other values in some fields; nothing else is adjusted."""
     for field in inspect_packet(packet).fields:
         if (value := values.get(field.name)) is not None:
             after = packet[field.offset + field.size :]
@@ -177,7 +177,7 @@ def with_values(packet: bytes, values: dict[str, int]) -> bytes:
 
 
 def _with_headers(queue: str) -> UserMessage:
-    """All that a message may have beside its body."""
+    """Return a message with everything that it may have beside its body."""
     elements = [
         MqfFormatNameElement(3, b"", queue),
         MqfFormatNameElement(2, b"", PrivateQueueFormatName(IDENTITY, 17)),
@@ -197,7 +197,7 @@ def _with_headers(queue: str) -> UserMessage:
 
 
 def _encrypted(queue: str) -> UserMessage:
-    """What looks like AES-256 to whoever has keys; nobody has the one that its key is encrypted with."""
+    """Return a message that claims to be encrypted with AES-256; nobody has the key to open it."""
     message = a_message(queue, recoverable=True, body=bytes(range(64)))
     message.properties.privacy_level, message.properties.encryption_algorithm = CIPHERS["AES-256"]
     key = simple_blob.encode(SimpleBlob(encrypted_key=bytes(range(256))))
@@ -237,5 +237,5 @@ MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
 
 @lru_cache(maxsize=256)
 def message_of(queue: str, kind: str) -> bytes:
-    """A UserMessage of a kind of MESSAGES, with marks."""
+    """Return a UserMessage of a kind in MESSAGES, with marks."""
     return encode_packet(MESSAGES[kind](queue))

@@ -25,22 +25,22 @@ from mqproto.wire import NULL_GUID, Guid, SessionAck, SessionHeader, encode_pack
 from mqproto.wire.glance import is_recoverable
 
 IDENTITY_COUNT: Final = 256
-"""How many queue managers we are in turn: a peer remembers each, and the sequences that it began."""
+"""How many queue managers we claim to be in turn: a peer remembers each, and the sequences that it began."""
 NUMBERS_EACH: Final = 128
-"""How many numbers a case has."""
+"""How many message numbers a case has."""
 BURST: Final = 500
-"""Small packets in one piece."""
+"""How many small packets are sent in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the cases are for.
+    """The peer that cases are made for.
 
     queues: direct names of the queues that messages go to, without `DIRECT=`.
     server: the peer's queue manager; NULL_GUID while it is not known.
-    presented: the queue manager that we say we are; None for a stranger, a new one each time.
-    sent_s: what messages say of the time; it also makes who we are, new at each time.
-    known: queue managers that the peer knows, itself not among them.
+    presented: the queue manager that we claim to be; None for a new stranger each time.
+    sent_s: SentTime of messages; our identities also depend on it, and so are new at each time.
+    known: queue managers that the peer knows, without itself.
     """
 
     queues: tuple[str, ...]
@@ -51,7 +51,7 @@ class Target:
 
 
 def identity_of(target: Target, seed: int, name: str) -> Guid:
-    """A queue manager that we are: another one each time, as a peer knows the messages of the last by their numbers."""
+    """Return a queue manager to be: a new one each time, because a peer remembers the numbers of old messages."""
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 
 
@@ -59,10 +59,10 @@ class Talk:
     """Makes the steps of one case, and keeps the counts that a SessionHeader needs.
 
     Args:
-        number: of the case; with the seed it makes everything that is drawn.
-        identity: who tells it; one of IDENTITY_COUNT by default.
+        number: the case's number; together with the seed it decides all random choices.
+        identity: the queue manager that tells it; one of IDENTITY_COUNT by default.
 
-    is_much: whether it is to keep the peer from serving others.
+    is_much: whether it is meant to keep the peer from serving others.
     """
 
     def __init__(self, target: Target, seed: int, number: int, identity: Guid | None = None) -> None:
@@ -81,33 +81,33 @@ class Talk:
         return self.target.queues[0]
 
     def chance(self) -> bool:
-        """One way or the other."""
+        """Return True or False at random."""
         return self.dice.random() < 0.5
 
     def stranger(self) -> Guid:
-        """A queue manager that nobody has heard of."""
+        """Return a queue manager that nobody has heard of."""
         return Guid(self.dice.randbytes(16))
 
     def somebody(self) -> Guid:
-        """A queue manager that the peer knows, if any is known."""
+        """Return a queue manager that the peer knows, if we know one; otherwise a stranger."""
         return self.dice.choice(self.target.known or (self.stranger(),))
 
     def count(self, least: int, most: int, *, many: int) -> int:
-        """How many there are of something."""
+        """Return a random number from `least` to `most`, or `many` if the talk is much."""
         return many if self.is_much else self.dice.randint(least, most)
 
     # What the tactics say
 
     def request(self, connection: int = 0, *, server: Guid = NULL_GUID, client: Guid = PRESENTED) -> None:
-        """EstablishConnection."""
+        """Send EstablishConnection."""
         self.say(connection_request(client, server), "EstablishConnection", connection)
 
     def propose(self, connection: int = 0) -> None:
-        """ConnectionParameters."""
+        """Send ConnectionParameters."""
         self.say(proposal(), "ConnectionParameters", connection)
 
     def greet(self, connection: int = 0, *, glued: bool | None = None) -> None:
-        """The whole handshake, one packet after the other or both at once."""
+        """Do the whole handshake, one packet after the other or both at once."""
         self.request(connection)
         if not (self.dice.random() < 0.3 if glued is None else glued):
             self.wait(connection)
@@ -116,12 +116,12 @@ class Talk:
             self.wait(connection)
 
     def message(self, kind: str, connection: int = 0, *, queue: int = 0, plain: bool = False) -> None:
-        """A UserMessage of a kind of MESSAGES."""
+        """Send a UserMessage of a kind in MESSAGES."""
         name = self.target.queues[queue % len(self.target.queues)]
         self.tell(message_of(name, kind), kind, connection, plain=plain)
 
     def tell(self, packet: bytes, note: str, connection: int = 0, *, plain: bool = False) -> None:
-        """A UserMessage; some bring a SessionHeader along if not `plain`, as any may.  [MS-MQQB] 3.1.5.8.4"""
+        """Send a UserMessage; unless `plain`, some have a SessionHeader, as any may.  [MS-MQQB] 3.1.5.8.4"""
         counts = self.counts(connection)
         counts[0] += 1
         counts[1] += is_recoverable(packet)
@@ -130,7 +130,7 @@ class Talk:
         self.say(packet, note, connection)
 
     def burst(self, packets: Iterable[bytes], note: str, connection: int = 0) -> None:
-        """UserMessages in one piece, each with a number of its own where NUMBER stands; without SessionHeaders."""
+        """Send UserMessages in one piece, each with its own number at NUMBER, and without SessionHeaders."""
         counts = self.counts(connection)
         said = []
         for packet in packets:
@@ -140,25 +140,25 @@ class Talk:
         self.say(b"".join(said), f"{len(said)} {note}", connection)
 
     def flood(self, packets: Iterable[bytes], note: str) -> str:
-        """The handshake and a burst, and hear what is owed for it; how many of what there were."""
+        """Do the handshake, send a burst and wait for what is owed; return the count and kind of packets in words."""
         self.greet(glued=True)
         self.burst(packets, note)
         self.wait()
         return self.steps[-2].note
 
     def last_word(self, connection: int = 0) -> None:
-        """A message that has to be acknowledged soon; if the session lives it is."""
+        """Send a message that must be acknowledged soon if the session lives."""
         self.message("recoverable", connection)
         self.wait(connection)
 
     def acknowledge(self, connection: int = 0, **changes: int) -> None:
-        """A SessionAck with the right counts, or with others."""
+        """Send a SessionAck with the right counts, or with changed ones."""
         self.say(
             encode_packet(SessionAck(session=self.header(connection, **changes))), "SessionAck", connection
         )
 
     def header(self, connection: int = 0, **changes: int) -> SessionHeader:
-        """A SessionHeader with the counts of a connection."""
+        """Return a SessionHeader with the counts of a connection."""
         sent, recoverable = self.counts(connection)
         fields = {
             "user_msg_sequence_number": sent & 0xFFFF,
@@ -167,38 +167,38 @@ class Talk:
         return SessionHeader(**fields | changes)
 
     def counts(self, connection: int = 0) -> list[int]:
-        """How many messages a connection has carried, and how many recoverable ones."""
+        """Return how many messages a connection has carried, and how many of them are recoverable."""
         return self._counts.setdefault(connection, [0, 0])
 
     def say(self, data: bytes, note: str, connection: int = 0, *, piece_bytes: int = 0) -> None:
-        """Any bytes."""
+        """Send any bytes."""
         self.steps.append(Step(Act.SEND, connection, data, piece_bytes, note))
 
     def act(self, act: Act, connection: int = 0, data: bytes = b"") -> None:
-        """Any other step."""
+        """Add any other step."""
         self.steps.append(Step(act, connection, data))
 
     def hold(self, count: int = 1) -> None:
-        """Leave all connections as they are for a while, in which others must be served."""
+        """Leave all connections as they are for a while; others must be served meanwhile."""
         for _ in range(count):
             self.act(Act.WATCH)
 
     def wait(self, connection: int = 0) -> None:
-        """Hear what the peer owes."""
+        """Wait for what the peer owes."""
         self.act(Act.AWAIT, connection)
 
-    # What becomes of it
+    # Making the case
 
     def glue(self) -> None:
-        """Send what is said on from here in one piece."""
+        """Send everything from here on in one piece."""
         self._glued_from = len(self.steps)
 
     def in_pieces(self, piece_bytes: int) -> None:
-        """Send all that was said in pieces of `piece_bytes`."""
+        """Send everything so far in pieces of `piece_bytes`."""
         self.steps = [replace(step, piece_bytes=piece_bytes) for step in self.steps]
 
     def case(self, kind: str, name: str) -> Case:
-        """The case, with the marks filled in."""
+        """Return the case, with the marks filled in."""
         steps = [
             Step(
                 step.act,
@@ -219,7 +219,7 @@ class Talk:
         return Case(kind, name, tuple(steps), self.identity, self.target.sent_s, self.number)
 
     def filled(self, data: bytes, index: int) -> bytes:
-        """Bytes with their marks filled in, for the step at this index."""
+        """Fill in the marks of the step at this index."""
         if not data:
             return data
         first = self.number * NUMBERS_EACH + 1
@@ -233,7 +233,7 @@ class Talk:
         )
 
     def mutate(self, index: int) -> tuple[str, str]:
-        """Mutate what the step at this index sends; what was done, and to which class it belongs."""
+        """Mutate the data of the step at this index; return the mutation in words, and its class."""
         step = self.steps[index]
         mutant = mutate(step.data, self.dice)
         self.steps[index] = Step(
@@ -243,17 +243,17 @@ class Talk:
 
 
 Tactic = Callable[[Talk], str]
-"""Says its part of a case, and returns what exactly was drawn. Its docstring begins with what it does."""
+"""Adds its steps to a talk, and returns what exactly was drawn. Its docstring begins with what it does."""
 
 
 def described(does: str, tell: Tactic) -> Tactic:
-    """A tactic without a docstring of its own, with this one."""
+    """Give a tactic that has no docstring this one; return it."""
     tell.__doc__ = does
     return tell
 
 
 def whole_conversation(talk: Talk, count: int) -> list[int]:
-    """Handshake, messages, acknowledgments and a last word; the indexes of the steps that may be mutated."""
+    """Add a whole conversation, from the handshake to a last word; return the indexes of the steps to mutate."""
     dice = talk.dice
     talk.greet()
     kinds = list(MESSAGES)
