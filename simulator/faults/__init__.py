@@ -1,1 +1,1 @@
-"""Nodes as processes, links that can be broken, and the proof that all promises were kept."""
+"""Nodes as processes, breakable links, and the check that all promises were kept."""

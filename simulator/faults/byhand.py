@@ -1,7 +1,7 @@
-"""Nodes and links of a topology that `mqproto run` runs, broken and mended by hand, from another terminal.
+"""Breaks and mends nodes and links of a running `mqproto run` by hand, from another terminal.
 
-`mqproto run` listens at a Unix domain socket beside those of its nodes, which its user alone can reach. One connection
-is one order: JSON in, up to the end of what is sent, and JSON back.
+`mqproto run` listens at a Unix domain socket beside those of its nodes, which only its user can reach. One connection
+is one order: JSON in, up to the end of the stream, and JSON back.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mqproto.simulator.topology import Action, TopologyError, places
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
 SLOW_S: Final = 0.3
-"""How long what comes over a slow link waits, each way."""
+"""How long data waits on a slow link, each way."""
 PATIENCE_S: Final = 10
-"""How long somebody who connects may take to say what he wants."""
+"""How long a client may take to send its order."""
 LOOK_PATIENCE_S: Final = 1.0
-"""How long the run may take to say which links are not whole."""
+"""How long the run may take to say which links are broken."""
 
 
 class Deed(StrEnum):
-    """What can be done."""
+    """The actions of an order."""
 
     KILL = "kill"
     RESTART = "restart"
@@ -42,27 +42,27 @@ class Deed(StrEnum):
     SLOW = "slow"
     MEND = "mend"
     LOOK = "look"
-    """Nothing is done: `Done.broken`, and by their nodes `Done.links`, say which links are not whole."""
+    """Do nothing: `Done.broken`, and by their nodes `Done.links`, say which links are broken."""
 
 
 WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
 
 
 class Order(msgspec.Struct):
-    """What is to be done: to these nodes, to the link between two, to all links of one, or to all links."""
+    """An order: for these nodes, for the link between two, for all links of one, or for all links."""
 
     deed: Deed
     nodes: list[str]
 
 
 class Effect(msgspec.Struct):
-    """What became of one node or link, and what is typed behind `mqproto` to undo it."""
+    """The result for one node or link, and the arguments of `mqproto` that undo it."""
 
     text: str
     undone_by: str = ""
 
     def told(self, place: str = "") -> str:
-        """One line.
+        """Return the effect as one line.
 
         Args:
             place: the options that name the topology and the directory, if they have to be typed.
@@ -71,23 +71,23 @@ class Effect(msgspec.Struct):
 
 
 class BrokenLink(msgspec.Struct):
-    """A link that is not whole: its nodes, whether it is cut, stalled or slow, and what is typed to mend it."""
+    """A broken link: its nodes, whether it is cut, stalled or slow, and the command that mends it."""
 
     nodes: list[str]
     state: str
     undone_by: str
 
     def told(self) -> str:
-        """One line."""
+        """Return the link as one line."""
         return f"{'-'.join(self.nodes)} is {self.state} by hand; undone by: {self.undone_by}"
 
 
 class Done(msgspec.Struct):
-    """What was done, and what could not be, through whose fault.
+    """The answer to an order: what was done, what could not be done, and whose fault that was.
 
     lacks: the name that the run does not have, if that is why.
-    broken: by its name, what was done to a link that is not whole; None if links cannot be broken.
-    links: the two nodes of each of these, and what was done, if that was all that was asked.
+    broken: the deed done to each broken link, by the link's name; None if links cannot be broken.
+    links: for LOOK, the two nodes of each broken link, and the deed.
     """
 
     effects: list[Effect]
@@ -98,7 +98,7 @@ class Done(msgspec.Struct):
     links: list[tuple[str, str, Deed]] = []
 
     def raise_failure(self) -> None:
-        """Say what could not be done, if anything.
+        """Raise an error for what could not be done, if anything.
 
         Raises:
             UsageError: there is no such node or link.
@@ -111,11 +111,11 @@ class Done(msgspec.Struct):
 
 
 class Hands:
-    """What breaks and mends the nodes and links of one run: by its socket, or within its process by `carry_out`.
+    """Breaks and mends the nodes and links of one run, through its socket or, in its process, by `carry_out`.
 
     Args:
         links: None if they cannot be broken.
-        tell: is given a line for each thing that is done.
+        tell: is given a line for each action.
     """
 
     def __init__(self, supervisor: Supervisor, links: Links | None, tell: Callable[[str], None]) -> None:
@@ -127,7 +127,7 @@ class Hands:
 
     @property
     def broken(self) -> Mapping[tuple[str, str], Deed]:
-        """By its two nodes, as the topology has them: which link is cut, stalled or slow."""
+        """Which links are cut, stalled or slow, by their two nodes as in the topology."""
         return self._broken
 
     @property
@@ -136,7 +136,7 @@ class Hands:
         return [name for name in self._topology.nodes if self._supervisor.is_put_down(name)]
 
     async def carry_out(self, deed: Deed, nodes: Sequence[str] = ()) -> Done:
-        """Do it, to all of these nodes or to none if one of them is not there. Whatever goes wrong is in the answer.
+        """Carry out a deed; if one of the nodes does not exist, do nothing. The answer contains any error.
 
         Args:
             nodes: for KILL and RESTART which nodes; else the two ends of a link, or one for all its links, or none
@@ -150,7 +150,7 @@ class Hands:
 
         try:
             names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
-            if deed is Deed.LOOK:  # Nobody is told: nothing has happened.
+            if deed is Deed.LOOK:  # Nothing has happened, so there is nothing to tell.
                 done.links = [(*ends, what) for ends, what in self._broken.items()]
             elif deed in (*WORDS, Deed.MEND):
                 for link in self._named(names):
@@ -181,7 +181,7 @@ class Hands:
         """Take orders until cancelled."""
         with places.listening(path, BACKLOG) as listener:
             listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
-            task_status.started()  # Whoever connects from now on waits in the kernel.
+            task_status.started()  # Clients that connect from now on wait in the kernel.
             await trio.serve_listeners(self._serve, listeners)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
@@ -193,7 +193,7 @@ class Hands:
                 with trio.fail_after(PATIENCE_S):
                     await stream.send_all(msgspec.json.encode(done))
         except (trio.BrokenResourceError, trio.TooSlowError):
-            return  # Whoever asked has gone; what was done is done, and told of here.
+            return  # The client has gone; the run itself has told what was done.
 
     async def _obey(self, words: bytes) -> Done:
         try:
@@ -211,7 +211,7 @@ class Hands:
         return Effect(f"{name}: runs, process {await self._supervisor.bring_up(name)}")
 
     def _named(self, names: list[str]) -> list[BreakableLink]:
-        """The link between two, all links of one, or all."""
+        """Return the link between two nodes, all links of one, or all links."""
         if self._links is None:
             raise UsageError(
                 "this run has --direct or --capture, so no link can be broken; start it with --breakable"
@@ -247,7 +247,7 @@ class Hands:
 
 
 async def _read(stream: trio.SocketStream) -> bytes:
-    """All that is sent, or enough to see that it is no order."""
+    """Read everything, or enough to see that it is not an order."""
     said = b""
     while len(said) <= LIMIT_BYTES and (part := await stream.receive_some()):
         said += part
@@ -257,13 +257,13 @@ async def _read(stream: trio.SocketStream) -> bytes:
 async def asked(
     path: Path, deed: Deed, nodes: Sequence[str], otherwise: str, patience_s: float = math.inf
 ) -> Done:
-    """Have something done by the run that takes orders there; what became of it.
+    """Send an order to the run that listens at a path; return its answer.
 
     Args:
-        otherwise: what to say if no run is there.
+        otherwise: the error text if there is no run.
 
     Raises:
-        MqprotoError: no run is there, or it did not say, or not to the end, what became of it.
+        MqprotoError: there is no run, or it did not answer completely.
     """
     answer = b""
     with trio.move_on_after(patience_s):
@@ -288,7 +288,7 @@ async def asked(
 
 
 async def broken_now(path: Path, again: str) -> list[BrokenLink]:
-    """The links that were broken by hand, of the run that takes orders there; none if no run answers.
+    """Return the links broken by hand in the run that listens at a path; none if no run answers.
 
     Args:
         again: the options that name the topology and the directory, if they have to be typed.

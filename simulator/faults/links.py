@@ -1,6 +1,6 @@
-"""The links of a topology as proxies, one each way, so that each connection goes through one that can be broken.
+"""The links of a topology as proxies, one each way: each connection goes through a proxy that can break it.
 
-All of a run's links write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, port 1801, whatever
+All links of a run write to one capture. It shows the nodes at 127.0.0.1, 127.0.0.2 and so on, port 1801, whatever
 ports the run had to take.
 """
 
@@ -35,13 +35,13 @@ class BreakableLink:
 
     @property
     def cut_count(self) -> int:
-        """How many connections were reset by us."""
+        """How many connections we have reset."""
         return sum(proxy.statistics.cut_count for proxy in self.proxies)
 
     def break_off(self, action: Action) -> int:
-        """Cut, refuse or stall both ways; returns how many connections were reset.
+        """Cut, refuse or stall both ways; return how many connections were reset.
 
-        A cut that lasts is a link on which nobody can connect either, so the caller restores it later.
+        While a link is cut, nobody can connect either, so the caller must restore it later.
         """
         if action is Action.STALL:
             for proxy in self.proxies:
@@ -50,12 +50,12 @@ class BreakableLink:
         return sum(proxy.refuse() for proxy in self.proxies)
 
     def slow(self, delay_s: float) -> None:
-        """Let all that comes wait before it crosses, both ways."""
+        """Delay all data by this time, both ways."""
         for proxy in self.proxies:
             proxy.slow(delay_s)
 
     def restore(self) -> None:
-        """All is well again."""
+        """Undo all faults of the link."""
         for proxy in self.proxies:
             proxy.restore()
 
@@ -90,7 +90,7 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[dict[tuple[str, str], Address]] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Carry traffic until cancelled. Starts with where each end finds the other (topology/views.py)."""
+        """Carry traffic until cancelled. The start value is where each end finds the other (topology/views.py)."""
         async with trio.open_nursery() as nursery:
             detours: dict[tuple[str, str], Address] = {}
             for ends, proxy in self._proxies.items():
@@ -99,16 +99,16 @@ class Links:
             task_status.started(detours)
 
     def between(self, one: str, other: str) -> BreakableLink:
-        """The link that joins two nodes; the topology has seen that there is one."""
+        """Return the link that joins two nodes; the topology has checked that there is one."""
         return next(each for each in self.links if {each.link.first, each.link.second} == {one, other})
 
     def of(self, node: str) -> list[BreakableLink]:
-        """All links of a node."""
+        """Return all links of a node."""
         return [each for each in self.links if node in (each.link.first, each.link.second)]
 
 
 def shown_addresses(topology: Topology) -> Mapping[str, str]:
-    """By node, the address that a capture shows: the node's own if no other node has it, else one by its place."""
+    """Return the address that a capture shows for each node: its own if all differ, else one by its position."""
     hosts = [node.host for node in topology.nodes.values()]
     if len(set(hosts)) == len(hosts):
         return {name: node.host for name, node in topology.nodes.items()}
@@ -116,7 +116,7 @@ def shown_addresses(topology: Topology) -> Mapping[str, str]:
 
 
 def is_free(topology: Topology) -> bool:
-    """Whether each node could listen at its addresses right now: the ports are not taken, the addresses are ours."""
+    """Whether each node could listen at its addresses right now: the ports are free, and the addresses are ours."""
     for address in chain.from_iterable(node.addresses for node in topology.nodes.values()):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
-"""A link between two nodes that can be cut, refused, stalled and slow: a TCP proxy on loopback.
+"""A link between two nodes that can be cut, refused, stalled and slowed: a TCP proxy on loopback.
 
-The initiating node is told the proxy's address as that of its neighbour, and the neighbour sees the connection come
-from the initiating node's own host, by which it judges who may be there. TCP itself is the network's, so what can go
-wrong is what happens to a transport: it breaks, it cannot be opened, it stops. Lost segments are the kernel's affair.
+The initiating node gets the proxy's address as that of its neighbour. The neighbour sees the connection come from the
+initiating node's own host, and judges by that who may connect. The faults are those of a transport: it breaks, it
+cannot be opened, it stops. Lost segments are left to the kernel's TCP.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READ_BYTES: Final = 256 * 1024
 BACKLOG: Final = 128
 CONNECTION_LIMIT: Final = 256
 
-# Errors of accept() that pass: the client has gone again, or the process has no descriptor or memory to
+# Temporary errors of accept(): the client has gone again, or the process has no descriptor or memory to
 # spare.
 PASSING: Final = {errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
 EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -37,10 +37,10 @@ EXHAUSTED_PAUSE_S: Final = 0.1
 
 @dataclass(slots=True)
 class LinkStatistics:
-    """What one link has seen since it was made.
+    """The counts of one link since it was made.
 
     connection_count: connections that reached the target.
-    unreachable_count: connections that were reset since the target took none.
+    unreachable_count: connections that were reset because the target did not accept them.
     cut_count: connections that `cut` or `refuse` reset.
     bytes_to_server, bytes_to_client: handed to the kernel towards the target, and back.
     """
@@ -59,16 +59,16 @@ class LinkProxy:
     backlog.
 
     Args:
-        listen: where nodes connect to; port 0 takes a free one.
-        target: the node at the other end.
-        recorder: is told of every byte that crosses.
+        listen: the address that nodes connect to; port 0 takes a free one.
+        target: the address of the node at the other end.
+        recorder: records every byte that crosses.
         recorded_host: the address to show for the side that connects; its port is shown as it is. By default
             its own.
         recorded_server: the address and port to show for the other side, by default `target`.
-        beyond_loopback: allows to listen on any other address than 127.0.0.0/8.
+        beyond_loopback: allows listening outside 127.0.0.0/8.
 
     Raises:
-        UsageError: an address is not IPv4, or `listen` is not loopback and nobody asked for that.
+        UsageError: an address is not IPv4, or `listen` is not loopback without `beyond_loopback`.
     """
 
     def __init__(
@@ -98,20 +98,20 @@ class LinkProxy:
 
     @property
     def open_count(self) -> int:
-        """How many connections are open now, or being opened."""
+        """The number of connections that are open now, or being opened."""
         return len(self._open_connections())
 
     @property
     def is_refusing(self) -> bool:
-        """Whether nobody can connect, as after `refuse`."""
+        """Whether connects are refused, as after `refuse`."""
         return not self._welcome.is_open
 
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry traffic until cancelled, then reset every connection. Starts with the address it listens on.
+        """Carry traffic until cancelled, then reset every connection. The start value is the listening address.
 
         Raises:
             OSError: the address cannot be bound.
-            UsageError: it runs already.
+            UsageError: the link is already running.
         """
         if self._listener is not None:
             raise UsageError(f"the link at {self.address} runs already")
@@ -133,7 +133,7 @@ class LinkProxy:
             self._listener = None
 
     def cut(self) -> int:
-        """Reset every open connection, as seen from both ends. Returns how many; new ones are welcome."""
+        """Reset every open connection at both ends; return how many. New connections are still accepted."""
         connections = [*self._open_connections(), *self._waiting_clients()]
         for connection in connections:
             connection.reset(*Side, comment="the link was cut")
@@ -141,34 +141,34 @@ class LinkProxy:
         return len(connections)
 
     def refuse(self) -> int:
-        """Cut what is open and stop listening, so that connects are refused. Returns how many were cut."""
+        """Cut all open connections and refuse new ones; return how many were cut."""
         cut_count = self.cut()
         if self._welcome.is_open:
             self._welcome.shut()
             if self._listener is not None:
                 trio.lowlevel.notify_closing(self._listener)
                 with suppress(OSError):
-                    # A process that is being started has a copy, which would go on listening at our port.
+                    # A process being started has a copy, which would go on listening at our port.
                     self._listener.shutdown(socket.SHUT_RDWR)
                 self._listener.close()
-                # A socket that is bound and does not listen refuses connects, and keeps the port for us.
+                # A bound socket that does not listen refuses connects and keeps the port for us.
                 self._listener = self._bind()
         return cut_count
 
     def stall(self) -> None:
         """Let no byte cross. Nothing is closed; both ends fill the kernel's buffers and then have to wait.
 
-        What the kernel was handed before may still arrive.
+        Data already handed to the kernel may still arrive.
         """
         self._flow.shut()
 
     def slow(self, delay_s: float) -> None:
-        """Let what comes wait before it crosses. Of a long stream, READ_BYTES cross in each such time, and no more."""
+        """Delay all data by this time. Of a long stream, at most READ_BYTES cross in each such time."""
         self._delay_s = delay_s
         self._haste.shut()
 
     def restore(self) -> None:
-        """Undo `refuse`, `stall` and `slow`. What waits on a slow link crosses at once."""
+        """Undo `refuse`, `stall` and `slow`. Data that waits on a slow link crosses at once."""
         self._haste.open()
         if self._listener is not None and not self._welcome.is_open:
             self._listener.listen(BACKLOG)
@@ -187,7 +187,7 @@ class LinkProxy:
         return listener
 
     async def _next_connection(self) -> _Connection:
-        """Wait for the next client; none while the link refuses or stalls."""
+        """Wait for the next client; accept none while the link refuses or stalls."""
         while True:
             await self._welcome.passed()
             listener = self._listener
@@ -206,11 +206,11 @@ class LinkProxy:
                 await trio.sleep(EXHAUSTED_PAUSE_S)
 
     def _open_connections(self) -> list[_Connection]:
-        """Those that have not ended; a task may still have to notice that its connection has."""
+        """Return the connections that have not ended; tasks may not have noticed yet that theirs has."""
         return [connection for connection in self._connections if not connection.has_ended]
 
     def _waiting_clients(self) -> Iterator[_Connection]:
-        """Clients that take themselves for connected, and that nobody has accepted yet."""
+        """Yield clients that see a connection, but are not accepted yet."""
         while self._listener is not None and self._welcome.is_open:
             try:
                 yield self._accept(self._listener)
@@ -222,7 +222,7 @@ class LinkProxy:
         return _Connection(client, host, Endpoint(self._recorded_host or host, port))
 
     async def _carry(self, connection: _Connection, places: trio.Semaphore) -> None:
-        """One connection from its acceptance to its end."""
+        """Carry one connection from its acceptance to its end."""
         try:
             with connection.scope:
                 try:
@@ -245,7 +245,7 @@ class LinkProxy:
             places.release()
 
     async def _pump(self, connection: _Connection, sender: Side) -> None:
-        """Carry what `sender` sends, up to its end."""
+        """Carry the data that `sender` sends, up to its end."""
         source, sink = connection.sockets[sender], connection.sockets[sender.other]
         buffer = memoryview(bytearray(READ_BYTES))
         while not connection.has_ended:
@@ -274,10 +274,10 @@ class LinkProxy:
                 return
 
     async def _hand_over(self, connection: _Connection, sender: Side, data: memoryview) -> None:
-        """Send all of `data` to the other side, and count and record each part as it goes.
+        """Send all of `data` to the other side; count and record each part as it goes.
 
         Raises:
-            OSError: the other side takes no more.
+            OSError: the other side accepts no more.
         """
         sink = connection.sockets[sender.other]
         while data:
@@ -315,7 +315,7 @@ class Gate:
             self._opened = trio.Event()
 
     async def passed(self) -> None:
-        """Return when it is open; at once, and without a checkpoint, if it is so now."""
+        """Return when the gate is open; at once, without a checkpoint, if it is open now."""
         while not self.is_open:
             await self._opened.wait()
 
@@ -336,7 +336,7 @@ class _Connection:
         """Connect to the target.
 
         Raises:
-            OSError: it takes no connection, or the link was cut before it could.
+            OSError: the target refuses the connection, or the link was cut meanwhile.
         """
         if self.has_ended:
             raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
@@ -356,13 +356,13 @@ class _Connection:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reset(self, *senders: Side, comment: str = "") -> None:
-        """Let both ends see RST, at once; the recording shows it coming from `senders`."""
+        """Send RST to both ends at once; the recording shows it coming from `senders`."""
         if not self.has_ended and self.record is not None:
             self.record.reset(*senders, comment=comment)
         self._end(resets=True)
 
     def close(self) -> None:
-        """Both sides have finished."""
+        """Close both sockets after both sides have finished."""
         self._end(resets=False)
 
     def _end(self, *, resets: bool) -> None:

@@ -1,7 +1,7 @@
-"""Were the promises kept?  What was sent is compared with what arrived, and what went into a node with what left it.
+"""Checks the promises: compares sent messages with received ones, and packets into a node with those out of it.
 
 The first comparison is between the two ends; the second reads the capture of the links, so it sees what crossed the
-wire and not what a node says of itself.
+wire, not what a node says about itself.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mqproto.wire import (
 class Sent(NamedTuple):
     """A message that was sent; times are seconds on one clock.
 
-    message_id: what the sender's queue manager called it when it accepted it; None if the answer never came, so that
-        it may have been accepted or not. Then it is known by its digest.
-    at_s: when it was handed over. What one request hands over has one time.
+    message_id: the identifier from the sender's queue manager; None if its answer never came. Then the message may
+        have been accepted or not, and is known by its digest.
+    at_s: when it was handed over; the same for all messages of one request.
     """
 
     message_id: Hashable
@@ -44,7 +44,7 @@ class Sent(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A message that the consumer has received and committed."""
+    """A message that the consumer received and committed."""
 
     message_id: Hashable
     digest: bytes
@@ -53,15 +53,15 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of the messages. All counts have to be 0 but those of sent, delivered and in doubt.
+    """The outcome of the messages. All counts except sent, delivered and in doubt must be 0.
 
-    sent: messages that were accepted; `delivered` are those of them that came.
-    out_of_order: messages that came after one that was sent later, repetitions left aside.
-    altered: messages whose label and body have another SHA-256 than the ones that were sent.
+    sent: messages that were accepted; `delivered` of them came.
+    out_of_order: messages that came after one that was sent later, without repetitions.
+    altered: messages whose label and body have another SHA-256 than when sent.
     strangers: messages that nobody sent.
     in_doubt: messages that may have been accepted; each may come once, or not at all.
-    torn: requests in doubt that were accepted in part; a request is accepted wholly or not at all.
-    twins: messages that were given the identifier of another.
+    torn: requests in doubt that were accepted in part; a request must be accepted as a whole or not at all.
+    twins: messages that got the identifier of another.
     """
 
     sent: int
@@ -77,7 +77,7 @@ class Comparison:
     twins: int = 0
 
     def broken(self) -> list[str]:
-        """The promises that were broken, in words."""
+        """Return the broken promises, in words."""
         counts = {
             "messages lost": self.lost,
             "messages delivered more than once": self.duplicated,
@@ -91,12 +91,12 @@ class Comparison:
 
 
 def digest_of(label: str, body: bytes) -> bytes:
-    """What tells a message from others, empty ones too, if each has a label of its own."""
+    """Return a digest that tells messages apart, even empty ones, if each has its own label."""
     return hashlib.sha256(label.encode() + b"\0" + body).digest()
 
 
 def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
-    """Compare what was sent, in that order, with what was received, in the order of receipt."""
+    """Compare sent messages, in order, with received ones, in order of receipt."""
     places: dict[Hashable, int] = {}
     doubts: dict[bytes, deque[int]] = {}
     for place, message in enumerate(sent):
@@ -111,7 +111,7 @@ def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
     seen: set[int] = set()
     for arrived in received:
         if arrived.message_id not in places and doubts.get(arrived.digest):
-            # From here on it has a name, so that a second one is known as its repetition.
+            # From here on its identifier is known: a second one is a repetition.
             places[arrived.message_id] = doubts[arrived.digest].popleft()
         place = places.get(arrived.message_id, -1)
         if place < 0:
@@ -141,7 +141,7 @@ def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
 
 
 def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
-    """How many requests in doubt came in part."""
+    """Return how many requests in doubt came in part."""
     outcomes: dict[float, set[bool]] = {}
     for place, message in enumerate(sent):
         if message.message_id is None:
@@ -150,7 +150,7 @@ def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
 
 
 def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]:
-    """From the moment a message was handed to the sender until its consumer had it, sorted."""
+    """Return the sorted delays from handing a message to the sender until its consumer had it."""
     sent_at_s = {message.message_id: message.at_s for message in sent}
     return sorted(
         1_000 * (message.at_s - sent_at_s[message.message_id])
@@ -160,19 +160,19 @@ def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of the values do not exceed; 0 of no values."""
+    """Return the smallest value that `percent` of the values do not exceed; 0 if there are none."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else 0.0
 
 
 @dataclass(slots=True)
 class WireCount:
-    """What crossed the links, as the capture has it.
+    """What crossed the links, from the capture.
 
-    session_acks: SessionAck packets, and those that rode on UserMessages.
+    session_acks, riding_session_acks: SessionAck packets, and session headers on UserMessages.
     order_acks, final_acks: those that reached the queue manager that they were for.
-    forwarded: packets that left a node which had not made them, each compared with the one that came.
-    crossings: when each message that is no acknowledgment crossed, by the addresses it crossed between; nanoseconds
-        since 1970, in order.
+    forwarded: packets that a node passed on, each compared with the one that came to it.
+    crossings: when each message except acknowledgments crossed, by the two addresses; nanoseconds since 1970, in
+        order.
     faults: what was wrong; empty if all is well.
     """
 
@@ -188,16 +188,16 @@ class WireCount:
 
 
 def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireCount:
-    """Count what a capture holds, and compare each packet that left a node with the one that came to it.
+    """Count the packets in a capture, and compare each packet that left a node with the one that came to it.
 
     An intermediate passes a message on as it came, byte for byte, but for the hop count and the session header of
     its own hop.  [MS-MQQB] 3.1.1.6.2, [MS-MQMQ] 2.2.19.2
 
     Args:
-        managers: by the address that the capture shows, the queue manager there.
+        managers: the queue manager at each address in the capture.
     """
     count = WireCount()
-    # Digests take the place of packets, as a capture may be larger than memory.
+    # Keep digests, not packets: a capture may be larger than memory.
     came: dict[tuple[str, Guid, int], set[bytes]] = {}
     left: list[tuple[str, Guid, int, bytes]] = []
     for seen, message in _user_messages(path, count):
@@ -228,7 +228,7 @@ def examine(path: str | os.PathLike[str], managers: Mapping[str, Guid]) -> WireC
 def _user_messages(
     path: str | os.PathLike[str], count: WireCount
 ) -> Iterator[tuple[SeenPacket, UserMessage]]:
-    """The UserMessages of a capture; all packets are counted, and whatever is no packet is a fault."""
+    """Yield the UserMessages of a capture; count all packets, and note everything else as a fault."""
     reader = PacketReader(read_capture(path))
     try:
         for seen in reader:
@@ -255,7 +255,7 @@ def _digest(packet: bytes) -> bytes:
 
 
 def _passed_on(packet: bytes) -> bytes:
-    """How a packet has to leave; nothing at all after 29 hops."""
+    """Return a packet as a node must pass it on; empty after 29 hops."""
     try:
         return with_hop_counted(packet)
     except UsageError:

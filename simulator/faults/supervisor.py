@@ -1,11 +1,11 @@
 """Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
 
-A node process is `mqproto node NAME --topology FILE --supervised`. It says on its standard output `opening` before it
-opens its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its
-supervisor, however that one ends.
+A node process is `mqproto node NAME --topology FILE --supervised`. It prints `opening` before it opens its store, and
+`ready` when it listens. It ends when its standard input does: so no node outlives its supervisor, however the
+supervisor ends.
 
-`Supervisor.keep` starts a node again however often it ends, with growing pauses. Those who kill nodes on purpose use
-`start`, `kill` and `watch`.
+`Supervisor.keep` starts a node again however often it ends, with growing pauses. A caller that kills nodes on purpose
+uses `start`, `kill` and `watch`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from mqproto.simulator.topology.views import Address, as_toml, seen_by
 
 OPENING: Final = b"opening"
 READY: Final = b"ready"
-"""The words with which the lines begin that a supervised node prints: before it opens its store, when it listens."""
+"""The first words of the lines that a supervised node prints: before it opens its store, and when it listens."""
 READY_TIMEOUT_S: Final = 30
 PAUSE_LIMIT_S: Final = 60.0
 """The longest pause before a node is started again."""
 STEADY_S: Final = 60.0
-"""A node that ran for so long is started again at once; the pauses begin anew."""
+"""A node that ran for this long is started again at once; the pauses begin anew."""
 STOP_TIMEOUT_S: Final = 10
 
 
 class NodeError(MqprotoError):
-    """A node process ended by itself; the text is its own last line."""
+    """A node process ended by itself; the text has its own last error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Started:
 
 
 class Pauses:
-    """How long to wait before a node is started again: not at all, 1 s, 2 s, 4 s, and so on up to a minute."""
+    """The pauses before a node is started again: none, 1 s, 2 s, 4 s, and so on up to a minute."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def after(self, ran_s: float) -> float:
-        """The pause after the node ran for a time; 0 if it did not come to run."""
+        """Return the pause after a node ran for `ran_s`; pass 0 if it did not start."""
         if ran_s >= STEADY_S:
             self._count = 0
         self._count += 1
@@ -72,9 +72,9 @@ class Pauses:
 
 
 class NodeProcess:
-    """One node while it runs.
+    """The process of one node.
 
-    log_from: how long its log was when it was started; what stands before is of other processes.
+    log_from: the size of its log when it was started; earlier lines are from other processes.
     """
 
     def __init__(self, name: str, process: trio.Process, log: Path, log_from: int = 0) -> None:
@@ -83,7 +83,7 @@ class NodeProcess:
         self.log = log
         self._log_from = log_from
         self.is_wanted = False
-        """Whether its end would be a surprise: it has been ready, and nobody has asked for its end."""
+        """Whether it is expected to run: it has been ready, and nobody has asked it to end."""
         self._said = b""
 
     @property
@@ -101,16 +101,16 @@ class NodeProcess:
         return True
 
     def has_said(self, word: bytes) -> bool:
-        """Whether it has printed such a line, as far as that was read; of one that has ended, all of it was."""
+        """Whether it has printed such a line, as far as we have read; once it is reaped, we have read everything."""
         return bool(self.line(word))
 
     def line(self, word: bytes) -> str:
-        """The first such line; empty if there is none."""
+        """Return the first line that begins with this word; empty if there is none."""
         lines = self._said.split(b"\n")[:-1]
         return next((line.decode("utf-8", "replace") for line in lines if line.startswith(word)), "")
 
     async def reaped(self) -> None:
-        """Wait for its end, and read the last that it has printed."""
+        """Wait for its end, and read the rest of its output."""
         await self.process.wait()
         assert self.process.stdout is not None
         self._said += b"".join([chunk async for chunk in self.process.stdout])
@@ -119,9 +119,9 @@ class NodeProcess:
                 await pipe.aclose()
 
     def failure(self) -> NodeError:
-        """Why it ended: the signal that killed it when it ran, or else what its log says.
+        """Return why it ended: the signal that killed it after it was ready, or else the error in its log.
 
-        Another process for the same node, which somebody else starts, may write to that log as well.
+        Another process for the same node, started by somebody else, may write to that log as well.
         """
         status = self.process.returncode
         if status is not None and status < 0 and self.has_said(READY):
@@ -131,7 +131,7 @@ class NodeProcess:
         return NodeError(f"{self.name}: {reason}")
 
     def cpu_s(self) -> float | None:
-        """User and system time it has taken so far, or None where the kernel does not tell."""
+        """Return its user and system time so far, or None where the kernel does not say."""
         return cpu_s_of(self.pid)
 
 
@@ -147,8 +147,8 @@ class Supervisor:
     Args:
         topology: where the nodes listen.
         directory: their stores, their logs, and the topology as each of them sees it.
-        detours: by (who connects, to whom): the address of the proxy between them.
-        capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
+        detours: the address of the proxy for each pair (node that connects, its neighbour).
+        capture: if given, each node records its traffic in the file that `capture_of` names.
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class Supervisor:
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
-        """Who has one ends, starts or reaps that node, where there are `keep` and others."""
+        """Held by the task that ends, starts or reaps the node, where `keep` is not alone."""
         self._wanted = {name: Gate() for name in topology.nodes}
-        """Shut while a node is down on purpose, and `keep` leaves it so."""
+        """Shut while a node is down on purpose; `keep` then leaves it down."""
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
-        """The topology as one node sees it."""
+        """Return the file with the topology as one node sees it."""
         return places.seen_path(self.directory, name)
 
     async def start(self, name: str) -> Started:
@@ -186,7 +186,7 @@ class Supervisor:
         return Started(spawned_s, trio.current_time())
 
     async def until(self, node: NodeProcess, word: bytes) -> None:
-        """Wait until a node that starts says OPENING or READY.
+        """Wait until a starting node prints OPENING or READY.
 
         Raises:
             NodeError: it ended instead, or did not say so within 30 s.
@@ -204,13 +204,13 @@ class Supervisor:
         """Start a node's process. To wait until it listens, use `start`.
 
         Raises:
-            NodeError: it runs already, for somebody else; nothing is written into its files.
+            NodeError: another process runs it already; its files are left alone.
         """
         store = places.store_path(self.directory, name)
         if SYSTEM_FILES.is_locked(store):
             raise NodeError(f"{name}: {store}: another node has it open: stop that one first")
         log = self.directory / f"{name}.log"
-        # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
+        # Another run may have been tried here since, and left files with other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
         written(self.topology_file(name), seen)
         command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "node", name, "--supervised"]
@@ -233,7 +233,7 @@ class Supervisor:
         return node
 
     async def start_all(self) -> dict[str, NodeError]:
-        """Start every node, all at once; those that ended instead, with their reasons."""
+        """Start all nodes at once; return those that ended instead, with their reasons."""
         failures: dict[str, NodeError] = {}
 
         async def start(name: str) -> None:
@@ -284,13 +284,13 @@ class Supervisor:
                         tell(f"{name} is back, process {self.running[name].pid}")
 
     async def put_down(self, name: str) -> int | None:
-        """SIGKILL; `keep` leaves it down until `bring_up`. Its process, or None if it did not run."""
+        """Kill a node; `keep` leaves it down until `bring_up`. Return its process ID, or None if it did not run."""
         async with self._turns[name]:
             self._wanted[name].shut()
             return (await self.kill(name)).pid if name in self.running else None
 
     async def bring_up(self, name: str) -> int:
-        """Start a node that was put down, or stop it and start it again. Its process.
+        """Start a node that was put down, or restart one that runs; return its process ID.
 
         Raises:
             NodeError: it does not start; `keep` goes on trying.
@@ -314,7 +314,7 @@ class Supervisor:
         return node is not None and node.is_wanted and node.process.returncode is None
 
     async def kill(self, name: str) -> NodeProcess:
-        """SIGKILL; returns when the kernel has reaped it, and all that it had printed is known."""
+        """Send SIGKILL; return when the process is reaped and all its output is read."""
         node = self.running[name]
         node.is_wanted = False
         node.process.kill()
@@ -322,7 +322,7 @@ class Supervisor:
         return node
 
     async def stop(self, name: str) -> None:
-        """SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        """Send SIGTERM, and SIGKILL if it has not ended after 10 s."""
         node = self.running[name]
         node.is_wanted = False
         node.process.terminate()
@@ -333,19 +333,19 @@ class Supervisor:
         await self._reap(node)
 
     async def stop_all(self) -> None:
-        """Stop every node that runs, all at once."""
+        """Stop all running nodes at once."""
         async with trio.open_nursery() as nursery:
             for name in list(self.running):
                 nursery.start_soon(self.stop, name)
 
     async def watch(self) -> NodeProcess:
-        """Wait until a node ends that has been ready and that nobody asked to; it is reaped."""
+        """Wait until a node that was ready ends by itself; reap and return it."""
         while True:
             for node in self.running.values():
                 if node.process.poll() is not None and node.is_wanted:
                     await self._reap(node)
                     return node
-            # A wait for each of several processes would need a task for each; a look now and then is enough here.
+            # Waiting for several processes would take a task for each; polling is enough here.
             await trio.sleep(0.1)
 
     async def _reap(self, node: NodeProcess) -> None:
@@ -365,7 +365,7 @@ async def supervised(
     detours: Mapping[tuple[str, str], Address] | None = None,
     capture: Path | None = None,
 ) -> AsyncIterator[Supervisor]:
-    """All nodes of a topology, started, and stopped at the end, whatever ends it.
+    """Start all nodes of a topology, and stop them at the end, even after an error.
 
     Raises:
         NodeError: a node did not start.
@@ -378,7 +378,7 @@ async def supervised(
 
 @asynccontextmanager
 async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupervisor]:
-    """Nodes that run at the end are stopped, whatever ends it."""
+    """Stop the running nodes at the end, even after an error."""
     try:
         yield supervisor
     finally:
@@ -387,7 +387,7 @@ async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupe
 
 
 def capture_of(capture: Path, name: str) -> Path:
-    """The file of one node: `run-sender.pcapng` beside `run.pcapng`."""
+    """Return the capture file of one node: `run-sender.pcapng` beside `run.pcapng`."""
     return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
 
 
@@ -401,9 +401,9 @@ class _Complaint(msgspec.Struct):
 
 
 def last_error(log: Path, start: int = 0) -> str:
-    """The last line of a node's log, if it is an error that the command printed after the first `start` bytes."""
+    """Return the last error that a node has written into its log after the first `start` bytes, or ""."""
     with log.open("rb") as file:
-        # A log that is shorter began anew meanwhile.
+        # A shorter log began anew meanwhile.
         start = start if file.seek(0, os.SEEK_END) >= start else 0
         lines = _tail(file, start).decode("utf-8", "replace").splitlines()
     for line in reversed(lines):
