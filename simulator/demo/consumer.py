@@ -1,9 +1,9 @@
 """An application that receives in transactions, and knows what it received, whatever breaks meanwhile.
 
-A client learns what became of a commit when its node is back. If that takes too long, the commit may have happened or
-not. The queue itself tells: it hands out its messages in order, so if the first message that comes next is the first of
-the batch in doubt, the commit did not happen, and if it is another one, or none is left, it did. Nothing is recognised
-by its identifier and dropped, so a message that was delivered twice is recorded twice.
+A client learns the outcome of a commit when its node is back. If that takes too long, the commit is in doubt. Then the
+queue tells: it hands out its messages in order. If the next message is the first of the batch in doubt, the commit did
+not happen; if it is another one, or none is left, it did. No message is dropped because its identifier is known, so a
+message that was delivered twice is recorded twice.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ BATCH: Final = 64
 PATIENCE_S: Final = 0.5
 """How long one receive waits for a first message."""
 PATIENCE_IN_DOUBT_S: Final = 5.0
-"""The same after a commit in doubt: that nothing came must mean that nothing is there, on a slow disk too."""
+"""How long it waits after a commit in doubt: silence must mean an empty queue, even on a slow disk."""
 RECONNECT_S: Final = 0.02
 PAUSES: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.5
 ROLL_BACKS: Final = 0.1
-"""How often a consumer with moods comes late to its queue, by how much, and how often it gives back what it got."""
+"""How often a consumer with moods pauses before it receives, for how long at most, and how often it rolls back."""
 
 
 class _ChangedMindError(Exception):
-    """What a consumer was given goes back to where it was."""
+    """The consumer rolls back: its messages return to the queue."""
 
 
 class Consumer:
@@ -40,7 +40,7 @@ class Consumer:
     Args:
         connect: opens a connection to the node that hosts the queue.
         queue: its name.
-        moods: when it pauses, so that messages come to wait, and rolls back; never if there are no dice.
+        moods: dice for pauses, which let messages pile up, and for rollbacks; None for neither.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Consumer:
         moods: random.Random | None = None,
     ) -> None:
         self.received: list[Received] = []
-        """What is known to be committed, in order."""
+        """The messages that are known to be committed, in order."""
         self.in_doubt_count = 0
         self.committed_in_doubt_count = 0
         self._connect = connect
@@ -61,11 +61,11 @@ class Consumer:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it does not know yet what became of its last commit."""
+        """Whether the outcome of the last commit is not known yet."""
         return bool(self._in_doubt)
 
     async def run(self) -> None:
-        """Receive, and connect again whenever the node is gone."""
+        """Receive until cancelled; connect again whenever the node is gone."""
         while True:
             try:
                 async with self._connect() as client:
@@ -77,7 +77,7 @@ class Consumer:
                 await trio.sleep(RECONNECT_S)
 
     async def _receive(self, client: Client) -> None:
-        """One transaction.
+        """Receive in one transaction.
 
         Raises:
             NodeUnreachable: the node is gone. If that was during the commit, the batch is in doubt from now on.
@@ -103,7 +103,7 @@ class Consumer:
         self.received += batch
 
     def _resolve(self, batch: list[Received]) -> None:
-        """The queue's first message tells whether the commit in doubt happened."""
+        """Decide from the queue's first message whether the commit in doubt happened."""
         if not self._in_doubt:
             return
         if not batch or batch[0].message_id != self._in_doubt[0].message_id:

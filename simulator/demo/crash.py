@@ -1,14 +1,14 @@
 """`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
 
 Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
-destination, while strikes.py has nodes killed: while they run, while they start, while they read what the last kill
-has left. Their bodies have from nothing to nearly four megabytes, and their consumers pause and roll back, so that
-windows, pages and logs reach their limits. Then comes calm: what is owed arrives, and no store keeps anything.
+destination. By the plan of strikes.py, nodes are killed while they run, while they start, and while they recover from
+the last kill. Bodies have from nothing to nearly four megabytes, and consumers pause and roll back: so windows, pages
+and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
 
-With keys all messages are encrypted and signed, and rolling.py replaces the keys of the nodes all the while.
+With keys, all messages are encrypted and signed, and rolling.py replaces the keys of the nodes all the while.
 
-SIGKILL leaves the operating system alone, so what a process has written is there for the next, flushed or not. That
-what counts is flushed as well, tests/simulator/storage/test_powerloss.py shows.
+SIGKILL does not affect the operating system: the next process sees everything that the last one wrote, flushed or not.
+tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ QUEUES: Final = ("orders", "notes")
 ORDERS_PER_S: Final = 200
 NOTES_PER_S: Final = 40
 SLOWER_WITH_KEYS: Final = 2
-"""By how much fewer come a second: what is signed, encrypted and opened, and sent again all the while, takes time."""
+"""The rates are divided by this: signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
-"""For how long, once all messages are due, a sender that was down may accept none; what is left then is not sent."""
+"""Once all messages are due, a sender that was down may accept none for this long; the rest is then not sent."""
 SETTLE_S: Final = 60.0
-"""For how long, after the last kill, nothing may arrive while something is owed or has not been removed."""
+"""After the last kill, this long may pass without an arrival while something is owed or still stored."""
 
 
 async def run_crash(
@@ -66,16 +66,16 @@ async def run_crash(
     kills: bool = True,
     keys: bool = False,
 ) -> CrashReport:
-    """Send, kill and restart for a time, wait for calm, and say what came of it.
+    """Send, kill and restart for a time, wait for calm, and return the report.
 
     Args:
-        seed: what is sent and what is killed, and when. Real processes make no exact repetition.
-        kills: whether nodes are killed; if not, all else is as it would be.
-        keys: whether all is encrypted and signed, and keys are replaced while nodes are killed.
-        directory: the stores go into a new folder in it, on the disk that is to be tried; by default among the
-            temporary files.
-        topology: whose nodes are killed, by default those of three-node; `sender` and the queues `orders`, which takes
-            transactions, and `notes` of `destination` are in it.
+        seed: decides what is sent, and which nodes are killed when. Real processes never repeat a run exactly.
+        kills: whether nodes are killed; everything else stays the same.
+        keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
+        directory: the stores go into a new folder in it, on the disk to be tested; by default among the temporary
+            files.
+        topology: whose nodes are killed, by default those of three-node; it must have `sender`, and `destination`
+            with the queues `orders`, which takes transactions, and `notes`.
 
     Raises:
         UsageError: there is no such directory, the topology lacks something, or there is no cryptography.
@@ -113,11 +113,11 @@ class Flow:
         self.transactional = transactional
 
     def report(self, start_s: float, all_up: Iterable[tuple[float, float]]) -> FlowReport:
-        """What came of it.
+        """Return the report of this flow.
 
         Args:
             start_s: when the first message could be sent.
-            all_up: from when to when all nodes ran.
+            all_up: the intervals in which all nodes ran.
         """
         times = [message.at_s for message in self.consumer.received]
         return FlowReport(
@@ -132,7 +132,7 @@ class Flow:
 
 
 def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
-    """The longest part of an interval in which none of the times lies; they rise."""
+    """Return the longest part of an interval without any of the times, which are in order."""
     inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
     return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
@@ -196,7 +196,7 @@ class Crash:
         return connect(self.topology, name, self.directory)
 
     async def run(self) -> None:
-        """Storm, then calm.
+        """Run the storm, then wait for calm.
 
         Raises:
             NodeError: a node does not start for the first time.
@@ -228,8 +228,8 @@ class Crash:
             self._fail(f"{SENDER} runs, but does not accept messages")
 
     async def _calm(self) -> None:
-        """Wait until nothing waits any more, then a little for what must not come. A backlog may take its time, as long
-        as it gets less."""
+        """Wait until no message waits any more, then a little for messages that must not come. A backlog may take as
+        long as it needs if it shrinks."""
         before, still_since_s = self._delivered_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
             if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
@@ -240,14 +240,14 @@ class Crash:
                 before, still_since_s = self._delivered_count, trio.current_time()
 
     def _is_empty(self) -> bool:
-        """Whether all nodes run, and none had anything on disk when it was last asked."""
+        """Whether all nodes run, and none had messages on disk when last asked."""
         statuses = self.observer.statuses
         return len(statuses) == len(self.topology.nodes) and not any(
             status.stored_bytes for status in statuses.values()
         )
 
     def _fail(self, why: str) -> None:
-        """There is no going on from here."""
+        """End the run with a failure."""
         self.failures.append(why)
         self._judged.cancel()
 
@@ -270,7 +270,7 @@ class Crash:
                     nursery.start_soon(self._hit, supervisor, name, kills)
 
     async def _hit(self, supervisor: Supervisor, name: str, kills: list[Kill]) -> None:
-        """Kill a node that runs, and again on its way up as often as is asked for."""
+        """Kill a running node, and again on its way up for each further kill."""
         first, *others = kills
         try:
             await self._kill(supervisor, supervisor.running[name], first)
@@ -292,7 +292,7 @@ class Crash:
         await supervisor.kill(node.name)
         if node.process.returncode != -signal.SIGKILL:
             raise node.failure()
-        # What it did when it died it has said itself; that can be more than we knew.
+        # The node itself has printed how far it came, which may be further than we knew.
         if not node.has_said(READY):
             stage = Stage.RECOVERING if node.has_said(OPENING) else Stage.STARTING
         else:
@@ -308,10 +308,10 @@ class Crash:
         except NodeError as error:
             self._fail(str(error))
 
-    # What came of it
+    # The report
 
     def report(self) -> CrashReport:
-        """Everything, after the nodes have stopped."""
+        """Return the whole report, after the nodes have stopped."""
         failures = [*self.failures, *self._damage()]
         return CrashReport(
             seed=self.seed,
@@ -341,7 +341,7 @@ class Crash:
         return trio.current_time() - self._start_s
 
     def _seen(self, name: str) -> None:
-        """The counts of a node are new."""
+        """Show the new counts of a node."""
         nodes = self.observer.nodes
         nodes[SENDER].sent = self._sent_count
         nodes[DESTINATION].delivered = self._delivered_count
@@ -351,7 +351,7 @@ class Crash:
         )
 
     def _retained(self) -> dict[str, int]:
-        """How many messages wait in the stores, by queue. The nodes have stopped."""
+        """Return how many messages wait in the stores, by queue. The nodes have stopped."""
         return {
             f"{kind} queue {queue!r} of {name}": count
             for name in self.topology.nodes
@@ -359,7 +359,7 @@ class Crash:
         }
 
     def _damage(self) -> Iterator[str]:
-        """What SQLite finds wrong with the stores."""
+        """Yield what SQLite finds wrong with the stores."""
         for name in self.topology.nodes:
             try:
                 [(verdict,), *_] = self._look(name, "PRAGMA integrity_check")
@@ -369,6 +369,6 @@ class Crash:
                 yield f"the store of {name} is damaged: {verdict}"
 
     def _look(self, name: str, query: str) -> list[tuple[Any, ...]]:
-        """Ask a node's store."""
+        """Run a query on a node's store."""
         with closing(sqlite3.connect(places.store_path(self.directory, name))) as store:
             return store.execute(query).fetchall()

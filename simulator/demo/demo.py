@@ -1,8 +1,8 @@
-"""`mqproto demo`: three queue managers, traffic through all of them, and everything breaks that can.
+"""`mqproto demo`: sends traffic through three queue managers while everything breaks that can.
 
 The nodes are processes with their own disks; the links between them are proxies that can be cut and stalled, and that
-record what crosses. When and what breaks stands in topology/shipped/demo.toml. Traffic is spread over the time that the
-faults take, so that messages flow through each of them. At the end the two ends are compared, and the capture is read.
+record their traffic. topology/shipped/demo.toml says what breaks when. The traffic is spread over the time of the
+faults, so messages flow during each of them. At the end the two ends are compared, and the capture is read.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ QUEUE: Final = r"destination\orders"
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"
 AFTER_FAULTS_S: Final = 2.0
-"""For how long traffic goes on after the last fault is over."""
+"""How long traffic goes on after the last fault is over."""
 SETTLE_S: Final = 25.0
-"""How long after the last message was sent what is owed must have come."""
+"""Everything owed must have come this long after the last message was sent."""
 
 
 async def run_demo(
@@ -49,14 +49,14 @@ async def run_demo(
     screen: ProgressScreen | None = None,
     topology: Topology | None = None,
 ) -> DemoReport:
-    """Run it all, and say what came of it.
+    """Run the demo; return its report.
 
     Args:
-        capture: where to write it; by default in a new temporary folder.
-        topology: other faults than those of demo.toml.
+        capture: where to write the capture; by default in a new temporary folder.
+        topology: replaces demo.toml and its faults.
 
     Raises:
-        UsageError: the capture cannot be written there, or nobody could read what is in it, as a link has TLS.
+        UsageError: the capture cannot be written there, or a link has TLS, so nobody could read it.
         NodeError: a node does not start.
     """
     topology = topology or load("demo")
@@ -89,7 +89,7 @@ async def run_demo(
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A new folder, which stays if anything is left in it."""
+    """Yield a new folder; at the end, remove it if it is empty."""
     folder = Path(tempfile.mkdtemp(prefix="mqproto-demo-"))
     try:
         yield folder
@@ -119,8 +119,8 @@ class Demo:
     """One run, from the first process to the last message.
 
     Args:
-        directory: of the nodes.
-        epoch_ns: what the recorder's clock shows when trio's shows 0.
+        directory: the folder of the nodes.
+        epoch_ns: the recorder's time when trio's clock is 0.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Demo:
         self._settled = trio.Event()
 
     async def run(self) -> None:
-        """Set up, send and break, and wait until what is owed has come.
+        """Start the nodes, send, break things, and wait until everything owed has come.
 
         Raises:
             NodeError: a node does not start, or ends by itself.
@@ -169,10 +169,10 @@ class Demo:
                     await self._settle()
                     self.duration_s = self._elapsed_s()
                 nursery.cancel_scope.cancel()
-            # The nodes have said good-bye to each other before their links go.
+            # Links end after the nodes: they have closed their sessions by now.
 
     def report(self, wire: WireCount, capture: str) -> DemoReport:
-        """What came of it."""
+        """Return the report of the run."""
         sent, received = self.producer.sent, self.consumer.received
         delays = delays_ms(sent, received)
         for outage in self.outages:
@@ -196,7 +196,7 @@ class Demo:
         )
 
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
-        """When messages had crossed the links of the way, one after the other, and one had been received."""
+        """Return when messages had crossed each link of the route in turn and one was received; None if never."""
         at_s = outage.spawned_at_s if outage.is_restart else outage.restored_at_s
         shown = shown_addresses(self.topology)
         here = SENDER
@@ -220,12 +220,12 @@ class Demo:
     # Traffic
 
     def _span_s(self) -> float:
-        """Over how long the messages are sent."""
+        """Return over how many seconds the messages are sent."""
         ends = [fault.at_s + (fault.for_s or 0) for fault in self.topology.faults]
         return max(ends, default=0) + AFTER_FAULTS_S
 
     async def _settle(self) -> None:
-        """Wait until all has been received and acknowledged, then a little for what must not come."""
+        """Wait until everything is received and acknowledged, then a little for messages that must not come."""
         self._all_sent = True
         with trio.move_on_after(SETTLE_S):
             await self._settled.wait()
@@ -276,7 +276,7 @@ class Demo:
         raise node.failure()
 
     def _seen(self, name: str) -> None:
-        """The counts of a node are new."""
+        """Show the new counts of a node, and note when everything has settled."""
         nodes, received_count = self.observer.nodes, len(self.consumer.received)
         nodes[SENDER].sent, nodes[DESTINATION].delivered = len(self.producer.sent), received_count
         self.screen.show(node_table(nodes, f"{self._elapsed_s():.0f} s"))

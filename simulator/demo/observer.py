@@ -1,4 +1,4 @@
-"""Asks nodes for their counts now and then, and adds up what each of their processes has done."""
+"""Polls nodes for their counts, and adds them up over the processes of each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqproto.simulator.client import Client, NodeUnreachable
 from mqproto.simulator.demo.report import NodeCount
 
 LOOK_S: Final = 0.1
-"""How often a node is asked. What a killed process did after it was last asked is not counted."""
+"""The polling interval. The work of a killed process since it was last asked is not counted."""
 
 
 class Observer:
@@ -33,7 +33,7 @@ class Observer:
     ) -> None:
         self.nodes = {name: NodeCount() for name in names}
         self.statuses: dict[str, NodeStatus] = {}
-        """The last that each node said, of those that run."""
+        """The last status of each running node."""
         self._connect = connect
         self._seen = seen
         self._ended = {name: NodeCount() for name in self.nodes}
@@ -68,7 +68,7 @@ class Observer:
         counts.waiting = waiting + sum(queue.waiting for queue in status.local)
 
     def _end(self, name: str) -> None:
-        """Its process is gone. The counts of the next begin at 0; what they had come to is kept."""
+        """Keep the counts of a process that is gone; those of the next begin at 0."""
         self.nodes[name].state = "down"
         status = self.statuses.pop(name, None)
         if status is not None:

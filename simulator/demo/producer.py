@@ -1,8 +1,8 @@
-"""An application that sends, and knows of each message whether its queue manager has accepted it, whatever breaks.
+"""An application that sends, and knows whether its queue manager has accepted each message, whatever breaks.
 
 The client asks again when a node comes back, and each request is carried out once. If the node stays away for too long,
 a request may have been carried out or not: it is not repeated, and each of its messages may arrive once or not at all.
-What was not handed over, as the node was not there, is handed over when it is.
+Messages that could not be handed over are handed over when the node is back.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
 
 BEAT_S: Final = 0.02
-"""How often what has become due is handed over."""
+"""The interval at which due messages are handed over."""
 FINAL_ACK_EVERY: Final = 10
-"""Of how many transactional messages one asks to be told when it is received, so that there are FinalAcks too."""
+"""One in this many transactional messages asks for an acknowledgment of its receipt, a FinalAck."""
 
 
 class Producer:
-    """Sends a workload to one queue, the messages evenly over a time.
+    """Sends a workload to one queue, spread evenly over a time.
 
     Args:
         connect: opens a connection to the node that is to send.
-        queue: where to.
-        transactional: each message arrives exactly once and in order; otherwise recoverable, so that none is lost.
-        protected: each is encrypted, and signed by the node.
+        queue: the destination.
+        transactional: each message arrives exactly once and in order; otherwise they are recoverable: none is lost.
+        protected: each message is encrypted, and signed by the node.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Producer:
         protected: bool = False,
     ) -> None:
         self.sent: list[Sent] = []
-        """What was handed over, in order; those in doubt too."""
+        """The messages that were handed over, in order, including those in doubt."""
         self.sent_bytes = 0
         self._connect = connect
         self._queue = queue
@@ -60,15 +60,15 @@ class Producer:
         self._is_stopped = False
 
     async def run(self, span_s: float) -> None:
-        """Send it all, within `span_s` if the node is there, and connect again whenever it is gone."""
+        """Send the workload, within `span_s` if the node is there; connect again whenever it is gone."""
         start_s = trio.current_time()
         await self.keep_up(lambda: int(self._count * (trio.current_time() - start_s) / span_s) + 1)
 
     async def keep_up(self, due: Callable[[], int]) -> None:
-        """Send until all of the workload is sent, and connect again whenever the node is gone.
+        """Send until the whole workload is sent; connect again whenever the node is gone.
 
         Args:
-            due: how many should have been sent by now.
+            due: returns how many messages should have been sent by now.
         """
         while not self._is_done:
             try:
@@ -80,7 +80,7 @@ class Producer:
                 await trio.sleep(RECONNECT_S)
 
     def stop(self) -> None:
-        """Wait for the answer to what was handed over, and hand over no more of the workload."""
+        """Hand over no more messages; `run` then ends after the answer to the last request."""
         self._is_stopped = True
 
     @property
@@ -89,14 +89,14 @@ class Producer:
 
     @property
     def has_due(self) -> bool:
-        """Whether it is about to hand over something."""
+        """Whether messages wait to be handed over."""
         return bool(self._due)
 
     async def _send_due(self, client: Client, due: int) -> None:
-        """Hand over what is missing to this number.
+        """Hand over messages until this many are sent.
 
         Raises:
-            NodeUnreachable: the node is gone; what it has not been asked to take is still due.
+            NodeUnreachable: the node is gone; messages that it was not asked to take are still due.
         """
         self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
         drafts = [self._draft(place, item) for place, item in enumerate(self._due, len(self.sent))]
@@ -129,11 +129,11 @@ class Producer:
 
 
 async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
-    """Have producers send evenly over a time. Where the machine is slower than they are, what is left a while after
-    that is not sent.
+    """Have producers send evenly over `span_s`. On a slow machine, messages left `patience_s` after that are not
+    sent.
 
     Returns:
-        Whether something was accepted in that while, and in each one after it until they were done.
+        Whether messages were accepted in that time, and in each such time until the producers were done.
     """
     idle = False
 

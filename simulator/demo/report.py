@@ -1,4 +1,4 @@
-"""What a demo or a crash run has shown: the promises, and the counts behind them."""
+"""The results of a demo or a crash run: the promises, and the counts behind them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mqproto.simulator.faults.proof import Comparison, WireCount
 from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
-"""Messages flow again so soon after a restarted node is ready."""
+"""Messages must flow again this soon after a restarted node is ready."""
 
 
 @dataclass(slots=True)
 class Outage:
     """One fault, and when messages flowed again; times in seconds since the traffic began.
 
-    flowed_at_s: when messages had crossed each link of the way in turn, and the consumer had one, all of it after the
-        link was there again or the node's new process was spawned; None if that did not happen.
-    spawned_at_s: of the restarted process, where a node was killed.
-    restored_at_s: when the link, or the node, was there again.
-    delivered_before: messages that the consumer had when it began.
+    flowed_at_s: when messages had crossed each link of the route in turn, and the consumer had one, all after the link
+        was restored or the node's new process was spawned; None if that did not happen.
+    spawned_at_s: when the new process was spawned, if a node was killed or stopped.
+    restored_at_s: when the link, or the node, was back.
+    delivered_before: messages that the consumer had when the fault began.
     """
 
     action: Action
@@ -40,13 +40,13 @@ class Outage:
         return self.action in (Action.KILL, Action.STOP)
 
     def since(self, moment_s: float | None) -> float | None:
-        """Seconds from a moment until messages flowed again."""
+        """Return the seconds from a moment until messages flowed again; None if either is unknown."""
         if moment_s is None or self.flowed_at_s is None:
             return None
         return max(0.0, self.flowed_at_s - moment_s)
 
     def broken(self) -> str | None:
-        """What went wrong, if anything did."""
+        """Return the broken promise in words, if any."""
         what = f"{self.action} of {self.subject} at {self.began_at_s:.1f} s"
         if self.restored_at_s is None:
             return f"{what}: it never came back"
@@ -60,7 +60,7 @@ class Outage:
 
 @dataclass(slots=True)
 class NodeCount:
-    """What one node has done, over all its processes."""
+    """The counts of one node, over all its processes."""
 
     sent: int = 0
     forwarded: int = 0
@@ -73,9 +73,9 @@ class NodeCount:
 
 @dataclass(slots=True)
 class DemoReport:
-    """All that a demo ends with.
+    """The report of a demo.
 
-    in_doubt: commits whose answer was lost, and how each was resolved.
+    in_doubt: commits whose answer was lost; `committed_in_doubt` of them had happened.
     unsettled: messages for which the sender still waits for an acknowledgment.
     """
 
@@ -97,7 +97,7 @@ class DemoReport:
 
     @property
     def broken(self) -> list[str]:
-        """Every promise that was broken, in words; empty if all were kept."""
+        """All broken promises, in words; empty if all were kept."""
         return list(self._broken())
 
     def _broken(self) -> Iterator[str]:
@@ -115,7 +115,7 @@ class DemoReport:
                 yield broken
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Return the report for programs."""
         report = asdict(self)
         del report["wire"]["crossings"]
         return {**report, "broken": self.broken}
@@ -125,11 +125,11 @@ class DemoReport:
 class FlowReport:
     """The messages of one producer to one consumer.
 
-    transactional: whether each is to come exactly once and in order; otherwise none is to be lost.
-    commits_in_doubt: of the consumer, whose answer was lost; `commits_done` of them had happened.
-    rolled_back: transactions that the consumer gave back.
-    longest_outage_s: the longest time in which no message was received.
-    longest_silence_s: the same while all nodes ran.
+    transactional: whether each must come exactly once and in order; otherwise none may be lost.
+    commits_in_doubt: the consumer's commits whose answer was lost; `commits_done` of them had happened.
+    rolled_back: transactions that the consumer rolled back.
+    longest_outage_s: the longest time without a received message.
+    longest_silence_s: the longest such time while all nodes ran.
     """
 
     transactional: bool
@@ -141,7 +141,7 @@ class FlowReport:
     rolled_back: int = 0
 
     def broken(self) -> list[str]:
-        """The promises that were broken. Recoverable messages may come twice and out of order, but none is lost."""
+        """Return the broken promises. Recoverable messages may come twice and out of order, but none may be lost."""
         comparison = self.comparison
         if not self.transactional:
             comparison = replace(comparison, duplicated=0, out_of_order=0)
@@ -150,16 +150,16 @@ class FlowReport:
 
 @dataclass(slots=True)
 class CrashReport:
-    """All that a crash run ends with.
+    """The report of a crash run.
 
-    kills: by node, then by what it was doing when it died.
-    at_once: how often several nodes died at one instant.
-    again: how often a node died that had died before and had not served since.
-    retained: what was left in the stores after all was calm, by queue.
-    failures: what ended the run before its time; then nothing else is judged.
-    stores: where they are; they are removed if no promise was broken.
+    kills: counts by node, then by what it was doing when it died.
+    at_once: how often several nodes died at the same instant.
+    again: how often a node was killed again on its way up.
+    retained: messages left in the stores after the calm, by queue.
+    failures: what ended the run early; then nothing else is judged.
+    stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
-    rolled: how often the keys of each node were replaced; empty where nodes have none.
+    rolled: how often the keys of each node were replaced; empty if nodes have none.
     """
 
     seed: int
@@ -178,7 +178,7 @@ class CrashReport:
 
     @property
     def broken(self) -> list[str]:
-        """Every promise that was broken, in words; empty if all were kept."""
+        """All broken promises, in words; empty if all were kept."""
         if self.failures:
             return self.failures
         return [
@@ -187,5 +187,5 @@ class CrashReport:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Return the report for programs."""
         return {**asdict(self), "broken": self.broken}

@@ -1,8 +1,8 @@
-"""Keys of nodes in a crash run: what an operator would do to a topology of his own, and to its keys while nodes die.
+"""Keys in a crash run: protects a topology, and replaces its nodes' keys while they die, as an operator would.
 
-Each node gets keys, and the queues ask for what is encrypted and signed alone. Then the keys of one node after the
-other are replaced, by the command that people type, whether the nodes run, are down or start: what is on its way is
-encrypted with the keys of before and signed by their certificates.
+Each node gets keys, and the queues accept only encrypted and signed messages. Then the keys of one node after the
+other are replaced, by the command that people type, whether the nodes run, are down or start. Messages on their way are
+still encrypted with the old keys and signed with their certificates.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from mqproto.turn.guard import PRIVACY_LEVELS
 
 BITS: Final = 2_048
 PAUSES_S: Final = (0.5, 4.0)
-"""Between two replacements: several of them while a message is resent, and several of a node between two kills."""
+"""The pause between two replacements: short enough for several while a message is resent, or between two kills."""
 TOPOLOGY: Final = "operator.toml"
 PROTECTED: Final = Protection(authenticated=True, privacy=PRIVACY_LEVELS[-1])
 
 
 def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
-    """The same; these queues take what is encrypted and signed alone.
+    """Return the topology with these queues accepting only encrypted and signed messages.
 
     Raises:
-        UsageError: there are no libraries for that.
+        UsageError: the libraries for that are not installed.
     """
     if not is_installed():
         raise UsageError("--keys needs cryptography: pip install 'mqproto[security]'")
@@ -47,7 +47,7 @@ def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
 
 
 def give_keys(topology: Topology, directory: Path) -> None:
-    """Keys for each node."""
+    """Make keys for each node."""
     for name in topology.nodes:
         make_keys(directory, name, BITS)
 
@@ -56,7 +56,7 @@ class Roller:
     """Replaces keys.
 
     Attributes:
-        rolled: how often, by node.
+        rolled: the number of replacements by node.
     """
 
     def __init__(self, supervisor: Supervisor, seed: int) -> None:
@@ -67,7 +67,7 @@ class Roller:
         self._topology.write_text(as_toml(supervisor.topology), "utf-8")
 
     async def run(self, ends_s: float) -> None:
-        """Replace those of one node after the other until then, on trio's clock; those of one at least.
+        """Replace the keys of random nodes until `ends_s` on trio's clock, at least once.
 
         Raises:
             NodeError: keys could not be replaced.

@@ -1,4 +1,4 @@
-"""What people see of a demo or a crash run: the nodes while it lasts, and the end."""
+"""The screen of a demo or a crash run: the nodes while it lasts, and the report at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
 
 
 def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
-    """One line for each node."""
+    """Return a table with one line for each node."""
     table = plain_table("node", "state", *COUNTS)
     table.caption = caption
     for name, counts in nodes.items():
@@ -24,7 +24,7 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 
 
 def show_report(report: DemoReport) -> None:
-    """The end of a demo, for people."""
+    """Print the report of a demo, for people."""
     console = wide_console()
     console.print(
         f"sent {report.workload} through {', '.join(report.nodes)} in {report.duration_s:.0f} s", markup=False
@@ -64,9 +64,9 @@ def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
 
 
 def outage_table(outages: list[Outage]) -> Table:
-    """When each fault began, how long it lasted, how many had been delivered, and when messages flowed again.
+    """Return when each fault began, how long it lasted, how many messages had come, and when they flowed again.
 
-    flowing: after the link was there again, or the restarted node was ready; from spawn: after its process began.
+    flowing: after the link was back or the restarted node was ready; from spawn: after its process began.
     """
     table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
     for outage in outages:
@@ -87,7 +87,7 @@ def _seconds(value: float | None, digits: int = 1) -> str:
 
 
 def show_crash_report(report: CrashReport) -> None:
-    """The end of a crash run, for people."""
+    """Print the report of a crash run, for people."""
     console = wide_console()
     console.print(
         f"{'killed nodes' if report.has_kills else 'no node was killed'} for {report.minutes:g} minutes "
@@ -126,7 +126,7 @@ def show_crash_report(report: CrashReport) -> None:
 
 
 def kill_table(report: CrashReport) -> Table:
-    """One line for each node: how often it was killed while it did what."""
+    """Return a line for each node: how often it was killed in each stage."""
     table = plain_table("kills while", *Stage, "all")
     for name, stages in report.kills.items():
         table.add_row(name, *(f"{stages[stage]:,}" for stage in Stage), f"{sum(stages.values()):,}")
@@ -134,7 +134,7 @@ def kill_table(report: CrashReport) -> Table:
 
 
 def flow_table(flows: Mapping[str, FlowReport]) -> Table:
-    """One column for each flow."""
+    """Return a table with one column for each flow."""
     table = plain_table("", *(f"{name}, {_kind(flow)}" for name, flow in flows.items()))
     for name, value in (
         ("accepted", lambda flow: f"{flow.comparison.sent:,}"),

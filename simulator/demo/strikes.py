@@ -1,8 +1,8 @@
-"""Which nodes `mqproto crash` kills and when: all of it follows from a seed.
+"""Which nodes `mqproto crash` kills and when: everything follows from a seed.
 
 A strike hits one node, two or all of them, at one instant or within half a second. Each is started again, and may be
-killed again on its way up. The dice choose what a kill aims at; what it hits is seen when the process is dead, as a
-machine that is busy starts a process slower than one that is not. So a seed repeats the plan, and not the run.
+killed again on its way up. The dice choose the stage that a kill aims at; the stage it hits is known only when the
+process is dead, because a busy machine starts processes more slowly. So a seed repeats the plan, but not the run.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from mqproto.simulator.base.randomness import chance
 T = TypeVar("T")
 
 JUST_READY_S: Final = 0.25
-"""For how long a node that is ready finds its neighbours again, and its clients find it."""
+"""How long a ready node takes to find its neighbours again, and its clients to find it."""
 
 
 class Stage(StrEnum):
-    """What a node is doing."""
+    """The stage of a node."""
 
     STARTING = "starting"
-    """Its process is there, its store not yet open."""
+    """Its process runs, and its store is not open yet."""
     RECOVERING = "recovering"
-    """It opens its store and reads what a kill has left there."""
+    """It opens its store and recovers from the kill."""
     JUST_READY = "just ready"
     RUNNING = "running"
 
 
 DELAYS_S: Final = {Stage.STARTING: 0.5, Stage.RECOVERING: 0.005, Stage.JUST_READY: JUST_READY_S}
-"""How long after a stage began a node is killed at most on its way up; about as long as the stage lasts."""
+"""On its way up, a node is killed at most this long after a stage began; about as long as the stage lasts."""
 AGAIN: Final = 0.5
-"""How likely a node is killed again on its way up, each time."""
+"""The probability, each time, that a node is killed again on its way up."""
 AIMS: Final = ((Stage.STARTING, 2), (Stage.RECOVERING, 5), (Stage.JUST_READY, 3))
 VICTIMS: Final = ((1, 5), (2, 3), (3, 2))
 PAUSES_S: Final = (((0.0, 0.3), 5), ((0.3, 1.0), 4), ((1.0, 4.0), 1))
 """How long all nodes run before the next strike."""
 OUTAGES_S: Final = (((0.0, 0.0), 5), ((0.0, 0.5), 4), ((0.5, 2.5), 1))
-"""How long a node stays down. The last are long enough for a sender to send again."""
+"""How long a node stays down. The last range is long enough for a sender to resend."""
 SPREAD_S: Final = 0.5
 
 
 class Kill(NamedTuple):
-    """One SIGKILL: what it aims at, how long after that began, and how long the node then stays down."""
+    """One SIGKILL: the stage it aims at, the delay after that stage began, and how long the node then stays down."""
 
     aim: Stage
     after_s: float
@@ -54,20 +54,20 @@ class Kill(NamedTuple):
 
 
 class Strike(NamedTuple):
-    """Kills by node. All nodes run for pause_s; then comes the first of each node, after its own after_s, and those
-    that follow meet the node on its way up."""
+    """Kills by node. All nodes run for pause_s; then comes the first kill of each node, after its own after_s. The
+    other kills meet the node on its way up."""
 
     pause_s: float
     kills: dict[str, list[Kill]]
 
     @property
     def at_once(self) -> bool:
-        """Whether several nodes die at one instant."""
+        """Whether several nodes die at the same instant."""
         return len(self.kills) > 1 and not any(kills[0].after_s for kills in self.kills.values())
 
 
 def strikes(seed: int, nodes: Sequence[str]) -> Iterator[Strike]:
-    """Strikes without end."""
+    """Yield strikes without end."""
     for number in count():
         dice = chance(seed, "strike", str(number))
         victims = dice.sample(nodes, min(_weighted(dice, VICTIMS), len(nodes)))
@@ -90,6 +90,6 @@ def _down_s(dice: random.Random) -> float:
 
 
 def _weighted(dice: random.Random, choices: Sequence[tuple[T, int]]) -> T:
-    """One of the things, each as likely as the number beside it says."""
+    """Return one of the things, with the probability given by its weight."""
     things = [thing for thing, _ in choices]
     return dice.choices(things, [weight for _, weight in choices])[0]

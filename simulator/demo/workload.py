@@ -1,4 +1,4 @@
-"""What the demo sends: generated orders, the files of a folder, or the lines of a file; each is one message."""
+"""The messages of the demo: generated orders, the files of a folder, or the lines of a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 
 Sizes = tuple[tuple[int, int, int], ...]
-"""How many of 1,000 generated orders have a body of at least these and at most those bytes."""
+"""Tuples (count, least, most): this many of 1,000 generated orders have bodies of `least` to `most` bytes."""
 SIZES: Final[Sizes] = (
     (10, 0, 0),
     (780, 200, 1_500),
@@ -35,7 +35,7 @@ SIZES: Final[Sizes] = (
     (3, 60_000, 2**20),
     (1, 2**20, BODY_LIMIT_BYTES),
 )
-"""Those of many systems, and now and then a message that outgrows every buffer on its way."""
+"""The sizes of many systems, and now and then a message that is larger than every buffer on its way."""
 HEAVY: Final[Sizes] = (
     (30, 0, 0),
     (600, 200, 1_500),
@@ -43,13 +43,13 @@ HEAVY: Final[Sizes] = (
     (110, 20_000, 300_000),
     (10, 300_000, BODY_LIMIT_BYTES),
 )
-"""A hundred that wait reach the limits in bytes of windows and pages, and a thousand those of the store's log."""
+"""A hundred waiting messages reach the byte limits of windows and pages, a thousand those of the store's log."""
 
 HEAVY_PROTECTED: Final[Sizes] = (
     *HEAVY[:-1],
     (10, 300_000, BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES),
 )
-"""The same, with room for a key, a certificate and a signature."""
+"""HEAVY, with room for a key, a certificate and a signature."""
 
 
 class Item(NamedTuple):
@@ -60,7 +60,7 @@ class Item(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of a request."""
+        """The room that it takes in a request."""
         return len(self.body)
 
 
@@ -68,7 +68,7 @@ class Item(NamedTuple):
 class Workload:
     """A known number of messages, made or read one by one as they are sent.
 
-    left_out: what no message can carry, in words.
+    left_out: the files that no message can carry, in words.
     """
 
     description: str
@@ -78,7 +78,7 @@ class Workload:
 
 
 def orders(count: int, seed: int = 0, sizes: Sizes = SIZES) -> Workload:
-    """`count` orders as JSON, of mixed sizes, some of them empty; the same seed makes the same ones."""
+    """Return `count` orders as JSON, of mixed sizes, some of them empty; the same seed makes the same orders."""
 
     def items() -> Iterator[Item]:
         for number in range(1, count + 1):
@@ -100,10 +100,10 @@ def _order(number: int, dice: random.Random, sizes: Sizes) -> bytes:
 
 
 def from_path(path: Path) -> Workload:
-    """Each file below a folder, empty ones too, or each line of a file.
+    """Return each file below a folder, including empty ones, or each line of a file.
 
     Raises:
-        UsageError: there is nothing, or it cannot be read.
+        UsageError: there is nothing to send, or it cannot be read.
     """
     try:
         return files(path) if path.is_dir() else lines(path)
@@ -112,7 +112,7 @@ def from_path(path: Path) -> Workload:
 
 
 def files(folder: Path) -> Workload:
-    """Each regular file below a folder, in order of its path; its relative path is the label."""
+    """Return each regular file below a folder, in order of its path; its relative path is the label."""
     paths = []
     left_out = []
     for path in _regular_files(folder):
@@ -129,7 +129,7 @@ def files(folder: Path) -> Workload:
 
     def items() -> Iterator[Item]:
         for path in paths:
-            # A file may change or grow while we run; what is sent is what was read, up to the limit.
+            # A file may change or grow while we run; we send what we read, up to the limit.
             with path.open("rb") as file:
                 body = file.read(BODY_LIMIT_BYTES)
             yield Item(str(path.relative_to(folder))[-LABEL_LIMIT // 2 :], body)
@@ -150,7 +150,7 @@ def _regular_files(folder: Path) -> Iterator[Path]:
 
 
 def lines(path: Path) -> Workload:
-    """Each line of a file, without its end."""
+    """Return each line of a file, without its newline."""
     with path.open("rb") as file:
         count = longest = 0
         for line in file:
@@ -182,7 +182,7 @@ Thing = TypeVar("Thing", bound=Weighted)
 
 
 def as_batches(things: Iterable[Thing]) -> Iterator[list[Thing]]:
-    """Messages in groups that one request to a node carries."""
+    """Yield messages in groups, each small enough for one request to a node."""
     batch: list[Thing] = []
     size_bytes = 0
     for thing in things:
