@@ -1,1 +1,1 @@
-"""The keys of nodes: kept in files (keyfiles.py), and what an operator does with them (command.py, `mqproto keys`)."""
+"""The keys of nodes: their files (keyfiles.py), and the operator's commands (command.py, `mqproto keys`)."""

@@ -1,7 +1,7 @@
-"""The guard of a node: its keys from their files, and others' from the topology, for mqproto/security/guard.py.
+"""The guard of a node: reads its own keys from files, and others' from the topology, for mqproto/security/guard.py.
 
-The libraries take a tenth of a second to import. A node that has no key and knows none does not import them before a
-message comes that is signed or encrypted.
+The libraries take a tenth of a second to import. A node that has no key and knows none imports them only when a signed
+or encrypted message comes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PEERS: Final = "peers"
 
 
 class NodeKeys:
-    """Where a node finds keys, its own and others'."""
+    """The keys that a node finds, its own and others'."""
 
     def __init__(self, topology: Topology, node: Node, directory: Path) -> None:
         self._topology = topology
@@ -47,7 +47,7 @@ class NodeKeys:
 
     @property
     def are_there(self) -> bool:
-        """Whether there is any key or certificate."""
+        """Whether there may be any key or certificate."""
         public = (self.public_of(node).folder for node in self._topology.nodes.values())
         return (
             bool(self._topology.users or self._node.private_keys)
@@ -56,11 +56,11 @@ class NodeKeys:
         )
 
     def public_of(self, node: Node) -> PublicFiles:
-        """The files with the public keys of a node."""
+        """Return the files with the public keys of a node."""
         return PublicFiles(node.keys or public_path(self._directory, node.name))
 
     def stamp(self) -> list[tuple[str, int, int]]:
-        """What is another one once a key or a certificate has taken the place of another, or is new."""
+        """Return a value that changes when a key or a certificate is added or replaced."""
         public = [self.public_of(node).folder for node in self._topology.nodes.values()]
         found = []
         for folder in (self._files.folder, *sorted(self._peers.glob("*")), *public):
@@ -72,10 +72,10 @@ class NodeKeys:
         return sorted(found)
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Have the public keys of a queue manager that is in no topology; without any, forget them.
+        """Keep the public keys of a queue manager that is in no topology; without files, forget them.
 
         Raises:
-            UsageError: they are none.
+            UsageError: they are not public keys.
         """
         folder = self._peers / guid_text(manager)
         if not files:
@@ -88,7 +88,7 @@ class NodeKeys:
             (folder / f"{use}.der").write_bytes(data)
 
     def read(self) -> Keys:
-        """All that there is now.
+        """Read all current keys.
 
         Raises:
             UsageError: a file is damaged, or others could read a private key.
@@ -122,7 +122,8 @@ class NodeKeys:
         return Keys(own=own, signers=self._signers(people), managers=managers, users=users | people)
 
     def _signers(self, people: Mapping[bytes, Collection[bytes]]) -> dict[str, tuple[Signer, KeyPair]]:
-        """Who signs here, by name. A user names the SID that the topology has for his certificate."""
+        """Return the signers of this node by name. A user signs with the SID that the topology has for the
+        certificate."""
         signers: dict[str, tuple[Signer, KeyPair]] = {}
         for use in (SIGNING, *self._files.users()):
             if not self._files.has(use):
@@ -143,10 +144,10 @@ class NodeKeys:
 
 
 class NodeGuard:
-    """The guard of a node, which reads keys when they are needed first, and when it is told that they have changed.
+    """The guard of a node, which reads keys when they are first needed, and when it is told that they have changed.
 
-    Who replaces keys tells one node after the other, and those that are just starting not at all. So a message may be
-    for keys that are in their files already, or be signed by them: before one is refused, the files are looked at.
+    The command that replaces keys tells one node after the other, but not those that are just starting. So a message
+    may already need keys from new files: before the guard refuses a message, it looks at the files again.
     """
 
     def __init__(self, node: Node, keys: NodeKeys) -> None:
@@ -158,7 +159,7 @@ class NodeGuard:
 
     @property
     def guard(self) -> KeyGuard:
-        """The one that has the keys."""
+        """The guard that has the keys."""
         if self._guard is None:
             from mqproto.security import KeyGuard, Keys
 
@@ -166,7 +167,7 @@ class NodeGuard:
             try:
                 keys = self._keys.read()
             except UsageError as error:
-                # They came after the node was started, and nobody has told it to read them.
+                # The files came after the node was started, and nobody has told it to read them.
                 keys = Keys()
                 self._notes.append(Note("keys-not-read", {"reason": str(error)}))
             self._guard = KeyGuard(keys, self._settings)
@@ -174,19 +175,19 @@ class NodeGuard:
         return self._guard
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
-        """Have the public keys of a queue manager that is in no topology; without any, forget them.
+        """Keep the public keys of a queue manager that is in no topology; without files, forget them.
 
         Raises:
-            UsageError: they are none.
+            UsageError: they are not public keys.
         """
         self._keys.keep_peer(manager, files)
         self.read_anew()
 
     def read_anew(self) -> None:
-        """Keys have changed.
+        """Read the keys again, after they have changed.
 
         Raises:
-            UsageError: a file is of no use; all is as it was.
+            UsageError: a file cannot be used; the old keys stay.
         """
         guard, stamp = self.guard, self._keys.stamp()
         guard.renew(self._keys.read())
@@ -208,11 +209,11 @@ class NodeGuard:
         return self.guard.opened(message, weak, now)
 
     def _has_read_anew(self) -> bool:
-        """Whether keys had changed, and have been read."""
+        """Read the keys again if their files have changed; return whether new ones are in use."""
         stamp = self._keys.stamp()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp  # What is of no use is not read again before it is replaced.
+        self._stamp = stamp  # A file that cannot be used is not read again before it is replaced.
         try:
             self.guard.renew(self._keys.read())
         except (UsageError, OSError) as error:
@@ -240,10 +241,10 @@ class NodeGuard:
 
 
 def guard_of(topology: Topology, node: Node, directory: Path) -> NodeGuard | None:
-    """The guard of a node; None where the libraries are not installed.
+    """Return the guard of a node; None if the libraries are not installed.
 
     Raises:
-        UsageError: a file is of no use.
+        UsageError: a file cannot be used.
     """
     if not is_installed():
         return None
@@ -255,12 +256,12 @@ def guard_of(topology: Topology, node: Node, directory: Path) -> NodeGuard | Non
 
 
 def is_installed() -> bool:
-    """Whether there is what mqproto[security] brings."""
+    """Whether the libraries of mqproto[security] are installed."""
     return all(find_spec(name) is not None for name in ("cryptography", "Crypto"))
 
 
 def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], list[Certificate]]:
-    """The keys for key exchange, and the certificates, that these files have: one, and those before it."""
+    """Return the keys for key exchange and the certificates in these files: the current one and earlier ones."""
     from mqproto.security import PROVIDERS, Certificate, PublicKey
 
     words = {provider.word for provider in PROVIDERS}

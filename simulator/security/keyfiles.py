@@ -1,12 +1,11 @@
-"""The keys of a node, in a folder beside its store that its owner alone can enter.
+"""The keys of a node, in a folder beside its store that only its owner can enter.
 
-Each key pair is a PEM file that OpenSSL reads as well: one for key exchange with each provider, and those for
-signatures, whose certificate stands behind the key in the same file: the node's own, and one for each user that signs
-here. Files are replaced whole. What was there before is set aside under its date, since messages may be on their way
-that need it.
+Each key pair is a PEM file that OpenSSL reads as well. There is one for key exchange with each provider, one for the
+node's signatures, and one for each user that signs here. Those for signatures have the certificate after the key in the
+same file. Files are replaced whole. The old key is set aside under its date, because messages on their way may need it.
 
-The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it. There a
-certificate is set aside as well, as it has signed messages that are on their way.
+The public halves of a node's keys are in another folder, for everybody, as the directory would have them. Old
+certificates are set aside there as well, because they have signed messages that are on their way.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 
 SIGNING: Final = "signing"
 OF_USER: Final = "user-"
-"""How the use of a user's key begins."""
+"""The prefix of the use of a user's key."""
 ASIDE: Final = "-until-"
-"""What stands between a use and the date at which its key was set aside."""
+"""Stands between a use and the date at which its key was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
-"""The endings of files with public keys."""
+"""The suffixes of files with public keys."""
 DAYS: Final = 3_650
-"""How long a certificate is valid that a key signs itself."""
+"""How long a self-signed certificate is valid."""
 LIMIT_BYTES: Final = 2**20
 """The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
 
@@ -48,7 +47,7 @@ class Kept:
     """One key pair of a node.
 
     use: the provider that it is for, or SIGNING.
-    certificate: of the one for signatures.
+    certificate: for a key that signs.
     """
 
     use: str
@@ -60,10 +59,10 @@ class KeyFiles:
     """The files of one node.
 
     Args:
-        folder: where they are; it is made with the first.
-        node: what people call it.
-        named: those that the topology names, by use.
-        again: what a proposed command needs to find the node.
+        folder: the folder of the files; it is made with the first one.
+        node: the node's name.
+        named: files that the topology names, by use.
+        again: the options with which a proposed command finds the node.
     """
 
     def __init__(
@@ -76,14 +75,14 @@ class KeyFiles:
         self.folder, self.node, self.named, self.again = folder, node, named, again
 
     def path(self, use: str) -> Path:
-        """Where the key pair for a use is, if there is one."""
+        """Return the file of the key pair for a use, whether or not it exists."""
         return self.named.get(use, self.folder / f"{use}.pem")
 
     def has(self, use: str) -> bool:
         return use in self.named or self.path(use).exists()
 
     def load(self, use: str) -> Kept:
-        """The key pair for a use.
+        """Return the key pair for a use.
 
         Raises:
             UsageError: there is none, others could read it, or it is damaged.
@@ -106,7 +105,7 @@ class KeyFiles:
         return Kept(use, pair, certificate)
 
     def all(self) -> Iterator[Kept]:
-        """All that there are: for key exchange, the strongest first, then those for signatures."""
+        """Yield all key pairs: those for key exchange, the strongest first, then those for signatures."""
         from mqproto.security import PROVIDERS
 
         for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING, *self.users()):
@@ -114,13 +113,13 @@ class KeyFiles:
                 yield self.load(use)
 
     def users(self) -> list[str]:
-        """The uses of users' keys."""
+        """Return the uses of users' keys."""
         found = {path.stem for path in self.folder.glob(f"{OF_USER}*.pem")}
         found |= {use for use in self.named if use.startswith(OF_USER)}
         return [use for use in sorted(found) if ASIDE not in use]
 
     def aside(self, use: str) -> list[KeyPair]:
-        """The key pairs that were in use before, the last one first.
+        """Return the key pairs that were in use before, the last one first.
 
         Raises:
             UsageError: one cannot be read, or others could read it.
@@ -137,9 +136,9 @@ class KeyFiles:
         return pairs
 
     def keep(self, kept: Kept, date: str) -> Path | None:
-        """Write a key pair; the one that was there is set aside, and its path returned.
+        """Write a key pair; set an old one aside and return its path.
 
-        date: what goes into that name.
+        date: goes into the name of the old one.
         """
         self._make_folder()
         path, before = self.path(kept.use), None
@@ -178,19 +177,19 @@ class KeyFiles:
 
 
 class PublicFiles:
-    """What everybody may have of a queue manager: its public keys, and the certificate that it signs with.
+    """The public files of a queue manager: its public keys, and the certificate that it signs with.
 
-    folder: it is made with the first file. A file is called as what it is for: aes.blob, enhanced.pem, signing.cer, and
-        signing-until-DATE.cer where another certificate took its place.
+    folder: it is made with the first file. A file is named after its use: aes.blob, enhanced.pem, signing.cer, and
+        signing-until-DATE.cer for a certificate that was replaced.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, kept: Kept, date: str = "") -> None:
-        """Have the public half of a key pair there; a certificate that was there before is set aside.
+        """Write the public half of a key pair; an old certificate is set aside.
 
-        date: what goes into its name.
+        date: goes into the name of the old one.
 
         Raises:
             UsageError: it cannot be written.
@@ -211,16 +210,16 @@ class PublicFiles:
             ) from None
 
     def publish(self, kept: Kept, date: str) -> None:
-        """Have the public half of a key pair there, if that is another, or not there yet."""
+        """Write the public half of a key pair, unless it is there already."""
         own = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
         if self.read().get(kept.use) != own:
             self.write(kept, date)
 
     def read(self) -> dict[str, bytes]:
-        """What each file has, by what it is for; nothing where there is no such folder.
+        """Return the content of each file by its use; empty if there is no such folder.
 
         Raises:
-            UsageError: one cannot be read.
+            UsageError: a file cannot be read.
         """
         found: dict[str, bytes] = {}
         for path in sorted(self.folder.glob("*.*")):
@@ -234,9 +233,9 @@ class PublicFiles:
 
 
 def keep_all(directory: Path, name: str, made: Iterable[Kept], date: str) -> list[Path]:
-    """Give a node key pairs, and others what they are to know of them; where those are that were there before.
+    """Write key pairs for a node, and their public halves for others; return the paths of the old ones set aside.
 
-    date: what goes into these names.
+    date: goes into these names.
 
     Raises:
         UsageError: they cannot be written.
@@ -252,14 +251,14 @@ def keep_all(directory: Path, name: str, made: Iterable[Kept], date: str) -> lis
 
 
 def certified(pair: KeyPair, name: str) -> Certificate:
-    """A certificate of a name that its key signs itself."""
+    """Return a self-signed certificate for a name."""
     from mqproto.security import self_signed
 
     return self_signed(pair, name, int(time.time()), DAYS)
 
 
 def make_keys(directory: Path, name: str, bits: int) -> None:
-    """Key pairs for AES and for signatures, as `mqproto keys make` makes them, for a node that has none."""
+    """Make key pairs for AES and for signatures, as `mqproto keys make` does, for a node that has none."""
     from mqproto.security import new_key_pair
 
     signing = new_key_pair(bits)
@@ -268,7 +267,7 @@ def make_keys(directory: Path, name: str, bits: int) -> None:
 
 
 def public_blob(kept: Kept) -> bytes:
-    """The public half of a key pair as a PUBLICKEYBLOB."""
+    """Return the public half of a key pair as a PUBLICKEYBLOB."""
     algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
     return public_key_blob.encode(kept.pair.public.blob(algorithm))
 
@@ -279,7 +278,7 @@ def is_for_signatures(use: str) -> bool:
 
 
 def read_private(path: Path) -> bytes:
-    """A file with a private key.
+    """Read a file with a private key.
 
     Raises:
         UsageError: others can read it.
@@ -292,12 +291,12 @@ def read_private(path: Path) -> bytes:
 
 
 def write_new(path: Path, data: bytes, *, secret: bool) -> None:
-    """A file that was not there.
+    """Write a new file.
 
-    secret: whether it is for its owner alone.
+    secret: whether only its owner may read it.
 
     Raises:
-        UsageError: it is there, or cannot be written.
+        UsageError: it exists already, or cannot be written.
     """
     try:
         with open(path, "xb", opener=private if secret else None) as file:
@@ -315,7 +314,7 @@ def write_new(path: Path, data: bytes, *, secret: bool) -> None:
 
 
 def _free_name(path: Path, date: str) -> Path:
-    """Under which name a file is set aside."""
+    """Return an unused name under which to set a file aside."""
     name, number = path.with_stem(f"{path.stem}{ASIDE}{date}"), 1
     while name.exists():
         number += 1
@@ -324,5 +323,5 @@ def _free_name(path: Path, date: str) -> Path:
 
 
 def _asked(use: str) -> str:
-    """What `mqproto keys make` is to be told beside the node."""
+    """Return the further options of `mqproto keys make` for a use."""
     return " --provider base" if use == "base" else ""
