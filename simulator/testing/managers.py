@@ -1,7 +1,7 @@
-"""Queue managers as processes of a test's own: what the fixture `queue_managers` gives.
+"""Queue managers as processes of a test, started by the fixture `queue_managers`.
 
-They listen on ports of 127.0.0.1 that nobody else is given, and every connection between two of them goes through a
-link that can be cut. They end with the process that started them, even if that is killed.
+They listen on free ports of 127.0.0.1, and every connection between two of them goes through a link that can be cut.
+They end with the process that started them, even if that is killed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def started(
     queues: Sequence[str] = QUEUES,
     capture: Path | None = None,
 ) -> Iterator[QueueManagers]:
-    """Queue managers that run within a block. It begins when all of them listen.
+    """Run queue managers during a block, which begins when all of them listen.
 
     Args:
-        folder: for their stores and logs; those of an earlier block go on.
-        topology: how many, qm1, qm2 and so on, each linked to the next; or a topology, with free ports in place of its
-            own, or what `--topology` takes.
-        queues: of a number of queue managers, the queues that each has, `NAME` or `NAME:transactional`.
-        capture: has each record what it sends and receives: qm1 in `run-qm1.pcapng`, if this is `run.pcapng`.
+        folder: for their stores and logs; those of an earlier block are continued.
+        topology: how many, named qm1, qm2 and so on, each linked to the next; or a topology, whose ports are replaced
+            by free ones, or any value of `--topology`.
+        queues: if `topology` is a number, the queues that each has, `NAME` or `NAME:transactional`.
+        capture: if given, each records its traffic: qm1 in `run-qm1.pcapng`, if this is `run.pcapng`.
 
     Raises:
-        UsageError: they cannot be.
+        UsageError: the topology or a queue is not valid.
         NodeError: one did not start.
     """
     if isinstance(topology, int):
@@ -61,7 +61,7 @@ def started(
 
 
 class Starting:
-    """What the fixture is: called, it starts queue managers that run until the test has ended."""
+    """The value of the fixture: call it to start queue managers that run until the test has ended."""
 
     def __init__(self, new_folder: Callable[[], Path], ends: ExitStack) -> None:
         self._new_folder = new_folder
@@ -83,11 +83,11 @@ class QueueManagers:
 
     def __init__(self, portal: BlockingPortal, supervisor: Supervisor, links: Links) -> None:
         self.topology = supervisor.topology
-        """With the ports that they listen on. Clients of trio and asyncio take it, and `directory`."""
+        """The topology with the ports that they listen on. Clients for trio and asyncio take it and `directory`."""
         self.directory: Path = supervisor.directory
-        """Where their stores and logs are."""
+        """The folder of their stores and logs."""
         self.file = self.directory / "topology.toml"
-        """The topology for other processes: what `--topology` takes, beside `--directory`."""
+        """The topology for other processes, which pass it to `--topology`, with `--directory`."""
         self.file.write_text(as_toml(self.topology), "utf-8")
         self._portal = portal
         self._supervisor = supervisor
@@ -95,26 +95,26 @@ class QueueManagers:
 
     @property
     def names(self) -> list[str]:
-        """All of them, in order, whether they run or not."""
+        """The names of all queue managers, in order, whether they run or not."""
         return list(self.topology.nodes)
 
     def connect(self, name: str, journal: Path | None = None) -> AbstractContextManager[BlockingClient]:
-        """A client of one: see `mqproto.simulator.client.blocking.connect`."""
+        """Return a client of a queue manager: see `mqproto.simulator.client.blocking.connect`."""
         return connect(self.topology, name, self.directory, journal=journal)
 
     def log(self, name: str) -> str:
-        """What one has logged since it was first started."""
+        """Return what a queue manager has logged since its first start."""
         return (self.directory / f"{self._known(name)}.log").read_text("utf-8", "replace")
 
     def kill(self, name: str) -> None:
-        """End the process of one with SIGKILL. What it had acknowledged is on disk, and there when it starts again."""
+        """Kill a queue manager with SIGKILL. Everything it had acknowledged is on disk, and back when it restarts."""
         self._portal.call(self._supervisor.kill, self._running(name).name)
 
     def start(self, name: str) -> None:
-        """Start one again, and return when it listens.
+        """Start a queue manager again, and return when it listens.
 
         Raises:
-            UsageError: it runs.
+            UsageError: it is running.
             NodeError: it did not start.
         """
         if self._known(name) in self._supervisor.running:
@@ -122,15 +122,15 @@ class QueueManagers:
         self._portal.call(self._supervisor.start, name)
 
     def cut(self, one: str, other: str) -> None:
-        """Reset the connections between two, and have none made, until `mend`."""
+        """Reset the connections between two queue managers, and refuse new ones, until `mend`."""
         self._break(one, other, Action.CUT)
 
     def stall(self, one: str, other: str) -> None:
-        """Carry nothing between two, without a word to either, until `mend`."""
+        """Carry no data between two queue managers, without closing anything, until `mend`."""
         self._break(one, other, Action.STALL)
 
     def mend(self, one: str, other: str) -> None:
-        """Carry everything again."""
+        """Undo `cut` and `stall` between two queue managers."""
         self._portal.call(self._link(one, other).restore)
 
     def _break(self, one: str, other: str, action: Action) -> None:
@@ -154,10 +154,10 @@ class QueueManagers:
 
 
 def line_of(count: int, queues: Sequence[str]) -> Topology:
-    """That many queue managers, each linked to the next, with the short timers of three-node.
+    """Return a topology of `count` queue managers, each linked to the next, with the short timers of three-node.
 
     Raises:
-        UsageError: there are none, or a queue is not written so.
+        UsageError: `count` is less than 1, or a queue is not valid.
     """
     if count < 1:
         raise UsageError(f"queue_managers({count}): start one at least")
@@ -187,7 +187,7 @@ async def _running(
     links = Links(topology)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
+        # An error in the caller's block leaves as itself, not in the nursery's exception group.
         try:
             detours = await nursery.start(links.run)
             async with supervised(topology, folder, detours, capture) as supervisor:

@@ -9,7 +9,7 @@ def test_an_order_arrives_though_the_line_was_cut(queue_managers):
     with managers.connect("qm3") as client:
         assert [message.body for message in client.receive("orders", timeout_s=20)] == [b"a bolt"]
 
-Each test run of somebody who has mqproto imports this module, so it imports the rest where it is used.
+Every pytest run where mqproto is installed imports this module, so it imports the rest only when it is used.
 """
 
 from __future__ import annotations

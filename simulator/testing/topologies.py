@@ -1,4 +1,4 @@
-"""Hypothesis strategies for topologies: who there is, who may connect to whom, and what goes wrong.
+"""Hypothesis strategies for topologies: their nodes, the links between them, and faults.
 
 from hypothesis import given
 from mqproto.simulator.testing.topologies import topologies
@@ -48,7 +48,7 @@ def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> QueueDecl
 
 
 def connected(guid: Guid, queues: list[QueueDeclaration]) -> list[QueueDeclaration]:
-    """The same, the first queue of each kind a connector queue of a foreign system that this node serves."""
+    """Return the queues, with the first of each kind as a connector queue of a foreign system behind this node."""
     foreign = Guid(uuid5(FOREIGN, guid.hex()).bytes_le)
     first = {queue.transactional: queue.name for queue in reversed(queues)}
     return [replace(queue, connector=foreign if queue.name in first.values() else None) for queue in queues]
@@ -56,7 +56,7 @@ def connected(guid: Guid, queues: list[QueueDeclaration]) -> list[QueueDeclarati
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
-    """A node with some queues, at an address that is a matter of its number."""
+    """A node with some queues, at an address that follows from its number."""
     queues = [
         draw(queue_declarations(queue, FIRST_IDENTIFIER + index))
         for index, queue in enumerate(draw(st.lists(names, max_size=3, unique=True)))
@@ -75,7 +75,7 @@ def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
 
 
 def tls_of(node: Node) -> st.SearchStrategy[Tls]:
-    """How a node may speak TLS; the files are nowhere."""
+    """TLS settings of a node; the files do not exist."""
     return st.builds(
         Tls,
         certificate=names.map(lambda name: Path("/") / f"{name}.pem"),
@@ -87,7 +87,7 @@ def tls_of(node: Node) -> st.SearchStrategy[Tls]:
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Up to six nodes of which each finds a way to every other: over links, or by sites with routing servers."""
+    """Up to six nodes, each with a route to every other: over links, or by sites with routing servers."""
     called = draw(st.lists(names, min_size=1, max_size=MOST_NODES, unique=True))
     known = draw(st.lists(queue_managers(), min_size=len(called), max_size=len(called), unique=True))
     by_sites = draw(st.booleans())
@@ -120,7 +120,7 @@ def _with_links(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topolo
 
 @st.composite
 def _with_sites(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topology:
-    """Sites in a row, the first node of each its gate."""
+    """Sites in a row; the first node of each is its gate."""
     sites = draw(st.lists(names, min_size=1, max_size=min(3, len(called)), unique=True))
     found = []
     for index, (name, guid) in enumerate(zip(called, known, strict=True)):
@@ -140,7 +140,7 @@ def _with_sites(draw: st.DrawFn, called: list[str], known: list[Guid]) -> Topolo
 
 @st.composite
 def faults(draw: st.DrawFn, called: list[str], pairs: list[tuple[str, str]]) -> Fault:
-    """Something that befalls one of these nodes, or one of these links."""
+    """A fault of one of these nodes or links."""
     on_node = not pairs or draw(st.booleans())
     actions = (Action.KILL, Action.STOP) if on_node else (Action.CUT, Action.STALL, Action.REFUSE)
     seconds = st.integers(0, 600).map(float)
