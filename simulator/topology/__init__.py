@@ -1,8 +1,8 @@
-"""Who there is, who talks to whom, and what goes wrong when: a topology is data.
+"""A topology is data: the nodes, the links between them, and the faults to come.
 
-nodes.py and model.py have the records and what they can be asked, routes.py the next hops by links, sites.py those by
-sites and link costs, resolve.py what a typed name means, file.py how it is all written in TOML. The shipped files lie
-in simulator/topology/shipped; read three-node.toml first.
+nodes.py and model.py have the records and their questions, routes.py the next hops by links, sites.py those by sites
+and link costs, resolve.py the meaning of typed names, and file.py the TOML form. The shipped files are in
+simulator/topology/shipped; read three-node.toml first.
 """
 
 from mqproto.simulator.topology.errors import TopologyError

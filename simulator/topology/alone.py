@@ -22,13 +22,13 @@ DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def node_alone(name: str, directory: Path | None = None, address: str | None = None) -> tuple[Topology, Path]:
-    """The topology of a node alone, and where its file and its store are. What is not there is made.
+    """Return the topology of a node alone, and the folder of its file and store. Missing ones are made.
 
     Args:
-        address: `HOST` or `HOST:PORT`, where it listens; 127.0.0.1:1801 if nobody says so when it is made.
+        address: `HOST` or `HOST:PORT` to listen at; by default a new node gets 127.0.0.1:1801.
 
     Raises:
-        UsageError: the name cannot be, or the file is of something else or says otherwise.
+        UsageError: the name is not valid, or the file is something else or has another address.
     """
     if not re.fullmatch(NODE_NAME, name):
         raise TopologyError(f"--name {name!r}: a node's name has up to 63 letters, digits, - and _")

@@ -30,17 +30,17 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
 KNOWN_LIMIT: Final = 1_000
-"""How many names are remembered as people spell them."""
+"""How many names, as people spell them, are cached."""
 PROXY_HOST: Final = "127.0.0.1"
 """The address from which the kernel lets a proxy on loopback connect."""
 KB: Final = 1_024
 
 
 class Target(NamedTuple):
-    """What an operator asks after.
+    """The queue or node that an operator asks about.
 
-    local_name: what the node calls the queue that is meant; empty for all of it.
-    text: what `known_as` makes of an outgoing queue that leads there.
+    local_name: the node's own name for the queue; empty for the whole node.
+    text: the name that `known_as` gives an outgoing queue that leads there.
     """
 
     node: Node
@@ -52,8 +52,8 @@ class Directory:
     """The queues, routes and names of one node.
 
     Args:
-        topology: everybody.
-        node: whose view this is.
+        topology: the topology with all nodes.
+        node: the node whose view this is.
     """
 
     def __init__(self, topology: Topology, node: Node) -> None:
@@ -63,7 +63,7 @@ class Directory:
         self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
         """As the topology declares them. A node that runs may have others: see `has_queues`."""
         self.peer_hosts: Mapping[str, str] = {}
-        """By the name that an operator has given a peer, in lower case: where that is. A node that runs keeps it so."""
+        """The host of each peer, by the lower-case name that an operator gave it. A running node keeps this current."""
         self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
         self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
         # People spell few names, and send to them often.
@@ -71,10 +71,10 @@ class Directory:
         self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
 
     def has_queues(self, queues: Iterable[QueueDeclaration]) -> None:
-        """The node's queues are these from now on, and names mean what they mean now.
+        """Give the node these queues, and resolve names by them from now on.
 
         Raises:
-            TopologyError: they cannot be, and nothing has changed.
+            TopologyError: they are not valid; nothing has changed.
         """
         self.topology = self.topology.with_queues(self.node.name, map(_as_a_topology_has_it, queues))
         self.node = self.topology.nodes[self.node.name]
@@ -82,23 +82,23 @@ class Directory:
         self._destination.cache_clear()
         self._format_name.cache_clear()
 
-    # Names of queues that somebody sends to
+    # Names of destinations
 
     def destination(self, text: str) -> Destination:
-        """Where a message goes that somebody at this node sends to `text`; a bare name will do if one node has it.
+        """Return where messages that are sent to `text` from this node go; a bare name is enough if one node has it.
 
         Raises:
-            FormatNameError: the text is no name.
-            TopologyError: there is nothing of that name.
+            FormatNameError: the text is not a name.
+            TopologyError: nothing has that name.
             UsageError: nothing can be sent there.
         """
         name = self._of_peer(text)
         return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
-        """The same for one name or several, separated by commas; each destination once, in the order of the text.
+        """Return the destinations of one or several names, separated by commas; each once, in the order of the text.
 
-        A multiple-element format name is such a text, and path names may stand in it as well.
+        A multiple-element format name is such a text; it may contain path names as well.
         """
         found: dict[tuple[str, bool | None], Destination] = {}
         for element in text.split(","):
@@ -107,7 +107,7 @@ class Directory:
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
-        """The same draft, the queues that it names called by their format names; that for dead letters by its own.
+        """Return the draft with format names for the queues that it names; that for dead letters by its local name.
 
         Raises:
             FormatNameError, TopologyError, UsageError: as `destination`.
@@ -121,7 +121,7 @@ class Directory:
         return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
 
     def _queue_for_letters(self, text: str) -> str:
-        """What the queue manager calls the queue that is named for dead letters, which has to be here."""
+        """Return the queue manager's name for the dead-letter queue in `text`, which must be at this node."""
         if is_bare(text):
             return self.local_queue(text)
         path = rf".\{text}" if text.lower().startswith("private$\\") else text
@@ -136,7 +136,7 @@ class Directory:
         return str(self._sendable(text).format_name if name is None else name)
 
     def _of_peer(self, text: str) -> DirectName | None:
-        """The direct name of a queue of a peer that an operator has given a name."""
+        """Return the direct name of a queue of a peer that an operator has named; None for all others."""
         computer = text.partition("\\")[0]
         host = self.peer_hosts.get(computer.casefold())
         if host is None or any(computer.casefold() == name.casefold() for name in self.topology.nodes):
@@ -146,7 +146,7 @@ class Directory:
         return DirectName(protocol, host, *name.local)
 
     def _elsewhere(self, text: str) -> DirectName | PrivateName | None:
-        """The name of a queue of somebody who is not in the topology; None for all others."""
+        """Return the name of a queue outside the topology; None for all others."""
         if is_bare(text):
             return None
         name = self._of_peer(text) or elsewhere(self.topology, parse_queue_name(text))
@@ -191,7 +191,7 @@ class Directory:
     # Names of queues of this node
 
     def local_queue(self, text: str) -> str:
-        """What the queue manager calls the queue of this node that `text` means; its bare name will do.
+        """Return the queue manager's name for the queue of this node that `text` means; its bare name is enough.
 
         Raises:
             FormatNameError, TopologyError: as `destination`.
@@ -210,10 +210,10 @@ class Directory:
             raise UsageError(f"{text}: its foreign system has two queues here: {name} and {name};XACTONLY")
         return found.local_name
 
-    # Names of outgoing queues, and of what an operator asks after
+    # Names of outgoing queues, and of an operator's targets
 
     def target(self, text: str) -> Target:
-        """The queue or the node that an operator asks after; a bare name is first one of this node.
+        """Return the queue or node that an operator asks about; a bare name is first one of this node.
 
         Raises:
             FormatNameError, TopologyError: as `destination`.
@@ -231,12 +231,12 @@ class Directory:
         return Target(found.node, found.local_name, f"{found.node.name}\\{name}")
 
     def outgoing_queues(self, text: str, names: Iterable[str]) -> list[str]:
-        r"""Which of a queue manager's outgoing queues are meant by `destination\orders`, or by `destination`.
+        r"""Return which of a queue manager's outgoing queues `destination\orders`, or `destination`, means.
 
         Args:
-            text: what `known_as` makes of a queue manager's name for an outgoing queue, any other name of the queue
-                that it leads to, or the queue manager's name itself.
-            names: those that there are.
+            text: the name that `known_as` gives an outgoing queue, any other name of the queue that it leads to, or
+                the queue manager's name itself.
+            names: all outgoing queues.
         """
         meant = {text.casefold()}
         with suppress(FormatNameError, UsageError):
@@ -255,7 +255,7 @@ class Directory:
 
 
 def known_as(topology: Topology, name: str) -> str:
-    r"""What people call an outgoing queue, whose own name is a format name, a queue manager's GUID, or a host.
+    r"""Return people's name for an outgoing queue, whose own name is a format name, a queue manager's GUID, or a host.
 
     `destination\orders` is a sequence of transactional messages to that queue, `destination` is all else that goes to
     that node, and `destination\order_queue$` the acknowledgments for it.
@@ -273,7 +273,7 @@ def known_as(topology: Topology, name: str) -> str:
     with suppress(FormatNameError, UsageError):
         found = topology.resolve(target)
         if found.queue is None and isinstance(found.format_name, PublicName):
-            # Only a sequence goes by this name, and that is of transactional messages.
+            # Only a sequence has this name, and its messages are transactional.
             found = topology.resolve(str(ConnectorName(found.format_name.guid, transactional=True)))
         if found.queue is not None:
             return f"{found.node.name}\\{found.queue.name}"
@@ -281,7 +281,7 @@ def known_as(topology: Topology, name: str) -> str:
 
 
 def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
-    """The same queue, sizes in bytes."""
+    """Return the queue with sizes in bytes."""
     return QueueDeclaration(
         queue.name,
         queue.identifier,
@@ -320,10 +320,10 @@ def _bytes(size_kb: int | None) -> int | None:
 
 
 def _routes(topology: Topology, node: Node) -> Routes:
-    """Next hops by GUID for routed names; straight ways by name and by address for direct ones.
+    """Return next hops by GUID for routed names, and direct ways by name and by address for direct ones.
 
-    An address stands for a node only if it is that node's alone. Where a proxy leads here, its own address says nothing
-    about who connects: answers to a direct name then go by the sender's GUID.
+    An address stands for a node only if no other node has it. Behind a proxy, the address of a connection does not tell
+    who connects: answers to a direct name then go by the sender's GUID.
     """
     others = [other for other in topology.nodes.values() if other.name != node.name]
     uses = Counter(other.host for other in topology.nodes.values())
@@ -333,7 +333,7 @@ def _routes(topology: Topology, node: Node) -> Routes:
     managers: dict[Guid, tuple[NextHop, ...]] = {}
     hosts = {}
     for other in others:
-        # Where no way leads, what is sent waits, and the status says "no route".
+        # Without a route, messages wait, and the status says "no route".
         with suppress(TopologyError):
             managers[other.guid] = tuple(
                 _hop(
@@ -369,9 +369,9 @@ def _routes(topology: Topology, node: Node) -> Routes:
 
 
 def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
-    """What is declared of all others: from where their sessions come, and whose messages they may bring.
+    """Return what is declared about all other nodes: where their sessions come from, and whose messages they may bring.
 
-    Whoever reaches this node by a proxy comes from the address of that.
+    A node that reaches this one through a proxy comes from the proxy's address.
     """
     proxied = {link.first for link in topology.links if link.second == node.name and link.proxy}
     links: dict[str, list[str]] = {name: [] for name in topology.nodes}
@@ -397,6 +397,6 @@ def _peers(topology: Topology, node: Node) -> dict[Guid, Peer]:
 
 
 def _hop(node: Node, host: str, port: int, tls: bool) -> NextHop:
-    """A neighbour that is called at this address; datagrams go to the node itself, whatever proxy stands there."""
+    """Return the neighbour at this address; datagrams go to the node itself, even if it is behind a proxy."""
     ping = node.ping_address
     return NextHop(node.guid, host, port, None if ping == (host, PING_PORT) else ping, tls)

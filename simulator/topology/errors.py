@@ -1,4 +1,4 @@
-"""What is said of a topology that cannot be."""
+"""Errors about invalid topologies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Nearest: TypeAlias = Callable[[str, Collection[str]], str]
 
 
 class TopologyError(UsageError):
-    """A topology that cannot be, or a name that it does not have: one line, what and what to do.
+    """A topology is not valid, or lacks a name; the text is one line that says what to do.
 
-    lacks: that name; empty if it is something else.
+    lacks: the missing name; empty for other errors.
     """
 
     def __init__(self, text: str, lacks: str = "") -> None:
@@ -26,7 +26,7 @@ class TopologyError(UsageError):
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The end of an error about an unknown name: what was probably meant, or what there is."""
+    """Return the end of an error about an unknown name: the likely one, or all known ones."""
     folded = {other.casefold(): other for other in known}
     if near := get_close_matches(name.casefold(), folded, 1):
         return f"did you mean {folded[near[0]]!r}?"
@@ -34,14 +34,14 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def nearest_queue(name: str, known: Collection[str]) -> str:
-    """The same of a queue's name, which may have been meant as one of another system."""
+    """Return the end of an error about an unknown queue, which may have been meant as one of another system."""
     end = nearest(name, known)
     meant = None if end.endswith("?") else guess(name)
     return f"{meant.reason}; write {direct_name(meant.path)}" if meant else end
 
 
 def refuse_twins(what: str, entries: Iterable[tuple[Key, str]]) -> None:
-    """Refuse two entries, each a key and its owner, with one key; `what` is said of the two owners."""
+    """Refuse two entries, each a key and its owner, with the same key; `what` goes into the error."""
     owners: dict[Key, str] = {}
     for key, owner in entries:
         if key in owners:

@@ -137,7 +137,7 @@ from mqproto.wire.guid import Guid, guid_from_text
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
 KEY_USES: Final = r"aes|enhanced|base|signing|user-[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-"""What private keys are for."""
+"""The uses of private keys."""
 
 Table = dict[str, Any]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -245,7 +245,7 @@ def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
     directory: where a node alone has its file, if not in its usual place.
 
     Raises:
-        TopologyError: there is none, or it cannot be; the text names the file.
+        TopologyError: there is none, or it is not valid; the text names the file.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml":
@@ -272,15 +272,15 @@ def _load_alone(name: str, path: Path) -> Topology:
 
 
 def state_folder(name: str) -> Path:
-    """Where the nodes of a topology have their stores, and a node alone its file as well, if nobody says otherwise."""
+    """Return the default folder for the stores of a topology's nodes; a node alone has its file there as well."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / name
 
 
 def parse(text: str, file: str, folder: Path = Path()) -> Topology:
-    """Make a topology of TOML; `file` is what errors call it, and without its ending the default name.
+    """Make a topology from TOML; `file` is its name in errors and, without its suffix, the default name.
 
-    folder: what paths in it are relative to.
+    folder: paths in it are relative to this.
     """
     try:
         return _topology(tomllib.loads(text), file.removesuffix(".toml"), folder)
@@ -327,7 +327,7 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
 
 
 def _alone(table: Table) -> dict[str, Table]:
-    """The table `[node]` of a node alone, as one of a topology. Its GUID is none that its name tells."""
+    """Return the table `[node]` of a node alone as one of a topology. Its GUID is not derived from its name."""
     name, *others = table.pop("name"), *table
     if "guid" not in others:
         guid = str(uuid.uuid4()).upper()
@@ -431,7 +431,7 @@ def _routing_link(entry: _RoutingLink) -> RoutingLink:
 
 
 def _settings(tables: Mapping[str, Table]) -> Settings:
-    """Settings from several tables, by the place each stands in; later ones win."""
+    """Return the settings from several tables, keyed by their places in the file; later ones win."""
     known = {setting.name: setting for setting in fields(Settings)}
     values: Table = {}
     for where, table in tables.items():
@@ -449,7 +449,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
                     raise TopologyError(f"{where}.{key}: {value!r} is no text; write it in quotes")
                 values[key] = value
                 continue
-            # A bool is an int to Python and never meant as one.
+            # A bool is an int in Python, but never meant as one.
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
                 raise TopologyError(f"{where}.{key}: {value!r} is no {'whole ' if whole else ''}number")
             if not math.isfinite(value):
@@ -462,7 +462,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
 
 
 def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
-    """`host`, `host:port` or `[::1]:port`; `where` is what an error calls it.
+    """Read `host`, `host:port` or `[::1]:port`; `where` names it in errors.
 
     Raises:
         TopologyError: it is none of these.
@@ -482,7 +482,7 @@ def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tup
 
 
 def written_address(host: str, port: int) -> str:
-    """What `read_address` reads as these."""
+    """Return the text that `read_address` reads as this host and port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -501,18 +501,18 @@ def _foreign(text: str | None, where: str) -> Guid | None:
 
 
 def _derived(*names: str) -> Guid:
-    """A GUID that is the same each time a file is read, whatever machine reads it."""
+    """Return a GUID that is the same each time a file is read, on any machine."""
     return Guid(uuid.uuid5(_NAMESPACE, "/".join(names)).bytes_le)
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 _reading: Final = threading.Lock()
-"""Two threads that have msgspec look at the fields of a Struct for the first time end the process: it may find one
+"""Two threads in which msgspec inspects the fields of a Struct for the first time can end the process: one may see it
 without types. The threads of a program connect all at once."""
 
 
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:
-    """The table as a record, or a TopologyError that names the place and the key."""
+    """Convert a table to a record; the TopologyError for an invalid one names the place and the key."""
     if not isinstance(table, dict):
         raise TopologyError(f"{where}: this is no table; begin it with [{where}]")
     for key in table:

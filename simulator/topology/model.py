@@ -45,10 +45,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strangers:
-    """What those may do who are not in the topology, beside sending to the queues that are open to them.
+    """What queue managers outside the topology may do, besides sending to queues that are open to them.
 
-    hear: from where they are answered at all: addresses, networks, or `any`.
-    call: the hosts that a node calls because a stranger asks for an answer there.
+    hear: the sources that are answered at all: addresses, networks, or `any`.
+    call: the hosts that a node may call when a stranger asks for an answer there.
     """
 
     hear: tuple[str, ...] = (ANYWHERE,)
@@ -65,7 +65,7 @@ class Strangers:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who signs messages, as the directory knows him.
+    """A user who signs messages, as the directory knows them.
 
     certificates: files, PEM or DER.
     """
@@ -82,7 +82,7 @@ class User:
 
 
 class Action(StrEnum):
-    """What goes wrong. The first two befall a node, the others a link, or all links of a node."""
+    """The kinds of faults. The first two are for a node, the others for a link, or all links of a node."""
 
     KILL = "kill"
     STOP = "stop"
@@ -93,7 +93,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that goes wrong at a time, for `for_s`; that is None where it stays so."""
+    """A fault at a time, for `for_s` seconds; None if it is permanent."""
 
     at_s: float
     action: Action
@@ -110,11 +110,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Nodes, links, faults, and who comes next.
+    """Nodes, links, faults, and next hops.
 
-    Without sites, a message takes the way with the fewest links, but for `routes`, which has next hops by node and
-    destination, where they are fixed. With sites, [MS-MQBR] says who comes next, and no links are needed.
-    `typed` is what it is called where commands are typed: its name, or the path of its file.
+    Without sites, a message takes the route with the fewest links, except where `routes` fixes the next hop of a node
+    for a destination. With sites, [MS-MQBR] decides the next hop, and no links are needed.
+    `typed` names it on the command line: its name, or the path of its file.
 
     Raises:
         TopologyError: parts of it do not fit together.
@@ -134,7 +134,7 @@ class Topology:
     _hops: Mapping[tuple[str, str], tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,62}", self.name):  # A folder of stores is called so.
+        if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,62}", self.name):  # It names the folder of stores.
             raise TopologyError(
                 f"name {self.name!r}: a topology's name has up to 63 characters, no slash, no dot first"
             )
@@ -149,7 +149,7 @@ class Topology:
         refuse_twins("have one address", chain(addresses, proxies, metrics))
         refuse_shared_guids(nodes)
         if any(node.settings.require_pings for node in nodes):
-            # Who asks one of them would be answered by the other.
+            # A request to one of them would be answered by the other.
             pinged = ((node.ping_address, node.name) for node in nodes if node.settings.answer_pings)
             refuse_twins("answer pings at one address, which ping = 'host:port' sets", pinged)
 
@@ -183,11 +183,11 @@ class Topology:
         object.__setattr__(self, "_hops", hops)
 
     def next_hop(self, frm: str, to: str) -> str:
-        """To whom `frm` hands what is for `to`, if it can; a TopologyError if no way leads there."""
+        """Return the preferred next hop from `frm` to `to`; a TopologyError if there is no route."""
         return self.next_hops(frm, to)[0]
 
     def next_hops(self, frm: str, to: str) -> tuple[str, ...]:
-        """To whom `frm` may hand what is for `to`, the preferred first; a TopologyError if no way leads there."""
+        """Return the possible next hops from `frm` to `to`, the preferred first; a TopologyError if there is none."""
         self._known(frm, "next hop")
         self._known(to, "next hop")
         hops = self._hops.get((frm, to))
@@ -196,9 +196,9 @@ class Topology:
         return hops
 
     def dial_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Where `frm` connects to reach `to`: the link's proxy if it has one that way, or `to` itself.
+        """Return where `frm` connects to reach `to`: the link's proxy if it has one that way, or `to` itself.
 
-        With sites, who may connect to whom is up to them; without, a TopologyError if no link joins the two.
+        With sites, these decide which nodes may connect; without, a TopologyError if no link joins the two.
         """
         link = self._link(frm, to)
         if link is None and not self.sites:
@@ -208,17 +208,17 @@ class Topology:
         return self.listening_address(frm, to)
 
     def listening_address(self, frm: str, to: str) -> tuple[str, int]:
-        """Where `to` itself listens for `frm`: for TLS, if their link has it."""
+        """Return where `to` itself listens for `frm`: the TLS address, if their link has TLS."""
         tls = self.nodes[to].tls if self.has_tls(frm, to) else None
         return self.nodes[to].address if tls is None else tls.address
 
     def has_tls(self, one: str, other: str) -> bool:
-        """Whether a link joins two nodes that has TLS."""
+        """Whether a link with TLS joins two nodes."""
         link = self._link(one, other)
         return link is not None and link.tls
 
     def tls_neighbours(self, name: str) -> list[Node]:
-        """The nodes that one has links with TLS to."""
+        """Return the nodes to which a node has links with TLS."""
         return [node for node in self.nodes.values() if self.has_tls(name, node.name)]
 
     def _link(self, one: str, other: str) -> Link | None:
@@ -233,7 +233,7 @@ class Topology:
         return next((node for node in self.nodes.values() if node.guid == guid), None)
 
     def resolve(self, text: str, at: str | None = None) -> Destination:
-        r"""What is meant by a path name or format name that a person typed.
+        r"""Return the destination that a typed path name or format name means.
 
         A path name becomes the queue's routed name, PUBLIC=, PRIVATE= or CONNECTOR=; `node\orders` and
         `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node. Journals
@@ -268,10 +268,10 @@ class Topology:
         return hosts[0]
 
     def with_queues(self, name: str, queues: Iterable[QueueDeclaration]) -> Topology:
-        """The same, and a node has these queues. Who comes next to whom is not found out anew.
+        """Return the topology with these queues for a node. Next hops are not computed again.
 
         Raises:
-            TopologyError: a name, a number or a GUID is that of two queues.
+            TopologyError: two queues have the same name, number or GUID.
         """
         nodes = {**self.nodes, name: self.nodes[name].with_queues(queues)}
         refuse_shared_guids(nodes.values())
@@ -280,25 +280,25 @@ class Topology:
         return found
 
     def with_node(self, node: Node) -> Topology:
-        """The same, and a node is this one: it is called and found as before."""
+        """Return the topology with this node in place of the one with its name; its address stays the same."""
         found = copy(self)
         object.__setattr__(found, "nodes", {**self.nodes, node.name: node})
         return found
 
     def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
-        """The same, and a group of the system may look at a node and change nothing.
+        """Return the topology with a group of the system that may look at a node and change nothing.
 
-        folder: where it has its socket; None for the usual place.
+        folder: the place of its socket; None for the usual one.
 
         Raises:
-            TopologyError: a folder is given, and no group.
+            TopologyError: a folder is given without a group.
         """
         node = self.nodes[name]
         folder = folder.absolute() if folder is not None else node.readers_folder
         return self.with_node(replace(node, readers=group or node.readers, readers_folder=folder))
 
     def with_metrics(self, host: str, port: int) -> Topology:
-        """The same, and nodes answer /metrics, /live and /ready: the first at this port, each other at the next."""
+        """Return the topology with /metrics, /live and /ready for all nodes, at consecutive ports from this one."""
         if port + len(self.nodes) > 65_536:
             raise TopologyError(
                 f"--metrics {host}:{port}: {len(self.nodes)} nodes take as many ports from there"
@@ -310,15 +310,15 @@ class Topology:
         return replace(self, nodes=nodes)
 
     def with_traces(self, collector: str) -> Topology:
-        """The same, and nodes send the spans of messages with a trace to this URL."""
+        """Return the topology with nodes that send the spans of traced messages to this URL."""
         nodes = {name: replace(node, traces=collector) for name, node in self.nodes.items()}
         return replace(self, nodes=nodes)
 
     def with_free_ports(self) -> Topology:
-        """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
+        """Return the topology on 127.0.0.1, each node and proxy at free ports, with Pings at the same UDP port.
 
-        For machines that have no 127.0.0.2, such as macOS, or something else at port 1801. Another program that asks
-        for any port is not given one of these for a minute.
+        This is for machines without 127.0.0.2, such as macOS, or with another program at port 1801. For a minute, the
+        system gives none of these ports to a program that asks for any port.
         """
         nodes = {}
         for name, node in self.nodes.items():
@@ -333,7 +333,7 @@ class Topology:
         return replace(self, nodes=nodes, links=links)
 
     def with_waypoints(self) -> Topology:
-        """The same, and each node writes the waypoints of messages into its log."""
+        """Return the topology with nodes that write the waypoints of messages into their logs."""
         nodes = {
             name: replace(node, settings=replace(node.settings, waypoints=True))
             for name, node in self.nodes.items()

@@ -31,12 +31,12 @@ class QueueDeclaration:
 
     identifier: its number within the node, from 16 upward; the second half of its private format name.
     public: its GUID in the directory, for a queue that is addressed as PUBLIC=.
-    quota_kb: Quota, what its messages may take in all, in units of 1,024 bytes; None for no limit of its own.
-    journal: Journaling, whether what is received from it is copied to its journal.
+    quota_kb: Quota, the limit for all its messages, in units of 1,024 bytes; None for no limit of its own.
+    journal: Journaling, whether received messages are copied to its journal.
     journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
-    strangers: whether queue managers that the topology does not have may send to it.
-    protection: Authentication, PrivacyLevel and Security: what it asks of messages.
-    connector: the GUID of the foreign system whose connector queue it is, that is addressed as CONNECTOR=.
+    strangers: whether queue managers outside the topology may send to it.
+    protection: Authentication, PrivacyLevel and Security: what it requires of messages.
+    connector: the GUID of the foreign system whose connector queue it is, addressed as CONNECTOR=.
     """
 
     name: str
@@ -71,11 +71,11 @@ class QueueDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How a node speaks TLS with the neighbours that it has such links to.
+    """A node's settings for links with TLS.
 
-    certificate: a PEM file; the first certificate in it is what the node shows, and all that neighbours take for it.
+    certificate: a PEM file; the node shows its first certificate, and neighbours accept no other.
     key: the PEM file of the private key, which only the node itself needs.
-    host, port: where it listens for TLS, and for nothing else.
+    host, port: the address at which it listens only for TLS.
     """
 
     certificate: Path
@@ -85,23 +85,23 @@ class Tls:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address at which it listens."""
         return self.host, self.port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One queue manager: its name is its computer's.
+    """One queue manager; its name is that of its computer.
 
-    origins: from where its sessions come: addresses, networks as `10.0.0.0/8`, or `any`; by default from `host`.
-    ping: where it answers Pings, and has to; by default it does at UDP port 3527 of `host` if it can have that.
-    tls: its certificate, and where it listens for TLS, if it has links with TLS.
+    origins: where its sessions come from: addresses, networks as `10.0.0.0/8`, or `any`; by default `host`.
+    ping: where it must answer Pings; by default it does so at UDP port 3527 of `host` if that is free.
+    tls: its certificate and TLS address, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
-    private_keys: by what they are for, its private keys that are not in `NAME.keys`: PEM files.
+    private_keys: by use, the PEM files of its private keys that are not in `NAME.keys`.
     readers: the group of the system that may look at it and change nothing; empty for none.
-    readers_folder: where they have their socket; None for the usual place.
+    readers_folder: the folder of the readers' socket; None for the usual one.
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
-    traces: the URL of the collector that has its spans; empty for what the environment says.
+    traces: the URL of the collector for its spans; empty for that of the environment.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -151,12 +151,12 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, without TLS."""
+        """The address at which it listens without TLS."""
         return self.host, self.port
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """Where it listens, without TLS and with it."""
+        """The addresses at which it listens, without TLS and with it."""
         return (self.address,) if self.tls is None else (self.address, self.tls.address)
 
     @property
@@ -169,11 +169,11 @@ class Node:
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[QueueDeclaration]) -> Node:
-        """The same with these queues."""
+        """Return the node with these queues."""
         return replace(self, queues={queue.name: queue for queue in queues})
 
     def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName | ConnectorName:
-        """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""
+        """Return the name with this node's GUID or the queue's own, by which messages to it can be routed."""
         if queue.connector is not None:
             return ConnectorName(queue.connector, queue.transactional)
         if queue.public is not None:
@@ -182,7 +182,7 @@ class Node:
 
 
 def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest = nearest) -> str:
-    """The name as it is written in `known`; else an error that begins and ends so."""
+    """Return a name as `known` spells it, or raise a TopologyError that begins with `otherwise`."""
     for other in known:
         if other.casefold() == name.casefold():
             return other
@@ -190,10 +190,10 @@ def find(name: str, known: Mapping[str, object], otherwise: str, near: Nearest =
 
 
 def refuse_shared_guids(nodes: Iterable[Node]) -> None:
-    """Refuse two queues that go by one GUID, but for a foreign system's two, which its one connector server has.
+    """Refuse two queues with the same GUID, except a foreign system's two queues at its one connector server.
 
     Raises:
-        TopologyError: there are such.
+        TopologyError: there are two such queues.
     """
     nodes = list(nodes)
     owned = [(node, queue) for node in nodes for queue in node.queues.values()]

@@ -1,4 +1,4 @@
-"""Where a node keeps its things, and where its clients find it: both follow from its directory and its name."""
+"""The files of a node, and the sockets for its clients: both follow from its directory and its name."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SOCKET_PATH_LIMIT_BYTES: Final = 103
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A topology, and where its nodes have their stores.
+    """A topology, and the directory of its nodes' stores.
 
-    declared: the topology as its file has it, where `topology` has the queues that nodes which run say they have.
-    silent: nodes that did not answer when they were asked for these queues: nobody waits for them once more.
+    declared: the topology in its file; `topology` may have the queues that running nodes report instead.
+    silent: nodes that did not answer when asked for their queues: do not wait for them again.
     """
 
     topology: Topology
@@ -43,10 +43,10 @@ class Place:
 
     @classmethod
     def of(cls, topology: str, directory: Path | None) -> Place:
-        """What was typed.
+        """Return the place for a topology and directory as they were typed.
 
         Raises:
-            TopologyError: there is no such topology, or it cannot be.
+            TopologyError: there is no such topology, or it is not valid.
         """
         loaded = load(topology, directory)
         return cls(loaded, directory or default_directory(loaded))
@@ -57,18 +57,18 @@ class Place:
         return again(self.topology, self.directory)
 
     def with_waypoints(self) -> Place:
-        """The same; each node that is started from it writes the waypoints of messages into its log."""
+        """Return the place with nodes that write the waypoints of messages into their logs."""
         return replace(self, topology=self.topology.with_waypoints())
 
     def with_free_ports(self) -> Place:
-        """The same; its nodes listen at whatever ports are free on 127.0.0.1."""
+        """Return the place with nodes that listen at free ports of 127.0.0.1."""
         return replace(self, topology=self.topology.with_free_ports())
 
     def with_metrics(self, address: str, name: str = "") -> Place:
-        """The same; a node, or each of them, answers /metrics at `HOST` or `HOST:PORT`.
+        """Return the place with a node, or all of them, answering /metrics at `HOST` or `HOST:PORT`.
 
         Raises:
-            TopologyError: it is no address, or somebody else's.
+            TopologyError: it is not an address, or it belongs to another listener.
         """
         host, port = read_address(address, "--metrics", METRICS_PORT)
         if not name:
@@ -77,10 +77,10 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def with_traces(self, url: str, name: str = "") -> Place:
-        """The same; a node, or each of them, sends its spans to a collector.
+        """Return the place with a node, or all of them, sending spans to a collector.
 
         Raises:
-            UsageError: this is no URL of one.
+            UsageError: it is not the URL of a collector.
         """
         collector = checked_collector(url)
         if not name:
@@ -89,9 +89,9 @@ class Place:
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
-        """What to call a queue to a node: by a private name, if the node's own file does not tell of it.
+        """Return a queue's name for a request to a node: a private name, if the node's own file does not have it.
 
-        What is no queue stays as it is, and the node says what it makes of it.
+        Any other text stays as it is, and the node judges it.
         """
         with suppress(FormatNameError, TopologyError):
             text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
@@ -106,25 +106,25 @@ class Place:
 
 
 def host_of(place: Place, node: str | None, queue: str) -> str:
-    """The node that was asked for, else the one that hosts the queue."""
+    """Return the requested node, or else the one that hosts the queue."""
     if node:
         return place.topology.node_named(node).name
     if is_bare(queue):
         [first, *others] = place.topology.nodes
-        # Of a single node that does not run nobody knows which queues it has.
+        # If a single node does not run, nobody knows its queues.
         return place.topology.host_of(queue).name if others else first
     return node_of(place.topology, parse_queue_name(queue), None).name
 
 
 def default_directory(topology: Topology) -> Path:
-    """Where the stores of a topology's nodes lie if nobody says otherwise."""
+    """Return the default directory for the stores of a topology's nodes."""
     return state_folder(topology.name)
 
 
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
-    """What somebody has to type to start a node, whose store is in a directory; None for the usual one.
+    """Return the command that starts a node whose store is in a directory; None for the usual one.
 
-    If `mqproto run` has the others, that starts it. If nobody runs any, there are two ways: all of them, or this one.
+    If `mqproto run` runs the others, it starts this one, too. If no node runs, there are two ways: all, or this one.
     """
     where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
@@ -142,15 +142,15 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
-    """What somebody has to type where `mqproto run` goes on with an older copy of a topology.
+    """Return the command to type if `mqproto run` still has an older copy of a topology.
 
-    Empty if its copy has the node or queue that somebody lacks, or the topology has it not either.
+    It is empty if that copy has the missing node or queue, or the topology itself does not have it.
     """
     stores = directory or default_directory(topology)
     copies = [copy for name in topology.nodes if (copy := seen_path(stores, name)).is_file()]
     if not copies or not is_run(stores, topology.name):
         return ""
-    # Each time that it starts a node it writes down what it knows of all.
+    # Whenever it starts a node, it writes down what it knows about all nodes.
     latest = max(copies, key=lambda copy: copy.stat().st_mtime)
     known: dict[str, dict[str, Any]] = tomllib.loads(latest.read_text("utf-8"))["node"]
     for name, node in topology.nodes.items():
@@ -166,7 +166,7 @@ def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
 
 
 def run_command(topology: Topology, directory: Path | None = None) -> str:
-    """What somebody has to type to run all nodes."""
+    """Return the command that runs all nodes."""
     return f"mqproto run{again(topology, directory)}"
 
 
@@ -176,7 +176,7 @@ def again(topology: Topology, directory: Path | None = None) -> str:
 
 
 def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:
-    """A directory, unless it is the usual one."""
+    """Return a directory, or None if it is the usual one."""
     return None if directory == default_directory(topology) else directory
 
 
@@ -201,12 +201,12 @@ def public_path(directory: Path, name: str) -> Path:
 
 
 def history_url(directory: Path) -> str:
-    """The document history of gateways and triggers, if nobody names another."""
+    """Return the default document history of gateways and triggers."""
     return f"sqlite:///{directory.resolve() / 'history.sqlite'}"
 
 
 def history_there(directory: Path, url: str) -> str:
-    """The document history that was named, or the file beside the stores; empty if there is neither."""
+    """Return the given document history, or the file beside the stores; empty if there is neither."""
     is_there = (directory / "history.sqlite").is_file()
     return url or (history_url(directory) if is_there else "")
 
@@ -230,7 +230,7 @@ def is_run(directory: Path, topology: str) -> bool:
 
 
 def client_socket(directory: Path, name: str) -> Path:
-    """The socket that a client of a node uses: in a folder for readers the one that is there, else the node's own."""
+    """Return the socket for a client of a node: in a folder for readers the readers' socket, else the node's own."""
     return (
         reading_socket(directory, name) if is_for_readers(directory, name) else socket_path(directory, name)
     )
@@ -250,7 +250,7 @@ def reading_socket(folder: Path, name: str) -> Path:
 
 
 def readers_folder(group: str) -> Path:
-    """Where readers of this user's nodes have their sockets, if nobody says otherwise."""
+    """Return the default folder for the sockets of readers of this user's nodes."""
     return Path(tempfile.gettempdir()) / f"mqproto-{os.getuid()}-{group}"
 
 
@@ -261,10 +261,10 @@ def runtime_directory() -> Path:
 
 
 def prepared(socket: Path) -> Path:
-    """The same path, its folder made and seen to be this user's alone.
+    """Make the folder of a socket and check that only this user can enter it; return the path.
 
     Raises:
-        UsageError: the path is too long, or somebody else could reach into the folder.
+        UsageError: the path is too long, or others could enter the folder.
     """
     check_length(socket, "set XDG_RUNTIME_DIR to a shorter folder")
     folder = socket.parent
@@ -278,12 +278,12 @@ def prepared(socket: Path) -> Path:
 
 @contextmanager
 def listening(path: Path, backlog: int) -> Iterator[socket.socket]:
-    """A listening socket at a path that only this user reaches.
+    """Yield a listening socket at a path that only this user can reach.
 
-    The caller has seen that what is left at the path belongs to a process that is dead.
+    The caller has checked that an old socket at the path belongs to a dead process.
 
     Raises:
-        UsageError: the path cannot be had.
+        UsageError: the path cannot be used.
     """
     prepared(path).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -298,7 +298,7 @@ def listening(path: Path, backlog: int) -> Iterator[socket.socket]:
 
 
 def check_length(socket: Path, advice: str) -> None:
-    """See that a socket can have this path.
+    """Check that a socket can have this path.
 
     Raises:
         UsageError: it is too long; the text ends with the advice.
@@ -320,10 +320,10 @@ def make(directory: Path) -> None:
 
 
 def keep_private(directory: Path, name: str) -> None:
-    """What is there of a node's store and logs is for its owner alone from now on, whatever made it."""
+    """Make all existing files of a node's store and logs private to their owner."""
     for pattern in (f"{name}.sqlite*", f"{name}.life*", f"{name}.log*"):
         for path in directory.glob(pattern):
-            # Somebody else's file stays as it is: the store says what it cannot open.
+            # Another user's file stays as it is: the store reports files that it cannot open.
             with suppress(OSError):
                 found = path.lstat()
                 if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
@@ -331,6 +331,6 @@ def keep_private(directory: Path, name: str) -> None:
 
 
 def who_may_enter(directory: Path) -> str:
-    """The mode of a folder, such as 755, if others than its owner can enter or list it; else nothing."""
+    """Return the mode of a folder, such as 755, if others can enter or list it; else an empty text."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     return f"{mode:o}" if mode & 0o077 else ""

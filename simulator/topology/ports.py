@@ -1,4 +1,4 @@
-"""Ports for those who are content with any."""
+"""Free ports, for callers to whom any port will do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import socket
 
 
 def reserved_address() -> tuple[str, int]:
-    """127.0.0.1 and a port that for a minute is given only to those who ask for it by its number.
+    """Return 127.0.0.1 and a port that for a minute goes only to programs that ask for its number.
 
-    A port that was merely free a moment ago may be anybody's by the time one listens at it. Here a connection was
-    closed by its server first, so the port is in TIME_WAIT: the system hands it to nobody who asks for any port, and
-    SO_REUSEADDR, which servers set, lets them listen at it. Nobody listens at that port of UDP either, at this moment.
+    A port that was merely free a moment ago may be taken by the time a server listens at it. Here the server closed a
+    connection first, so the port is in TIME_WAIT: the system does not give it to programs that ask for any port, and
+    SO_REUSEADDR, which servers set, lets them listen at it. The same UDP port is free as well, at this moment.
     """
     while True:
         with (

@@ -1,4 +1,4 @@
-"""What a person means by a queue's name, in a topology that stands in for MSMQ's directory.  [MS-MQMQ] 2.1"""
+"""Resolves the names that people give queues, in a topology that replaces MSMQ's directory.  [MS-MQMQ] 2.1"""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from mqproto.wire.guid import Guid, guid_text
 
 
 class Directory(typing.Protocol):
-    """Who there is: what is asked of a directory."""
+    """The nodes, as far as name resolution asks for them."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """By their names."""
+        """The nodes by name."""
 
     def node_named(self, name: str) -> Node:
-        """In any case; a TopologyError if there is none."""
+        """Return the node of that name, in any case; a TopologyError if there is none."""
 
     def node_by_guid(self, guid: Guid) -> Node | None:
         """The node with that GUID, if there is one."""
@@ -48,13 +48,13 @@ class Directory(typing.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What a name means.
+    """The meaning of a name.
 
-    node: who hosts it.
-    queue: as it is declared; None for the node's own journal and dead-letter queues, for a queue of which only its node
-        can tell, as it was made while that ran, and for a foreign system's two, where its name does not say which.
+    node: the node that hosts the queue.
+    queue: its declaration; None for the node's own journal and dead-letter queues, for a queue that only its node knows
+        because it was made at run time, and for a foreign system's two if the name does not say which.
     format_name: the one to use.
-    local_name: what its queue manager calls it: `orders`, `orders;journal`, `system$;deadxact`.
+    local_name: its queue manager's name for it: `orders`, `orders;journal`, `system$;deadxact`.
     """
 
     node: Node
@@ -67,7 +67,7 @@ _OTHERWISE: Final = re.compile(
     r".*[\\,]|\s*(msmq\.)?formatname\s*:|\s*(direct|public|private|dl|machine|connector|multicast)\s*=|[a-z.]+://",
     re.IGNORECASE | re.DOTALL,
 )
-"""What is more than a queue's name: a path, several names, a format name, a URL."""
+"""Matches more than a queue's name: a path, several names, a format name, a URL."""
 
 
 def is_bare(text: str) -> bool:
@@ -76,7 +76,7 @@ def is_bare(text: str) -> bool:
 
 
 def is_system_queue(name: str) -> bool:
-    """Whether a bare name is that of a queue which each node has: `deadxact`, `system$;deadxact`, `DeadLetter$`."""
+    """Whether a bare name is that of a queue that each node has: `deadxact`, `system$;deadxact`, `DeadLetter$`."""
     try:
         return _as_system(parse_path_name(f".\\{name}").local) is not None
     except FormatNameError:
@@ -84,9 +84,9 @@ def is_system_queue(name: str) -> bool:
 
 
 def elsewhere(directory: Directory, name: FormatName | PathName) -> DirectName | PrivateName | None:
-    """The same name, if it is that of a queue of somebody who is not in the directory; None for all others.
+    """Return the name if it is that of a queue outside the directory; None for all others.
 
-    A direct name says how it is reached; of a private one only a queue manager that has met its owner knows.
+    A direct name says how to reach it; for a private one, only a queue manager that has met its owner knows.
     """
     match name:
         case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if address != ".":
@@ -102,12 +102,12 @@ def elsewhere(directory: Directory, name: FormatName | PathName) -> DirectName |
 
 
 def is_elsewhere(directory: Directory, text: str) -> bool:
-    r"""Whether a text names a queue of somebody who is not in the directory.
+    r"""Whether a text names a queue outside the directory.
 
-    What `peer\orders` means, the node alone knows that has a peer of this name.
+    Only a node that has a peer of this name knows what `peer\orders` means.
 
     Raises:
-        FormatNameError: it is no name.
+        FormatNameError: it is not a name.
     """
     name = parse_queue_name(text)
     if isinstance(name, PathName):
@@ -117,7 +117,7 @@ def is_elsewhere(directory: Directory, text: str) -> bool:
 
 
 def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -> Destination:
-    """`Topology.resolve`, for a name that has been read."""
+    """Resolve a name that is already parsed, as `Topology.resolve` does."""
     match name:
         case PathName(computer):
             return _local(_computer(directory, computer, at, name), name.local)
@@ -126,7 +126,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
             if _may_be_made(node, name.local, at):
                 return Destination(node, None, name, name.local.queue)
             found = _local(node, name.local)
-            # A dot means another computer as soon as the name has left this one.
+            # On any other computer, a dot would mean that computer.
             direct = direct_name(PathName(found.node.name, *name.local)) if address == "." else name
             return replace(found, format_name=direct)
         case PrivateName(manager, identifier, journal):
@@ -158,7 +158,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
 
 
 def connector_server(directory: Directory, guid: Guid) -> Node | None:
-    """The node with the connector queues of a foreign system; None for any other GUID."""
+    """Return the node with the connector queues of a foreign system; None for any other GUID."""
     for node in directory.nodes.values():
         if any(queue.connector == guid for queue in node.queues.values()):
             return node
@@ -184,7 +184,7 @@ def _connector(directory: Directory, name: ConnectorName) -> Destination:
 
 
 def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
-    """Whether a name may be that of a queue which another node than the one we are at has made while it ran."""
+    """Whether a name may be that of a queue that another node than ours has made at run time."""
     is_plain = local.scope is not Scope.SYSTEM and not local.subqueue and not local.journal
     known = {name.casefold() for name in node.queues}
     return (
@@ -196,10 +196,10 @@ def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
 
 
 def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -> Node:
-    """Who has the queue of a name, whether or not the directory has the queue.
+    """Return the node that a name's queue is at, whether or not the directory has the queue.
 
     Raises:
-        TopologyError: the name does not say so, or it is nobody who is there.
+        TopologyError: the name does not tell, or there is no such node.
     """
     match name:
         case PathName(computer):
@@ -228,7 +228,7 @@ def _computer(directory: Directory, computer: str, at: str | None, path: PathNam
 
 
 def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:
-    """The node of a direct name, by its name or by its IP address."""
+    """Return the node of a direct name, by its name or by its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
         raise TopologyError(
             f"{name}: mqproto speaks TCP, and neither HTTP nor SPX; write DIRECT=TCP: and an address, or DIRECT=OS: "
@@ -273,7 +273,7 @@ def _local(node: Node, local: LocalName) -> Destination:
 
 
 def _as_system(local: LocalName) -> SystemQueue | None:
-    """The system queue that is meant, where there is no declared queue of that name: `deadxact` will do."""
+    """Return the system queue that a name means if no declared queue has that name: `deadxact` is enough."""
     name = local.queue.upper()
     if local.scope is Scope.PRIVATE or local.subqueue or local.journal or name not in SystemQueue.__members__:
         return None
@@ -292,6 +292,6 @@ def _declared(node: Node, queue: QueueDeclaration, journal: bool) -> Destination
         raise TopologyError(
             f"{node.name}\\{queue.name} has no journal; give it journal = true in the topology"
         )
-    if isinstance(name, ConnectorName):  # A journal of it has no such name.  [MS-MQMQ] 2.2.7
+    if isinstance(name, ConnectorName):  # Its journal has no such name.  [MS-MQMQ] 2.2.7
         name = PrivateName(node.guid, queue.identifier)
     return Destination(node, queue, replace(name, journal=True), f"{queue.name};journal")

@@ -1,4 +1,4 @@
-"""Next hops in a topology without sites: what a route says, else the neighbour, else the way with the fewest links.
+"""Next hops in a topology without sites: by a route, else to the neighbour itself, else by the fewest links.
 
 The whole table is known before the first message.
 """
@@ -13,23 +13,23 @@ from mqproto.simulator.topology.errors import TopologyError, nearest
 def next_hops(
     neighbours: Mapping[str, Sequence[str]], routes: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], str]:
-    """For each pair (from, to) that links connect, the neighbour to hand a message to.
+    """Return the next hop for each pair (from, to) that links connect.
 
-    Where several ways are as short, the link that stands first decides.
+    If several ways are equally short, the first link decides.
 
     Args:
-        neighbours: of each node, in the order of the links.
-        routes: of each node that has any, next hops by destination; all of them nodes.
+        neighbours: the neighbours of each node, in the order of the links.
+        routes: for each node with routes, next hops by destination; all are nodes.
 
     Raises:
-        TopologyError: a route leads to no neighbour, or routes lead round in a circle.
+        TopologyError: the next hop of a route is not a neighbour, or routes lead in a circle.
     """
     hops = {}
     for to in neighbours:
         distances = _distances(to, neighbours)
         for frm in distances:
             if frm != to:
-                # The nearest neighbour is `to` itself where a link leads there.
+                # If a link leads to `to`, the nearest neighbour is `to` itself.
                 hops[frm, to] = min(neighbours[frm], key=distances.__getitem__)
     for frm, table in routes.items():
         for to, hop in table.items():
@@ -44,7 +44,7 @@ def next_hops(
 
 
 def _distances(to: str, neighbours: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """How many links away each node is that is connected at all."""
+    """Return how many links away each connected node is."""
     distances = {to: 0}
     edge = [to]
     while edge:

@@ -1,7 +1,7 @@
-"""Next hops in a topology with sites: the algorithm of [MS-MQBR], asked for every pair of nodes.
+"""Next hops in a topology with sites: the algorithm of [MS-MQBR], run for every pair of nodes.
 
 A site has gates, a routing link has a cost, and nodes are routing servers or not. Nodes of one site may connect to each
-other, and gates to those of the sites around; links between nodes need not be written, unless one has a proxy or a
+other, and gates to those of neighbouring sites; links between nodes need not be declared, except for a proxy or a
 fault.
 """
 
@@ -17,7 +17,7 @@ from mqproto.simulator.topology.nodes import Node
 
 
 def refuse_without_sites(nodes: Collection[Node], links: Collection[RoutingLink]) -> None:
-    """Refuse a topology that has no sites, and speaks as if it had."""
+    """Refuse a topology that has no sites but uses them."""
     for node in nodes:
         if node.sites or node.routing_server or node.out_routing_servers or node.in_routing_servers:
             raise TopologyError(
@@ -33,10 +33,10 @@ def site_hops(
     links: Collection[RoutingLink],
     routes: Mapping[str, Collection[str]],
 ) -> dict[tuple[str, str], tuple[str, ...]]:
-    """For each pair (from, to) the nodes that a message may be handed to, the preferred first.  [MS-MQBR] 3.1.5.1
+    """Return the possible next hops for each pair (from, to), the preferred first.  [MS-MQBR] 3.1.5.1
 
     Raises:
-        TopologyError: the sites do not fit together, do not all connect, or a route says what they say.
+        TopologyError: the sites contradict each other or are not all connected, or there are routes as well.
     """
     for site in sites:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", site.identifier):

@@ -1,7 +1,7 @@
 """A topology as one of its nodes sees it, and as the text of a file that a node process can load.
 
-A link that is to be broken has a proxy each way, so that each connection goes through it. Each node is therefore
-given a topology of its own, in which its links have the proxies that it is to call.
+A breakable link has a proxy each way, which carries each connection. So each node gets a topology of its own, in which
+its links have the proxies that it must call.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """The topology in which `name` finds its neighbours where the detours say, and everybody else where they are.
+    """Return the topology in which `name` finds its neighbours at the detours, and all others where they are.
 
     Args:
-        detours: by (who connects, to whom): the address to connect to. Who connects there has to arrive from the
-        host that it connected from (faults/network.py).
+        detours: the address to connect to for each pair (node that connects, its neighbour). The proxy there must
+        pass connections on from the host that they came from (faults/network.py).
     """
 
     def seen(link: Link) -> Link:
@@ -38,14 +38,14 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
 
 
 Remarks = Mapping[tuple[str, str], str]
-"""Of a node, with an empty word behind its name, or of a queue of it: a comment."""
+"""Comments by (node, queue); the queue is empty for a comment on the node itself."""
 
 
 def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
-    """The text that `mqproto.simulator.topology.parse` reads as this topology.
+    """Return the text that `mqproto.simulator.topology.parse` reads as this topology.
 
-    is_brief: settings, and what is said of strangers and of queues, are left out where they are as by default. Else all
-        that a file may leave out is said.
+    is_brief: leave out settings, and values for strangers and queues, that are the defaults. Otherwise everything
+        optional is written.
     """
     return "\n".join(_lines(topology, remarks, is_brief=is_brief)) + "\n"
 
@@ -154,7 +154,7 @@ def _entries(**entries: object) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """TOML's strings, numbers, truth values and arrays are JSON's, but for DEL, which TOML wants escaped."""
+    """Return a value as TOML. Its strings, numbers, booleans and arrays are JSON's, but DEL must be escaped."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return f"[{', '.join(_value(each) for each in value)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
