@@ -1,10 +1,10 @@
 """An application's end of the connection to a node on its machine.
 
-README.md is for those who write applications. client.py is what those of trio use, aio.py those of asyncio, blocking.py
-those of plain threads; portal.py carries from these to a thread with trio. exchange.py has requests and answers over
-one connection after another, journal.py what outlives the process, submission.py a known amount that is sent or
-received in as many starts as it takes, imported.py what was exported from a store. simulator/node/control.py is the
-language that both ends speak.
+README.md is for authors of applications. client.py is the client for trio, aio.py for asyncio, and blocking.py for
+plain threads; portal.py carries calls from these two to a thread with trio. exchange.py has requests and answers over
+one connection after another, journal.py the state that outlives the process, submission.py sends or receives a known
+amount in as many starts as it takes, and imported.py sends what was exported from a store. simulator/node/control.py
+is the protocol between both ends.
 """
 
 from mqproto.base.errors import UsageError

@@ -1,10 +1,10 @@
-r"""The client for programs that run asyncio. Every method is what its namesake of `Client` is.
+r"""The client for programs that run asyncio. Every method does what its namesake of `Client` does.
 
 async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
-Any number of tasks may use one client. Where one is cancelled, what it asked for has ended when it goes on.
+Any number of tasks may use one client. When a task is cancelled, its request has ended before the task goes on.
 """
 
 from __future__ import annotations

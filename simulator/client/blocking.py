@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @contextmanager
 def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """A context manager of trio's that is entered and left in the portal."""
+    """Enter and leave a trio context manager in the portal."""
     inside = Held(portal, manager)
     value = _called(portal, inside.enter)
     try:
@@ -41,7 +41,7 @@ def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Ite
 
 
 def _called(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What a function gives in the portal. Ctrl-C ends it there, also if it comes while the call is handed over."""
+    """Call a function in the portal; return its result. Ctrl-C ends it there, even during the handover of the call."""
     scope = trio.CancelScope()
 
     async def call() -> T:
@@ -53,7 +53,7 @@ def _called(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, T
         answer: Future[T] = portal.start_task_soon(call)
         return answer.result()
     except BaseException:
-        portal.start_task_soon(scope.cancel)  # Only Ctrl-C comes before it is done.
+        portal.start_task_soon(scope.cancel)  # Only Ctrl-C can end the wait early.
         raise
 
 

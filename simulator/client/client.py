@@ -7,7 +7,7 @@ async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
-What changes something is carried out once, whether the node dies or, with a journal, the client.
+A request that changes something is carried out once, even if the node or, with a journal, the client dies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mqproto.simulator.topology import QueueDeclaration, Topology, load, places
 from mqproto.wire import Guid
 
 SETTLE_TIMEOUT_S: Final = 5.0
-"""How long a cancelled task waits for the node to say what became of its messages."""
+"""How long a cancelled task waits to learn from the node what happened to its messages."""
 PART_BYTES: Final = 4 * 2**20
 """About how much of a long list of messages goes into one request."""
 PARTS_AHEAD: Final = 4
@@ -45,11 +45,11 @@ UNSENT_LIMIT_BYTES: Final = 2 * PART_BYTES
 
 
 class Reject(Exception):  # noqa: N818
-    """Raised within a `Client.transaction`, it refuses the messages for good; the block ends there."""
+    """Raise this in a `Client.transaction` to refuse the messages for good; the block ends there."""
 
 
 class DraftOptions(TypedDict, total=False):
-    """What `Draft` has beyond a body and a label; its queues go by any name here."""
+    """The fields of `Draft` besides body and label; queues may have any kind of name here."""
 
     transactional: bool
     recoverable: bool
@@ -76,7 +76,7 @@ class DraftOptions(TypedDict, total=False):
 
 
 class ChangedOptions(TypedDict, total=False):
-    """What of a queue can be changed; see `control.QueueWish`."""
+    """The properties of a queue that can be changed; see `control.QueueWish`."""
 
     quota_kb: int | None
     journal: bool | None
@@ -89,7 +89,7 @@ class ChangedOptions(TypedDict, total=False):
 
 
 class MadeOptions(ChangedOptions, total=False):
-    """What a queue can be made with."""
+    """The properties that a queue can be made with."""
 
     transactional: bool | None
     public: bytes | None
@@ -106,27 +106,27 @@ async def connect(
     in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
-    """A client of one node of a topology. It connects again when the node does not go away for long, and what it
-    asked for is carried out once.
+    """Yield a client of one node of a topology. It reconnects if the node goes away briefly, and carries out each
+    request once.
 
     Args:
-        topology: which, or what `--topology` takes: a shipped one, a .toml file, or a node alone.
-        name: of the node; that of a node alone need not be said.
-        directory: where the node's store lies, if not in the usual place.
-        journal: a file that keeps what is asked for, so that it is carried out once even if this process dies: with
-            the same journal, the next one learns what became of it before anything else. See `Client.journal`.
-        recalls: nothing that is asked for is written to the journal, which keeps this client's name alone: the node
-            keeps the tags of `Client.submit`, and tells of the last ones: see `Client.recall`. Each is to be forgotten
-            there before 64 others have followed, as those wait for it.
-        in_question: with `recalls`, tags of which an earlier client may not have heard. If the node has forgotten them,
+        topology: a topology, or a value of `--topology`: a shipped one, a .toml file, or a node alone.
+        name: the node's name; not needed for a node alone.
+        directory: the directory of the node's store, if not the usual one.
+        journal: a file for requests, which are then carried out once even if this process dies: the next process with
+            the same journal first learns their outcomes. See `Client.journal`.
+        recalls: write no requests to the journal, but only this client's name: the node keeps the tags of
+            `Client.submit`, and reports the last ones: see `Client.recall`. Forget each tag there before 64 others
+            have followed, because those wait for it.
+        in_question: with `recalls`, tags whose outcomes an earlier client may not know. If the node has forgotten them,
             the journal has them as in doubt.
         patience_s: how long the node may be away before requests fail.
 
     Raises:
         NodeUnreachable: the node does not run, or does not answer.
         TopologyError: there is no such topology or node.
-        StoreError: the journal cannot be had.
-        UsageError: it belongs to a client of another node; the node speaks another version; or which node is not said.
+        StoreError: the journal cannot be opened.
+        UsageError: it belongs to a client of another node; the node speaks another version; or no node is named.
     """
     if isinstance(topology, str):
         topology = load(topology, directory)
@@ -162,12 +162,12 @@ async def connect_to(
     patience_s: float = PATIENCE_S,
     again: str = "",
 ) -> AsyncIterator[Client]:
-    """A client of the node whose socket lies at a path.
+    """Yield a client of the node whose socket is at a path.
 
     Args:
-        command: what starts the node, for the error if it does not run.
-        name: how to call the node in errors; by default by its socket.
-        journal, recalls, in_question, patience_s: as for `connect`, which says what is raised.
+        command: the command that starts the node, for the error if it does not run.
+        name: the node's name in errors; by default its socket.
+        journal, recalls, in_question, patience_s: as for `connect`, which also lists the errors.
         again: see `Client.again`.
     """
     failure: BaseException | None = None
@@ -176,7 +176,7 @@ async def connect_to(
             path, name or str(path), kept, patience_s, recalls=recalls, in_question=in_question
         )
         async with trio.open_nursery() as nursery:
-            # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
+            # An error in the caller's block leaves as itself, not in the nursery's exception group.
             try:
                 await exchange.open(nursery, command)
                 nursery.start_soon(exchange.run)
@@ -190,7 +190,7 @@ async def connect_to(
 
 
 class Taken(list[ReceivedMessage]):
-    """The messages of a transaction, and what is sent if it commits."""
+    """The messages of a transaction, and those to send if it commits."""
 
     def __init__(
         self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
@@ -198,12 +198,12 @@ class Taken(list[ReceivedMessage]):
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
         self.sent: list[MessageId] = []
-        """After the commit: the identifiers of what was sent with it, in order; each copy for itself."""
+        """After the commit: the identifiers of the messages sent with it, in order, one for each copy."""
         self._is_held = is_held
 
     @property
     def is_held(self) -> bool:
-        """Whether it can still commit; if its connection broke, its messages are where they were."""
+        """Whether it can still commit; if its connection broke, its messages are back where they were."""
         return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
@@ -219,13 +219,13 @@ class Taken(list[ReceivedMessage]):
     def reply(
         self, message: ReceivedMessage, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> None:
-        """Answer one of them together with the commit, at the queue that it names, as what is correlated to it.
+        """Answer a message together with the commit, at the queue that it names, with its correlation id.
 
         Args:
             options: see `mqproto.messages.drafts.Draft`.
 
         Raises:
-            UsageError: it names no queue for an answer.
+            UsageError: the message names no queue for an answer.
         """
         if not message.response_queue:
             raise UsageError(f"message {message.id} names no queue for an answer (ResponseQueue)")
@@ -234,27 +234,27 @@ class Taken(list[ReceivedMessage]):
 
 
 class Recall:
-    """What the node keeps of requests with a tag, in place of a journal; see `connect`."""
+    """The node's memory of requests with a tag, in place of a journal; see `connect`."""
 
     def __init__(self, exchange: Exchange, manager: Guid) -> None:
         self.accepted = [
             (sent.tag, [MessageId(manager, ordinal) for ordinal in sent.ordinals])
             for sent in exchange.recalled
         ]
-        """By tag, what the node had accepted before this client connected, as far as it remembers."""
+        """What the node had accepted before this client connected, by tag, as far as it remembers."""
         self._exchange = exchange
 
     def forget(self, tag: bytes) -> None:
-        """Nobody will ask any more what came of the request with this tag."""
+        """Forget the outcome of the request with this tag."""
         self._exchange.forget(tag)
 
 
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
-    Every method may raise NodeUnreachable, and what the node says was wrong with the request: UsageError,
-    TopologyError or FormatNameError. InDoubt is raised by those that change something, if the node went away meanwhile
-    and did not come back in time: it may have been carried out, or not. With a journal, the next client learns that.
+    Every method may raise NodeUnreachable, and the node's objection to the request: UsageError, TopologyError or
+    FormatNameError. Methods that change something raise InDoubt if the node went away meanwhile and did not come back
+    in time: the request may have been carried out, or not. With a journal, the next client learns that.
     """
 
     def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
@@ -262,26 +262,26 @@ class Client:
         self.manager = Guid(exchange.hello.guid)
         """The node's GUID."""
         self.journal = journal
-        """What was asked for with a `tag`, and what came of it, in this process and in those before it."""
+        """The requests with a `tag` and their outcomes, from this process and earlier ones."""
         self.again = again
-        """The options with which a command that is proposed finds the node."""
+        """The options with which a proposed command finds the node."""
         self.recall = Recall(exchange, self.manager) if exchange.recalls else None
-        """For one that was connected so."""
+        """The node's memory, for a client that was connected with `recalls`."""
         self._exchange = exchange
 
     async def lost(self) -> None:
-        """Returns when the node was away for too long: every request fails from then on."""
+        """Return when the node was away for too long: every request fails from then on."""
         await self._exchange.lost.wait()
 
     async def send(
         self, destination: str, body: bytes, label: str = "", **options: Unpack[DraftOptions]
     ) -> MessageId:
-        """Send one message; when this returns, the node has accepted it, on disk if it is one that is kept.
+        """Send one message; when this returns, the node has accepted it, and has it on disk unless it is express.
 
-        If it is cancelled, the node may have accepted it, or not.
+        If this is cancelled, the node may have accepted the message, or not.
 
         Args:
-            destination: a path name or format name, such as `destination\\private$\\orders`; of one queue.
+            destination: a path name or format name of one queue, such as `destination\\private$\\orders`.
             options: see `mqproto.messages.drafts.Draft`.
         """
         if "," in destination:
@@ -311,8 +311,8 @@ class Client:
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
 
     async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
-        """Send messages in one request: all are accepted or none. The journal, or the node, keeps what came of it under
-        the tag.
+        """Send messages in one request: all are accepted or none. The journal, or the node, keeps the outcome under the
+        tag.
 
         Raises:
             UsageError: they are too many or too large for one request, or there is no journal.
@@ -370,11 +370,11 @@ class Client:
     ) -> list[ReceivedMessage]:
         """Take up to `limit` messages, as soon as there is one; none if `timeout_s` passes first.
 
-        They are the caller's from then on: if it fails, they are lost. `transaction` has no such gap, and with a
-        journal neither has this.
+        They belong to the caller from then on: if the caller fails, they are lost. `transaction` has no such gap, and
+        with a journal neither has this.
 
         Args:
-            tag: what the journal is to keep of the messages before they leave their queue.
+            tag: makes from the messages the tag that the journal is to keep before they leave their queue.
         """
         while True:
             lease = await self._receive(control.Receive(queue, limit, timeout_s))
@@ -383,7 +383,7 @@ class Client:
             try:
                 await self._settle(lease, Settlement.COMMIT, tag=tag(lease.messages) if tag else b"")
             except RolledBack:
-                continue  # The connection broke in between: they are where they were.
+                continue  # The connection broke in between: the messages are back in their queue.
             except StoreError:
                 await self._roll_back(lease)
                 raise
@@ -402,18 +402,18 @@ class Client:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
         Messages that were rolled back, or whose client went away, return to where they were. `Reject` refuses them for
-        good, and ends there. `Taken.send` sends others together with the commit.
+        good and ends the block. `Taken.send` sends others together with the commit.
 
         Args:
-            chosen: these messages, in the order of the queue; `limit` and `timeout_s` say nothing then.
-            fence: a number that goes up with each program that takes over as the one that receives. What earlier ones
-                hold goes back before, and they get nothing more; 0 is for receivers that know of no such order.
+            chosen: receive these messages, in the order of the queue; `limit` and `timeout_s` are ignored then.
+            fence: a number that increases with each program that takes over as receiver. The messages of earlier
+                receivers go back first, and they get no more; 0 is for receivers without such an order.
 
         Raises:
-            RolledBack: the connection broke within the block, or a later fence has come: the messages are where they
-                were.
-            UsageError: what was to be sent with the commit cannot be; the messages are where they were. Or one that was
-                chosen is not in the node's memory, or somebody else has it.
+            RolledBack: the connection broke within the block, or a later fence has come: the messages are back where
+                they were.
+            UsageError: the messages to send with the commit cannot be sent; the received ones are back where they were.
+                Or a chosen message is not in the node's memory, or another receiver has it.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
         lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
@@ -440,26 +440,26 @@ class Client:
         return received(found.packets, found.delivery_counts)
 
     async def queues(self) -> NodeStatus:
-        """What waits where."""
+        """Return the status of the node, with what waits in its queues."""
         status: NodeStatus = await self._exchange.ask(Operation.QUEUES, control.Nothing())
         return status
 
     # For operators
 
     async def explain(self, subject: str = "", limit: int = 5) -> Explanation:
-        """Why something waits: all that the node knows of a queue, of a node that messages go to, or of a message.
+        """Explain why something waits: all the node knows about a queue, a destination node, or a message.
 
         Args:
             subject: a queue's name, a node's, or a message's identifier; empty for all queues.
-            limit: how many messages of each queue to tell of.
+            limit: how many messages of each queue to include.
         """
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer
 
     async def scrub(self) -> None:
-        """Have nothing in the files of the node's store of messages that have left it.
+        """Erase all traces of messages that have left the node from the files of its store.
 
-        It takes about as long as a backup of the store; the node goes on meanwhile.
+        This takes about as long as a backup of the store; the node goes on meanwhile.
         """
         await self._exchange.ask(Operation.SCRUB, control.Nothing())
 
@@ -472,22 +472,22 @@ class Client:
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, False))
 
     async def peers(self) -> PeersStatus:
-        """Who is connected or was, and what they did."""
+        """Return the peers that are or were connected, and what they did."""
         status: PeersStatus = await self._exchange.ask(Operation.PEERS, control.Nothing())
         return status
 
     async def block(self, network: str, *, forced: bool = False) -> control.Blocked:
-        """Have nobody answered who connects from an address or a network, over restarts as well.
+        """Answer no connection from an address or a network, even after restarts.
 
-        forced: also where a node of the topology comes from; what is to be sent there still goes.
+        forced: even if a node of the topology connects from there; messages to it are still sent.
 
         Raises:
-            UsageError: it is no network, a node comes from there, or too many are blocked.
+            UsageError: it is not a network, a node connects from there, or too many are blocked.
         """
         return await self._block(network, is_blocked=True, forced=forced)
 
     async def unblock(self, network: str) -> control.Blocked:
-        """Have them answered again.
+        """Answer connections from an address or a network again.
 
         Raises:
             UsageError: it is not blocked.
@@ -495,19 +495,19 @@ class Client:
         return await self._block(network, is_blocked=False, forced=False)
 
     async def peer(self, wish: control.Peer) -> MetStatus:
-        """Say where a queue manager is that nobody has declared, have it forgotten, or say that it has moved.
+        """Tell the node where an undeclared queue manager is or has moved to, or have it forgotten.
 
         Raises:
-            UsageError, FormatNameError: there is none, or what is said cannot be.
+            UsageError, FormatNameError: there is no such queue manager, or the wish is not valid.
         """
         found: MetStatus = await self._exchange.ask(Operation.PEER, wish)
         return found
 
     async def read_keys(self) -> bool:
-        """Have keys read anew, as there are others; true, once that is done.
+        """Have the node read its keys again, after they have changed; return True once that is done.
 
         Raises:
-            UsageError: a file is of no use; the node goes on with the keys that it had.
+            UsageError: a file cannot be used; the node keeps its old keys.
         """
         await self._exchange.ask(Operation.KEYS, control.Nothing())
         return True
@@ -518,26 +518,26 @@ class Client:
         return blocked
 
     async def purge(self, queue: str) -> int:
-        """Delete all that waits in a queue of the node, or in its outgoing queue to another's; how many messages go.
+        """Delete all messages in a queue of the node, or in its outgoing queue to another's; return their number.
 
-        It may take a while until a long queue is empty. Dead letters and acknowledgments follow as they were asked for.
+        It may take a while until a long queue is empty. Dead letters and acknowledgments follow as requested.
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
     async def declared(self) -> list[QueueDeclaration]:
-        """The queues that the node has, but for journals and the system's, as they are now."""
+        """Return the current queues of the node, without journals and system queues."""
         answer: control.Declared = await self._exchange.ask(Operation.DECLARED, control.Nothing())
         return answer.queues
 
     async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> QueueDeclaration:
-        """Have the node make a queue, which stays over its restarts; what it is.
+        """Have the node make a queue, which survives restarts; return it.
 
         Args:
             queue: its name, or such a path name as `.\\private$\\orders`.
             properties: see `control.QueueWish`.
 
         Raises:
-            UsageError: there is one of this name, or it cannot be.
+            UsageError: there is a queue of this name, or the properties are not valid.
         """
         made: QueueDeclaration = await self._exchange.ask(
             Operation.MAKE, control.QueueWish(queue, **properties)
@@ -545,10 +545,10 @@ class Client:
         return made
 
     async def change(self, queue: str, **properties: Unpack[ChangedOptions]) -> QueueDeclaration:
-        """Have a queue with other properties, over restarts of the node as well; what it is then.
+        """Change properties of a queue, which survives restarts; return the changed queue.
 
         Raises:
-            UsageError: it cannot be: there is something in a journal that is to be no more, say.
+            UsageError: it cannot be changed, for example because a journal to be removed is not empty.
         """
         changed: QueueDeclaration = await self._exchange.ask(
             Operation.CHANGE, control.QueueWish(queue, **properties)
@@ -556,22 +556,22 @@ class Client:
         return changed
 
     async def delete(self, queue: str) -> int:
-        """Delete a queue of the node, and what is in it and its journal; how many messages go.
+        """Delete a queue of the node with its messages and its journal; return the number of messages.
 
         Raises:
-            UsageError: it is the system's, or an application receives from it.
+            UsageError: it is a system queue, or an application receives from it.
         """
         return await self._count(Operation.DELETE, control.OneQueue(queue))
 
     async def send_back(self, queue: str, messages: Iterable[MessageId] | None = None) -> int:
-        """Send dead letters, or messages of a journal, to where they were going once more, as new messages.
+        """Send dead letters, or messages of a journal, to their destinations again, as new messages.
 
         Args:
             queue: such as `deadxact`.
-            messages: which; None for all, as far as the node has them in memory.
+            messages: the messages to send; None for all that the node has in memory.
 
         Returns:
-            How many were sent; the others have no destination any more.
+            How many were sent; the others no longer have a destination.
         """
         chosen = None if messages is None else [(bytes(one.manager), one.ordinal) for one in messages]
         return await self._count(Operation.SEND_BACK, control.SendBack(queue, chosen))
@@ -593,7 +593,7 @@ class Client:
             raise
 
     async def _give_up(self, pending: Pending) -> _Lease | None:
-        """Wait no longer; what was handed out nevertheless, or None if that cannot be had."""
+        """Abandon a request; return the messages that were handed out nevertheless, or None if that is not known."""
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
                 await self._exchange.ask(Operation.ABANDON, control.Abandon(pending.request))
@@ -609,7 +609,7 @@ class Client:
         drafts: Sequence[tuple[str, Draft]] = (),
         tag: bytes = b"",
     ) -> list[MessageId]:
-        """End a transaction; the identifiers of what was sent with it."""
+        """End a transaction; return the identifiers of the messages sent with it."""
         if self._exchange.connection_count != lease.connection:
             raise RolledBack(
                 f"the connection to node {self.node} broke within the transaction: its messages are where they were"
@@ -619,7 +619,7 @@ class Client:
         try:
             await pending.answered.wait()
         except trio.Cancelled:
-            # It cannot be taken back any more; better that the caller knows how it ended.
+            # It cannot be taken back any more, so try to tell the caller how it ended.
             with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
                 await pending.answered.wait()
             if not pending.answered.is_set():
@@ -629,7 +629,7 @@ class Client:
         return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def _roll_back(self, lease: _Lease) -> None:
-        """Give them back; if that cannot be asked for, the end of the connection does it."""
+        """Give the messages back; if that request fails, the end of the connection does it."""
         if lease.messages and not self._exchange.lost.is_set():
             with (
                 trio.move_on_after(SETTLE_TIMEOUT_S, shield=True),
@@ -651,7 +651,7 @@ class _Lease:
 
 
 def as_parts(drafts: Iterable[Draft], copies: int) -> Iterator[list[Draft]]:
-    """Drafts in lists, none of which is more than one request carries with `copies` of each."""
+    """Yield drafts in lists, each small enough for one request with `copies` of each draft."""
     part: list[Draft] = []
     size_bytes = 0
     for draft in drafts:

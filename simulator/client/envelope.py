@@ -1,11 +1,11 @@
-"""What HTTP says of a message and MSMQ has no place for: it travels in the message's extension.
+"""Properties that HTTP gives a message and MSMQ has no field for: they travel in the message's extension.
 
     extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
 
-The gateway and `send --header` put it there, the trigger reads it, and queue managers pass it on. What is empty is left
-out, and fields that a reader does not know are no matter to it. Other applications put other things into extensions, so
-whatever does not look like this is none.
+The gateway and `send --header` write the envelope, the trigger reads it, and queue managers pass it on. Empty fields
+are left out, and readers ignore fields that they do not know. Other applications put other things into extensions, so
+anything that does not look like this is not an envelope.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 
 ENVELOPE_LIMIT_BYTES: Final = 10_240
-"""No reader looks at a longer one; the largest that can be written, and a note beside it, have room."""
+"""Readers ignore longer extensions; the largest envelope that can be written fits, with a note beside it."""
 ENVELOPE_ROOM_BYTES: Final = 1_024
-"""How much room a sender of one leaves beside the body, if it has no headers."""
+"""How much room a sender leaves for an envelope without headers beside the body."""
 CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
 KEY_LIMIT: Final = 320
-"""Characters of the producer's id of a message, with the name of the producer before it where ids are his alone."""
+"""Characters of the producer's id of a message, after the producer's name if ids are unique only per producer."""
 KEY_ROOM: Final = 200
-"""Characters of it that have their room whatever else there is."""
+"""Characters of the id that always have room."""
 ORIGIN_LIMIT: Final = 64
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
-"""Small letters, as names of headers are the same in capital ones."""
+"""Lower case, because the names of headers are case-insensitive."""
 HEADERS_LIMIT: Final = 32
 HEADERS_LIMIT_CHARS: Final = 4_096
-"""Of all names and values together."""
+"""The limit for all names and values together."""
 VERSION: Final = 1
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was said of a body when it was handed in.
+    """The properties of a body when it was handed in.
 
-    content_type: as the producer wrote it; empty if he did not.
-    producer_key: his id of the message, the same in each retry; empty if he gave none.
-    headers: what else is to reach the consumer, by names in small letters.
-    confirmed: whether a gateway hears how it ends: its administration queue is nobody else's business.
+    content_type: as the producer wrote it; empty if there was none.
+    producer_key: the producer's id of the message, the same in each retry; empty if there was none.
+    headers: further headers for the consumer, by names in lower case.
+    confirmed: whether a gateway is told how it ends: its administration queue then concerns nobody else.
     origin: the gateway's document history, when by its own time the message was taken, and since when it has all ids.
     """
 
@@ -68,7 +68,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         _check_headers(self.headers)
 
     def as_extension(self) -> bytes:
-        """As it travels; nothing if there is nothing to say."""
+        """Return the envelope as an extension; empty if it has no properties."""
         if self == Envelope():
             return b""
         data = msgspec.json.encode(msgspec.structs.replace(self, envelope=VERSION))
@@ -76,13 +76,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return data
 
     def room_bytes(self) -> int:
-        """How much room its headers and a long id take beside the body, and all else that it may have."""
+        """Return how much room it may take beside the body, with its headers and a long id."""
         headers_bytes = len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
         return ENVELOPE_ROOM_BYTES + 2 * max(0, len(self.producer_key) - KEY_ROOM) + headers_bytes
 
     @classmethod
     def of(cls, extension: bytes) -> Envelope:
-        """What an extension says; nothing if it is somebody else's, whatever is in it."""
+        """Read an extension; return an empty envelope if it is another application's."""
         if len(extension) > ENVELOPE_LIMIT_BYTES or not extension.startswith(b"{"):
             return cls()
         try:
@@ -93,7 +93,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def envelope_typed(headers: Sequence[str]) -> Envelope:
-    """An envelope with these headers, as they are typed: `NAME: VALUE`, the content type among them.
+    """Return an envelope with headers as they are typed, `NAME: VALUE`, including the content type.
 
     Raises:
         UsageError: one of them cannot travel.
@@ -134,13 +134,14 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     r"""Why a message is in an error queue.
 
     failure: `business error`, `retrieval failure` or `in doubt`.
-    reason: one line, cut short where the extension has no room for all of it.
+    reason: one line, cut short if the extension has no room for all of it.
     attempts: how often it was attempted, or delivered.
     message: the original's identifier, `GUID\ordinal`.
     queue: where it was, such as `destination\orders`.
-    extension: what the original had there, if that was no envelope.
+    extension: the original's extension, if that was not an envelope.
     correlation: the original's correlation id, 20 bytes; empty if it had none.
-    admin_queue, acknowledgments: where its acknowledgments went, a format name, and which; empty and 0 for none.
+    admin_queue, acknowledgments: the format name of its administration queue, and which acknowledgments; empty and 0
+        for none.
     """
 
     failure: str
@@ -155,7 +156,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @classmethod
     def of(cls, extension: bytes) -> FailureNote | None:
-        """The note in an extension; None if there is none."""
+        """Return the note in an extension; None if there is none."""
         if not extension.startswith(b"{"):
             return None
         try:

@@ -1,9 +1,9 @@
 """Requests to a node, and their answers, over one connection after another.
 
-When a connection breaks, the next one goes on where it was: what has no answer yet is asked for again, a numbered
-operation under its identifier, so that it is carried out once ("Duplicate Operation Detection Support"). An
-operation is in doubt only if the node does not come back in time, or has forgotten this client when it does: what was
-asked for before is then not asked for again. A journal makes that hold for the death of this process, too.
+When a connection breaks, the next one continues: unanswered requests are sent again, numbered operations under their
+identifiers, so that each is carried out once ("Duplicate Operation Detection Support"). An operation is in doubt only
+if the node does not come back in time, or has forgotten this client when it does: earlier operations are then not sent
+again. With a journal, this also holds if this process dies.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from mqproto.simulator.node.control import Frame, FrameBuffer, InDoubt, Operatio
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
 CONNECT_TIMEOUT_S: Final = 10.0
 PATIENCE_S: Final = 10.0
-"""How long a client waits for a node that is gone before it tells those who wait for its answers."""
+"""How long a client waits for a node that is gone before waiting requests fail."""
 SILENCE_S: Final = 30.0
 """After this silence a node that has operations to carry out is asked over another connection."""
 BUSY_PAUSE_S: Final = 0.02
 
 
 class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run; nothing was asked of it whose outcome matters."""
+    """The node does not run; no request with an outcome that matters was sent."""
 
 
 class Pending:
     """A request that has no answer yet.
 
-    volatile: if it is carried out, the node knows of that no longer than it lives.
-    tag: what the journal keeps beside the operation, with its outcome, until it is told to forget it.
+    volatile: the node forgets that it was carried out when its process ends.
+    tag: the journal keeps it beside the operation, with its outcome, until it is told to forget it.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Exchange:
         node: how errors call the node.
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be gone.
-        recalls: the journal has no more than the invoker's name. What came of the last operations is the node's to
-            tell, by their tags, in place of a flush for each. An operation with a tag that was carried out is
-            outstanding until its tag is forgotten, so that the node remembers it for so long.
-        in_question: tags of operations of earlier processes of which the caller does not know what came of them. If the
-            node has forgotten the invoker, the journal has them as in doubt from then on.
+        recalls: the journal has only the invoker's name. The node reports the outcomes of the last operations by their
+            tags, which saves a flush for each. A tagged operation that was carried out stays outstanding until its tag
+            is forgotten, which makes the node remember it.
+        in_question: tags of operations of earlier processes whose outcomes the caller does not know. If the node has
+            forgotten the invoker, the journal has them as in doubt from then on.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class Exchange:
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
-        """The node was given up."""
+        """Set when the node is given up."""
         self.connection_count = 0
         self.recalled: list[control.Sent] = []
-        """What the node has told, when the first connection was made, of requests with tags."""
+        """What the node reported about requests with tags on the first connection."""
         self._path = path
         self._named = journal
         self._journal = None if recalls else journal
         self.recalls = recalls
         self._in_question = set(in_question)
-        """Tags, those of our own included that are outstanding though they were carried out."""
+        """Tags whose outcomes are not settled, including our own operations that were carried out but not forgotten."""
         self._carried_out: dict[bytes, int] = {}
-        """The identifiers of these last ones, by tag."""
+        """The identifiers of our own carried-out operations, by tag."""
         self._patience_s = patience_s
         self._identity = journal.invoker if journal else uuid4().bytes
         self._birth = journal.birth if journal else b""
@@ -115,7 +115,7 @@ class Exchange:
         self._connection: Connection | None = None
         self._requests = count(1)
         self._pending: dict[int, Pending] = {}
-        """By request: those that were sent, or are sent as soon as there is a connection."""
+        """Requests, by number, that were sent or will be sent as soon as there is a connection."""
         self._waiting: deque[Pending] = deque()
         """Numbered operations that have no identifier yet."""
         self._begin = trio.Event()
@@ -125,29 +125,29 @@ class Exchange:
         for each in self._invoker.pending:
             pending = Pending(Operation(each.operation), each.parameter)
             pending.identifier = each.identifier
-            pending.asked_of = 0  # Perhaps it was asked for before, of an earlier life.
+            pending.asked_of = 0  # It may have been sent to an earlier life.
             self._enter(pending)
 
     async def recovered(self) -> None:
-        """Return when it is known what became of the operations that the journal had when it was opened."""
+        """Return when the outcomes of all operations in the journal at its opening are known."""
         for pending in [each for each in self._pending.values() if each.identifier is not None]:
             await pending.answered.wait()
 
-    # For those who ask
+    # For callers
 
     async def ask(self, operation: Operation, payload: msgspec.Struct) -> Any:
         """Send a request and wait for its answer.
 
         Raises:
             NodeUnreachable, InDoubt: the node is gone.
-            UsageError, FormatNameError, RolledBack: what the node says was wrong with the request.
+            UsageError, FormatNameError, RolledBack: the node's objection to the request.
         """
         return await self.answer(self.request(operation, payload))
 
     def request(
         self, operation: Operation, payload: msgspec.Struct, *, volatile: bool = False, tag: bytes = b""
     ) -> Pending:
-        """Send a request, or a numbered operation as soon as the node remembers enough of those before it."""
+        """Send a request, or a numbered operation as soon as few enough are outstanding for the node to remember."""
         if self.lost.is_set():
             raise NodeUnreachable(f"node {self.node} is gone: connect again")
         pending = Pending(operation, control.encode(payload), volatile=volatile, tag=tag)
@@ -169,7 +169,7 @@ class Exchange:
         return self.outcome(pending)
 
     def forget(self, tag: bytes) -> None:
-        """Nobody will ask any more what came of the operation with this tag."""
+        """Forget the outcome of the operation with this tag."""
         self._in_question.discard(tag)
         identifier = self._carried_out.pop(tag, None)
         if identifier is not None:
@@ -177,24 +177,24 @@ class Exchange:
             self._begin_more()
 
     def forgo(self, pending: Pending) -> None:
-        """A numbered operation need not be carried out, if nobody was asked for it yet."""
+        """Drop a numbered operation if it was not sent yet."""
         if pending in self._waiting:
             self._waiting.remove(pending)
 
     def outcome(self, pending: Pending) -> Any:
-        """The answer, once the request is `answered`; errors as `ask`."""
+        """Return the answer, once the request is `answered`; errors as for `ask`."""
         if pending.failure is not None:
             raise pending.failure
         assert pending.answer is not None, "it is answered"
         return control.result(pending.operation, pending.answer)
 
     def is_on(self, connection: int) -> bool:
-        """Whether the connection with this number is the one that there is now."""
+        """Whether the connection with this number is the current one."""
         return self._connection is not None and self.connection_count == connection
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits for the node to read it."""
+        """The number of bytes that the node has not read yet."""
         return self._connection.unsent_bytes if self._connection else 0
 
     async def flushed(self) -> None:
@@ -203,7 +203,7 @@ class Exchange:
             await self._connection.flushed()
 
     def hang_up(self) -> None:
-        """Go on over another connection: what this one was handed out goes back."""
+        """Continue over another connection: messages handed out over this one go back."""
         if self._connection:
             self._connection.close()
 
@@ -229,7 +229,7 @@ class Exchange:
     async def run(self) -> None:
         """Take answers, over one connection after another, until the node is gone for too long or `close` is called."""
         with self._life:
-            # A task that is cancelled together with us still asks the node what became of its messages, so it is
+            # A task that is cancelled together with us still asks the node about its messages, so this is
             # shielded.
             async with trio.open_nursery() as nursery:
                 if self._journal is not None:
@@ -244,7 +244,7 @@ class Exchange:
         self._give_up()
 
     async def _connect(self) -> FrameBuffer:
-        """A new connection, on which this invoker is known and everything has been asked for that has no answer."""
+        """Make a new connection, introduce this invoker, and send all unanswered requests again."""
         connected = await self._connected()
         if connected is None:
             raise NodeUnreachable(f"node {self.node} is not running: start it with {self._command}")
@@ -269,7 +269,7 @@ class Exchange:
         return buffer
 
     async def _connected(self) -> socket.socket | None:
-        """A socket connected to the node, or None if nobody listens."""
+        """Return a socket connected to the node, or None if nobody listens."""
         with ExitStack() as undo:
             connecting = undo.enter_context(socket.socket(socket.AF_UNIX))
             connecting.setblocking(False)
@@ -335,7 +335,7 @@ class Exchange:
             self._fail(pending, doubt)
 
     def _asked_before(self) -> dict[int, Pending]:
-        """By identifier, the operations without an outcome that a node was asked for, perhaps by an earlier process."""
+        """Return the operations without an outcome that were sent, perhaps by an earlier process, by identifier."""
         return {
             pending.identifier: pending
             for pending in self._pending.values()
@@ -372,7 +372,7 @@ class Exchange:
         raise NodeUnreachable(f"node {self.node} is gone")
 
     def _ask_again(self) -> None:
-        """Everything that has no answer, in the order in which it was asked for first."""
+        """Send all unanswered requests again, in their original order."""
         too_old = {each.identifier for each in self._invoker.learn(self.hello.profile)}
         for pending in list(self._pending.values()):
             forgot = pending.volatile and pending.asked_of not in (None, self.hello.life)
@@ -386,7 +386,7 @@ class Exchange:
         self._begin_more()
 
     def _give_up(self) -> None:
-        """Nobody will answer any more."""
+        """Fail all requests: no answer will come."""
         self.lost.set()
         self._connection = None
         unanswered = [*self._pending.values(), *self._waiting]
@@ -412,7 +412,7 @@ class Exchange:
 
     def _send(self, pending: Pending) -> None:
         if self._connection is None:
-            return  # It is sent with the others when there is one.
+            return  # It is sent with the others when there is a connection.
         if pending.asked_of is None:
             pending.asked_of = self.hello.life
         if pending.identifier is not None:
@@ -424,14 +424,14 @@ class Exchange:
         )
 
     def _begin_more(self) -> None:
-        """One more may have its turn."""
+        """Begin a waiting operation, if there is one."""
         if self._journal is None:
             self._begin_waiting()
         else:
             self._begin.set()
 
     def _begin_waiting(self) -> list[Pending]:
-        """Give those their identifiers that may have one now, and send them unless a journal is to have them first."""
+        """Give identifiers to the operations that may begin now; send them, unless a journal must have them first."""
         begun = []
         while self._waiting and self._invoker.may_begin:
             pending = self._waiting.popleft()
@@ -447,7 +447,7 @@ class Exchange:
             self._send(pending)
 
     async def _begin_in_journal(self, journal: Journal) -> None:
-        """The same with a journal: many that wait at once share a transaction of it."""
+        """Begin operations with a journal: many that wait at once share one of its transactions."""
         while True:
             await self._begin.wait()
             self._begin = trio.Event()
@@ -460,7 +460,7 @@ class Exchange:
                 if pending.identifier is not None
             ]
             try:
-                # A request that has an identifier is sent, or its caller told; also when the node is given up just now.
+                # A request with an identifier must be sent, or its caller told, even if the node is just given up.
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(journal.begin, rows)
             except StoreError as error:
@@ -469,7 +469,7 @@ class Exchange:
                 self._send_begun(begun)
 
     def _take_back(self, begun: list[Pending], reason: StoreError) -> None:
-        """They were never sent. The next ones have their identifiers, so that the node sees no gap."""
+        """Fail operations that were never sent. The next ones get their identifiers: the node sees no gap."""
         for pending in reversed(begun):
             assert pending.identifier is not None
             self._invoker.take_back(pending.identifier)
@@ -478,7 +478,7 @@ class Exchange:
         self._begin_more()
 
     def _answered(self, pending: Pending) -> None:
-        """Its outcome is known; one more may begin."""
+        """Take the answer to a request; another operation may begin."""
         pending.connection = self.connection_count
         pending.answered.set()
         if pending.identifier is not None:
@@ -493,7 +493,7 @@ class Exchange:
             self._begin_more()
 
     def _doubt(self, pending: Pending) -> InDoubt:
-        """Its outcome cannot be had. A journal keeps it, for another process to learn it."""
+        """Fail a request as in doubt. A journal keeps it: another process may learn the outcome."""
         doubt = InDoubt(
             f"the connection to node {self.node} broke before it answered {pending.operation.name}: it may have been "
             "carried out, or not"
@@ -509,14 +509,14 @@ class Exchange:
 
 
 async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[Frame] | None:
-    """The answers that come next, if any are whole; None at the end of the connection."""
+    """Read; return the answers that are whole now, or None at the end of the connection."""
     await connection.readable()
     data = connection.read()
     return () if data is None else buffer.feed(data) if data else None
 
 
 def _withdrawn(journal: Journal, unsent: list[Pending]) -> bool:
-    """Whether it is on disk that nobody asks for these any more; if not, the next client with the journal does."""
+    """Withdraw unsent operations; return whether that is on disk. If not, the journal's next client sends them."""
     for pending in reversed(unsent):
         if pending.identifier is not None:
             journal.withdraw(pending.identifier)

@@ -1,7 +1,7 @@
-"""What `mqproto store export` has written, as messages to send anew: `mqproto send --import FILE`.
+"""Messages that `mqproto store export` has written, to be sent again: `mqproto send --import FILE`.
 
-Each becomes a new message, as an application would send it. What cannot be sent as it was is named, with the reason:
-nothing is left out without a word, and nothing is sent that somebody else sends, too.
+Each becomes a new message, as an application would send it. A message that cannot be sent as it was is named, with the
+reason: none is left out silently, and none is sent that another node sends, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ONLY_IF_NAMED: Final = "name a QUEUE to have it sent there"
 class LeftOut(NamedTuple):
     """A message that is not sent.
 
-    line: where it stands, counted from 1.
+    line: its line number, from 1.
     message: its identifier; empty if it cannot be read.
     """
 
@@ -42,7 +42,7 @@ class LeftOut(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Messages in a row that one request may carry, as far as they fit: for one queue and of one kind."""
+    """Consecutive messages for one queue and of one kind, which one request may carry if they fit."""
 
     destination: str
     drafts: list[Draft]
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 class Chosen(NamedTuple):
     """A message to send.
 
-    may_have_left: whether it was sent before, or may have been, so that it may arrive a second time.
+    may_have_left: whether it was, or may have been, sent before: it may then arrive a second time.
     """
 
     line: int
@@ -62,15 +62,15 @@ class Chosen(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, bool, bool]:
-        """What those of one request have in common."""
+        """The properties that all messages of one request share."""
         return self.destination, self.draft.transactional, self.draft.recoverable
 
 
 @dataclass(slots=True)
 class Import:
-    """What is to be sent, in the order of the file, and what is not.
+    """The messages to send, in the order of the file, and those left out.
 
-    nodes: whose stores all of it is from.
+    nodes: the nodes whose stores the messages are from.
     """
 
     chosen: list[Chosen] = field(default_factory=list)
@@ -78,10 +78,10 @@ class Import:
     nodes: set[Guid] = field(default_factory=set)
 
     def leave_out(self, why: Callable[[str, bool], str | None]) -> None:
-        """Leave out more.
+        """Leave out further messages.
 
         Args:
-            why: by its destination and whether it is transactional, why a message cannot be sent; None if it can.
+            why: given a destination and whether it is transactional, why a message cannot be sent; None if it can.
         """
         kept = []
         for one in self.chosen:
@@ -94,7 +94,7 @@ class Import:
         self.left_out.sort()
 
     def runs(self) -> list[Run]:
-        """What is to be sent, together what one request may carry."""
+        """Return the messages to send, grouped by what one request may carry."""
         return [
             Run(destination, [one.draft for one in run])
             for (destination, *_), run in groupby(self.chosen, lambda one: one.kind)
@@ -106,15 +106,15 @@ class _LeaveOutError(Exception):
 
 
 def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_journal: bool) -> Import:
-    """The messages of an export.
+    """Read the messages of an export.
 
     Args:
-        where: what the file is called.
-        queue: where all of them are to go; None for where each was to go.
-        has_journal: whether what is sent is kept in one, which express messages do not outlive.
+        where: the name of the file.
+        queue: the destination of all messages; None for each message's own.
+        has_journal: whether they are sent with a journal, which express messages do not outlive.
 
     Raises:
-        UsageError: a line is none of an export, or was changed by hand.
+        UsageError: a line is not from an export, or was changed by hand.
     """
     found = Import()
     for number, line in enumerate(lines, start=1):
@@ -154,10 +154,10 @@ def _readable(exported: Exported) -> UserMessage:
 
 
 def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, named: bool) -> None:
-    """See that nobody else sends it or has it.
+    """Check that no other node sends or has the message.
 
     Raises:
-        _LeaveOutError: somebody does.
+        _LeaveOutError: another node does.
     """
     source = message.user.source_queue_manager
     is_ours = exported.node in (None, source)
@@ -208,7 +208,7 @@ def _destination(message: UserMessage) -> str:
 
 
 def _draft(exported: Exported, message: UserMessage, *, named: bool) -> Draft:
-    """The same for an application; for a queue that was named without the list of those that it was for."""
+    """Return the message as an application's draft; if a queue was named, without the list of its destinations."""
     try:
         draft = draft_of(message)
         if exported.node in (None, message.user.source_queue_manager):

@@ -1,8 +1,8 @@
-"""What an invoker keeps on disk of its numbered operations, so that the next process goes on where one died.
+"""The journal of an invoker's numbered operations on disk: if a process dies, the next one continues from it.
 
-One SQLite file, with its `-wal`: the invoker's name, the node that it speaks to, how far it has counted, and each
-operation of which the outcome is not known, written before it is sent. Operations with a tag stay, with their outcome,
-until they are forgotten: what a tag means is its owner's business. One process at a time has a journal.
+It is one SQLite file, with its `-wal`: the invoker's name, its node, the last number, and each operation whose outcome
+is not known, written before it is sent. Operations with a tag stay, with their outcomes, until they are forgotten; only
+their owner knows what a tag means. One process at a time has a journal.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mqproto.simulator.node.control import Frame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
-"""Of SQLite's log: they are others each time it begins anew."""
+"""The size of the head of SQLite's log, which differs each time the log begins anew."""
 ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
-"""In place of a life, what a journal knows of its history that is older than these."""
+"""Stands for a life in a journal's record of its history that is older than lives."""
 LAYOUT: Final = 2
-"""Layout 1, of version 0.5, has no birth: its invoker is known by what the node keeps of it, or not at all."""
+"""Layout 1, from version 0.5, has no birth: the node knows its invoker from what it keeps about it, or not at all."""
 FOREIGN: Final = "it is no client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
@@ -52,7 +52,7 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 
 
 class Seen(NamedTuple):
-    """What a gateway's journal knows of its document history.
+    """What a gateway's journal knows about its document history.
 
     life: its name; now_s: how far its own time had come; address: its URL, without a password.
     """
@@ -71,7 +71,7 @@ class Operated(NamedTuple):
     answer: Frame
 
     def result(self) -> Any:
-        """What came of it.
+        """Return the result of the operation.
 
         Raises:
             UsageError, FormatNameError, RolledBack: it was not carried out.
@@ -90,14 +90,14 @@ class Journal:
         self._forgotten: list[tuple[bytes]] = []
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
-        """By identifier, the numbers of operations without an outcome."""
+        """The numbers of operations without an outcome, by identifier."""
         self._birth: bytes
         [(self.invoker, self._node, self._following, self._birth)] = db.execute(
             "SELECT name, node, following, birth FROM invoker"
         ).fetchall()
 
     def state(self) -> tuple[int, list[Pending]]:
-        """The identifier that follows, and the operations without an outcome, as `Invoker` takes them."""
+        """Return the next identifier and the operations without an outcome, as `Invoker` takes them."""
         rows = self._db.execute(
             "SELECT number, operation, parameter FROM operation WHERE answer IS NULL ORDER BY number"
         ).fetchall()
@@ -109,25 +109,25 @@ class Journal:
 
     @property
     def birth(self) -> bytes:
-        """What the node said of its invoker; empty if it was never asked."""
+        """The birth that the node gave its invoker; empty if it was never asked."""
         return self._birth
 
     @property
     def seen(self) -> Seen | None:
-        """What it knows of its document history; None if it is new."""
+        """What the journal knows about its document history; None if it is new."""
         if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
             [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
             return Seen(*row)
         return None if self._node is None else Seen(EARLIER, 0.0, "")
 
     def saw(self, seen: Seen) -> None:
-        """That is what it knows from now on; it is on disk when this returns.
+        """Record what it knows about its document history; that is on disk when this returns.
 
         Raises:
-            StoreError: it is not.
+            StoreError: it could not be written.
         """
         with self._lock, explained(self.path, JOURNAL_ADVICE), self._transaction():
-            # Gateways alone have one, and a mqproto of before does not mind.
+            # Only gateways have this table, and earlier versions of mqproto ignore it.
             self._db.execute("CREATE TABLE IF NOT EXISTS history (life TEXT, now_s REAL, address TEXT)")
             self._db.execute("DELETE FROM history")
             self._db.execute("INSERT INTO history VALUES (?, ?, ?)", seen)
@@ -140,14 +140,14 @@ class Journal:
         doubtful: Mapping[int, Frame] | None = None,
         tags: Mapping[bytes, Frame] | None = None,
     ) -> None:
-        """It is a node's from now on, as identifiers mean something to one node alone; and its invoker was born then.
+        """Bind the journal to a node, because identifiers have a meaning only there, and record its invoker's birth.
 
         Args:
-            doubtful: the outcomes of operations that were asked for before this birth, by identifier.
-            tags: the same, by tag, of those that are not in the journal.
+            doubtful: the outcomes of operations that were sent before this birth, by identifier.
+            tags: the outcomes, by tag, of such operations that are not in the journal.
 
         Raises:
-            UsageError: it is another's.
+            UsageError: it belongs to another node.
             StoreError: it cannot be written; nothing has changed.
         """
         if self._node not in (None, node):
@@ -158,7 +158,7 @@ class Journal:
         with self._lock, explained(self.path, JOURNAL_ADVICE):
             if (self._node, self._birth) == (node, birth) and not doubtful and not tags:
                 return
-            # With the new birth the node takes for new what has no outcome here, so all that has one goes with it.
+            # After the new birth the node takes operations without an outcome for new: write all outcomes with it.
             ended = self._ended + [
                 (answer.operation, answer.payload, self._numbers[identifier])
                 for identifier, answer in doubtful.items()
@@ -180,10 +180,10 @@ class Journal:
                 del self._numbers[identifier]
 
     def begin(self, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
-        """Operations begin, as (identifier, operation, parameter, tag); they are on disk when this returns.
+        """Record operations, as (identifier, operation, parameter, tag); they are on disk when this returns.
 
         Raises:
-            StoreError: they are not.
+            StoreError: they could not be written.
         """
         with self._lock, explained(self.path, JOURNAL_ADVICE):
             ended, forgotten = self._ended.copy(), self._forgotten.copy()
@@ -206,19 +206,19 @@ class Journal:
             del self._forgotten[: len(forgotten)]
 
     def end(self, identifier: int, answer: Frame) -> None:
-        """The outcome of an operation is known; it is on disk with the next commit, and if that never comes, the node
-        knows it still."""
+        """Record the outcome of an operation; it is on disk with the next commit. If that never comes, the node still
+        knows it."""
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
 
     def withdraw(self, identifier: int) -> None:
-        """The newest operation was never sent, and is not to be: its identifier goes to the next one."""
+        """Withdraw the newest operation, which was never sent: the next one gets its identifier."""
         number = self._numbers.pop(identifier)
         assert number == self._following - 1, "those after it are withdrawn first"
         self._following = number
         self._ended.append((None, None, number))
 
     def operated(self) -> Iterator[Operated]:
-        """All operations with a tag and an outcome, in the order in which they were asked for."""
+        """Yield all operations with a tag and an outcome, in the order in which they began."""
         self.flush()
         rows = self._db.execute(
             "SELECT number, operation, tag, answer, outcome FROM operation"
@@ -228,22 +228,22 @@ class Journal:
             yield Operated(number, Operation(operation), tag, Frame(answer, 0, outcome))
 
     def forget(self, tags: Iterable[bytes]) -> None:
-        """The outcomes of operations with these tags are of no interest any more; they go with the next commit."""
+        """Forget the outcomes of operations with these tags; they are deleted with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
 
     def scrub(self) -> None:
-        """Nothing is in its files any more of operations whose outcome is known, but for tags and outcomes.
+        """Erase operations with known outcomes from the journal's files, except tags and outcomes.
 
         Raises:
             StoreError: it cannot be written.
         """
         self.flush()
         with self._lock, explained(self.path, JOURNAL_ADVICE):
-            # What is deleted is overwritten in the file; SQLite's log has it until it begins anew.
+            # Deleted data is overwritten in the file; SQLite's log has it until it begins anew.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
     def flush(self) -> None:
-        """Put on disk what may have waited.
+        """Write everything that waits for a commit.
 
         Raises:
             StoreError: it cannot be written.
@@ -280,14 +280,14 @@ class Journal:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Journal]:
-    """The journal in a file, made if it is not there.
+    """Yield the journal in a file, which is made if it does not exist.
 
     Raises:
-        StoreError: the file cannot be had, is something else, or another process has it.
+        StoreError: the file cannot be opened, is something else, or another process has it.
     """
     with ExitStack() as held:
         with explained(path, JOURNAL_ADVICE):
-            # SQLite would make it as the umask says. What it cannot open, it says itself.
+            # SQLite would make the file by the umask. It reports by itself what it cannot open.
             with suppress(OSError):
                 os.close(private(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
             db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -299,12 +299,12 @@ def opened(path: Path) -> Iterator[Journal]:
 
 
 def back_up(path: Path, target: Path) -> None:
-    """Copy a journal as it is at one moment, whoever has it: he keeps SQLite from it, and not from its files.
+    """Copy a journal as it is at one moment, even if a process has it: that locks out SQLite, but not file reads.
 
-    As long as the head of the log stays the same, the log has all that the tables get.
+    As long as the head of the log stays the same, the log has everything that goes into the tables.
 
     Raises:
-        StoreError: it is damaged, or its log begins anew all the time; the copy is there already, or cannot be written.
+        StoreError: it is damaged, or its log begins anew all the time; the copy exists already, or cannot be written.
     """
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -336,7 +336,7 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def seen_in(path: Path) -> Seen | None:
-    """What a journal knows of its document history, whoever has it.
+    """Return what a journal knows about its document history, even if a process has it.
 
     Raises:
         StoreError: it is damaged, or its log begins anew all the time.
@@ -349,7 +349,7 @@ def seen_in(path: Path) -> Seen | None:
 
 
 def _read(path: Path, size: int = -1) -> bytes:
-    """The beginning of a file, or all of it; nothing if it is not there."""
+    """Read the beginning of a file, or all of it; empty if there is no such file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(size)
     return b""
@@ -360,7 +360,7 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
     db.execute("PRAGMA synchronous = FULL").close()
     db.execute("PRAGMA fullfsync = ON").close()
-    # By default in some builds of SQLite and not in others.
+    # This is the default in some builds of SQLite only.
     db.execute("PRAGMA secure_delete = ON").close()
     db.execute("BEGIN EXCLUSIVE")
     [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
@@ -382,5 +382,5 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
             f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
         )
     db.execute("COMMIT")
-    # Then a commit is one flush, in place of four. Not before it is known to be ours.
+    # A commit is then one flush instead of four. First the file must be known to be ours.
     db.execute("PRAGMA journal_mode = WAL").close()

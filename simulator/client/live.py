@@ -1,4 +1,4 @@
-"""The queues of a topology as its nodes have them now, which is not always what its file says."""
+"""The current queues of a topology's nodes, which may differ from its file."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from mqproto.simulator.topology.resolve import is_bare, node_of
 T = TypeVar("T")
 
 LOOK_S: Final = 2.0
-"""How long a node has to answer a question that all are asked."""
+"""How long each node may take to answer a question to all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A node that has not answered. It is false, as an answer is true.
+    """A node that has not answered. It is falsy; answers are truthy.
 
-    process: which holds its socket, 0 if that cannot be told; None if nobody does.
+    process: the process that holds its socket, 0 if that is not known; None if none does.
     """
 
     process: int | None = None
 
     @property
     def is_running(self) -> bool | None:
-        """For programs: None if it is there, and what it would say is not known."""
+        """For programs: False if it is not running; None if it is there but has not answered."""
         return False if self.process is None else None
 
     def after(self, otherwise: str) -> str:
-        """What becomes of a request to it: what it does when it is started, if it is not running."""
+        """Return in words what happens to a request: if the node is not running, `otherwise` when it starts."""
         return f"is {self}, " + (
             f"and {otherwise} when it is started" if self.process is None else "and may do it yet"
         )
@@ -62,13 +62,13 @@ async def ask_all(
     *,
     nodes: Iterable[str] | None = None,
 ) -> dict[str, T | Away]:
-    """What each node answers, or the one, all being asked at once. None has more than LOOK_S for it.
+    """Ask all nodes at once, or only one; return their answers. Each has LOOK_S for it.
 
-    nodes: those that are asked if none is named; by default all.
+    nodes: the nodes to ask if none is named; by default all.
 
     Raises:
-        UsageError, FormatNameError: no node knows what to make of the question.
-        NodeUnreachable: the one has not answered.
+        UsageError, FormatNameError: no node understands the question.
+        NodeUnreachable: the one node has not answered.
     """
     found: dict[str, T | Away] = {}
     refusals: dict[str, UsageError | FormatNameError] = {}
@@ -104,7 +104,7 @@ async def ask_all(
 
 
 def none_answered(topology: str, found: Mapping[str, object], start: str) -> str:
-    """What to say where each node is Away.
+    """Return the error text if every node is Away.
 
     start: the command that runs them all.
     """
@@ -117,7 +117,7 @@ def none_answered(topology: str, found: Mapping[str, object], start: str) -> str
 
 
 def _process_at(path: Path) -> int | None:
-    """The process that listens at a socket; 0 if it takes nobody just now, None if there is none."""
+    """Return the process that listens at a socket; 0 if it cannot be told now, None if there is none."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.setblocking(False)
         try:
@@ -131,12 +131,11 @@ def _process_at(path: Path) -> int | None:
 
 
 async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
-    """The same place, with the queues that its nodes say they have. Of one that does not run here, the file tells.
+    """Return the place with the queues that its nodes report; for nodes that do not run here, those in the file.
 
     Args:
-        names: those of queues that somebody wants to know of, so that no more nodes are asked than must be; by default
-            all are.
-        at: a node that is asked in any case.
+        names: the queues of interest, to ask only the necessary nodes; by default all are asked.
+        at: a node to ask in any case.
     """
     declared = place.declared or place.topology
     asked = _those_meant(place, names) if names else set(declared.nodes)
@@ -154,19 +153,19 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
-    """The nodes whose queues these may be and that do not run here: they may have more than the file tells of."""
+    """Return nodes that may have these queues, but do not run here: they may have more queues than the file says."""
     told = await _told_by(_those_meant(place, names), place)
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
 
 async def _told_by(nodes: set[str], place: Place) -> dict[str, list[QueueDeclaration] | Away]:
-    """What each of some nodes says of its queues."""
+    """Return the queues that each of these nodes reports."""
     declared = Place(place.declared or place.topology, place.directory)
     return await ask_all(declared, lambda client: client.declared(), nodes=nodes)
 
 
 async def host_of(place: Place, node: str | None, queue: str) -> str:
-    """The node that was asked for, else the one that hosts the queue.
+    """Return the requested node, or else the one that hosts the queue.
 
     Raises:
         FormatNameError, TopologyError: there is no such node or queue, or several have a queue of this name.
@@ -181,7 +180,7 @@ def _says_no_node(queue: str) -> bool:
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
-    """The nodes whose queues these may be; all, for one that does not say whose it is."""
+    """Return the nodes that may have these queues; all nodes if a name does not say which."""
     nodes = place.topology.nodes
     meant: set[str] = set()
     for name in names:
@@ -190,5 +189,5 @@ def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:
                 return set(nodes)
             meant.add(node_of(place.topology, parse_queue_name(name), None).name)
         except (FormatNameError, TopologyError):
-            continue  # Whoever uses it will say what is wrong with it.
+            continue  # The later use of the name reports the error.
     return meant

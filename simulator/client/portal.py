@@ -1,7 +1,7 @@
-"""For programs that do not run trio: a thread that does, and what becomes of a block there.
+"""A thread with trio, for programs that do not run trio, and context managers that are held there.
 
-anyio's portal carries calls into the thread and brings their answers back. A context manager that is entered and left
-from elsewhere is `Held`.
+anyio's portal carries calls into the thread and brings their answers back. `Held` is a context manager that is entered
+and left from elsewhere.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mqproto.wire import Guid
 
 T = TypeVar("T")
 THREAD: Final = "mqproto client"
-"""What the thread is called."""
+"""The name of the thread."""
 GONE: Final = "the client was closed within the block: what was not committed goes back to its queue"
 
 
 class _LeftError(Exception):
-    """The block was left by what ends its own thread or task alone, such as KeyboardInterrupt."""
+    """The block was left by an exception that ends only its own thread or task, such as KeyboardInterrupt."""
 
 
 class PortalClient:
-    """What the clients of other programs have in common: a client in a portal."""
+    """The base of the clients for programs without trio: a client in a portal."""
 
     def __init__(self, portal: BlockingPortal, client: Client) -> None:
         self._portal = portal
@@ -46,12 +46,12 @@ class PortalClient:
 
     @property
     def journal(self) -> Journal | None:
-        """What was asked for with a tag, and what came of it, in this process and in those before it."""
+        """The requests with a tag and their outcomes, from this process and earlier ones."""
         return self._client.journal
 
 
 class Held(Generic[T]):
-    """A context manager of trio's, entered and left by one task in the portal, as trio asks for it.
+    """A trio context manager, entered and left by the same task in the portal, as trio requires.
 
     The portal calls `enter` and `leave`, each once.
     """
@@ -84,7 +84,7 @@ class Held(Generic[T]):
             self._ended.set()
 
     async def enter(self) -> T:
-        """What the context manager gives. Where this is cancelled, it was never entered."""
+        """Enter the context manager; return its value. If this is cancelled, it was never entered."""
         await self._until(self._entered)
         if self._values:
             return self._values[0]
@@ -92,7 +92,7 @@ class Held(Generic[T]):
         raise self._raised
 
     async def leave(self, failure: BaseException | None) -> bool:
-        """Leave it as the caller's block was left; whether what that raised goes no further."""
+        """Leave the context manager as the caller's block was left; return whether it suppresses the exception."""
         self._failure = failure if failure is None or isinstance(failure, Exception) else _LeftError()
         self._left.set()
         await self._until(self._ended)

@@ -1,8 +1,7 @@
 """Send or receive a known amount, started anew as often as it takes: `mqproto send --resume FILE`, and `receive`.
 
-The journal knows how much of the work is done. So a process that was killed is started again with the same words and
-goes on where it was: nothing is lost and nothing doubled, and the last run says what one that was never broken would
-have said.
+The journal knows how much of the work is done. So a killed command can be started again with the same arguments and
+goes on where it was: nothing is lost or doubled, and the last run prints what an unbroken one would have printed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
 
 
 class SentPart(msgspec.Struct, array_like=True, tag="sent"):
-    """Some of the messages to send, which one request carried; the digest is that request's."""
+    """The tag of messages that one request carried; the digest is that of the request."""
 
     first: int
     count: int
@@ -32,7 +31,7 @@ class SentPart(msgspec.Struct, array_like=True, tag="sent"):
 
 
 class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
-    """Messages that were taken from a queue, as packets."""
+    """The tag of messages that were taken from a queue, as packets."""
 
     queue: str
     packets: list[bytes]
@@ -46,22 +45,22 @@ LATER: Final = (
     "hash_algorithm",
     "dead_letter_queue",
 )
-"""What drafts of earlier versions did not have."""
+"""Fields that drafts of earlier versions did not have."""
 _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 
 
 async def send_all(client: Client, destination: str, drafts: Sequence[Draft]) -> list[MessageId]:
-    """Send what the client's journal does not have yet, in order; the identifiers of all.
+    """Send the messages that the client's journal does not have yet, in order; return the identifiers of all.
 
     Raises:
-        UsageError: one cannot be sent; or the journal is of other messages, destinations or options.
-        InDoubt, NodeUnreachable: the node has gone; the same once more goes on.
+        UsageError: one cannot be sent; or the journal is for other messages, destinations or options.
+        InDoubt, NodeUnreachable: the node has gone; the same call again continues.
     """
     return await send_runs(client, [(destination, drafts)])
 
 
 async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]]) -> list[MessageId]:
-    """The same of messages in runs, each with the destination of its messages."""
+    """Send messages in runs, each with its destination, like `send_all`."""
     journal = _journal(client)
     sent: list[MessageId] = []
     total = sum(len(drafts) for _, drafts in runs)
@@ -90,7 +89,7 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
                 f"another file than {journal.path}"
             ) from None
         except UsageError:
-            journal.forget([each.tag])  # It was refused, and is asked for once more.
+            journal.forget([each.tag])  # It was refused, and is sent again.
             break
         done += part.count
     while done < total:
@@ -107,7 +106,7 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
 
 
 def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tuple[str, Sequence[Draft]]:
-    """The run that the message with this number is in, from that message on; an empty one behind the last."""
+    """Return the run of the message with this number, from that message on; an empty run after the last message."""
     for destination, drafts in runs:
         if done < len(drafts):
             return destination, drafts[done:]
@@ -118,13 +117,13 @@ def _rest_of_run(runs: Sequence[tuple[str, Sequence[Draft]]], done: int) -> tupl
 async def receive_all(
     client: Client, queue: str, count: int, timeout_s: float, limit: int
 ) -> AsyncIterator[ReceivedMessage]:
-    """Up to `count` messages in all: those that the journal has, then new ones until none comes for `timeout_s`.
+    """Return up to `count` messages in all: those in the journal, then new ones until none comes for `timeout_s`.
 
     Each is in the journal before it leaves the queue.
 
     Raises:
-        UsageError: the journal is of another queue, or of messages that were sent.
-        InDoubt: nobody knows whether some left the queue, which may come again.
+        UsageError: the journal is for another queue, or for sent messages.
+        InDoubt: nobody knows whether some messages left the queue; they may come again.
     """
     journal = _journal(client)
     found = 0
@@ -162,7 +161,7 @@ async def receive_all(
 
 
 def _part(tag: bytes) -> SentPart | TakenPart | None:
-    """What a tag says; None if somebody else gave it, such as a gateway."""
+    """Decode a tag; return None if it is from somebody else, such as a gateway."""
     try:
         part: SentPart | TakenPart = _decoder.decode(tag)
     except msgspec.MsgspecError:
@@ -180,7 +179,7 @@ def _identifiers(client: Client, sent: control.Sent) -> list[MessageId]:
 
 
 def _digest(destination: str, drafts: Sequence[Draft]) -> bytes:
-    # What earlier versions did not have is left out where it says nothing, so that their files go on.
+    # Leave out empty fields that earlier versions did not have: this keeps their files valid.
     said = [msgspec.to_builtins(draft, builtin_types=(bytes,)) for draft in drafts]
     for each in said:
         for name in LATER:
