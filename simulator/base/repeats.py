@@ -55,7 +55,7 @@ class Series:
         return self.name, {**self.facts, **mixed, **times}
 
     def told(self, now_s: float) -> None:
-        """Begin counting anew, as it has been reported."""
+        """Begin counting anew after a report."""
         self.told_s, self.count = now_s, 0
 
 

@@ -64,7 +64,7 @@ class Recording:
             self._tell(self._recorder.failure.strerror or str(self._recorder.failure))
 
     def close(self) -> None:
-        """Flush and close the file, as the node ends."""
+        """Flush and close the file when the node ends."""
         self.flush()
         self._file.close()
 

@@ -34,7 +34,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 PATIENCE_S: Final = 10.0
 """How long a client waits for a node that is gone before waiting requests fail."""
 SILENCE_S: Final = 30.0
-"""After this silence a node that has operations to carry out is asked over another connection."""
+"""If a node with unanswered operations is silent for this long, they are sent again over another connection."""
 BUSY_PAUSE_S: Final = 0.02
 
 

@@ -32,7 +32,7 @@ from mqproto.wire.guid import Guid, guid_from_text
 KNOWN_LIMIT: Final = 1_000
 """How many names, as people spell them, are cached."""
 PROXY_HOST: Final = "127.0.0.1"
-"""The address from which the kernel lets a proxy on loopback connect."""
+"""Connections through a proxy on loopback come from this address."""
 KB: Final = 1_024
 
 
@@ -61,7 +61,7 @@ class Directory:
         self.topology = topology
         self.routes = _routes(topology, node)
         self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
-        """As the topology declares them. A node that runs may have others: see `has_queues`."""
+        """The queues in the topology. A running node may have others: see `has_queues`."""
         self.peer_hosts: Mapping[str, str] = {}
         """The host of each peer, by the lower-case name that an operator gave it. A running node keeps this current."""
         self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}

@@ -32,8 +32,8 @@ from mqproto.wire.guid import Guid
 class Link:
     """Two nodes that may connect to each other.
 
-    proxy: where the first finds the second if a TCP proxy stands between them, to break the link and to record it.
-        The second dials the first as it is.
+    proxy: the address at which the first finds the second, if a TCP proxy between them breaks or records the link.
+        The second connects to the first directly.
     tls: whether the two speak TLS, and show each other their certificates.
     """
 
@@ -225,11 +225,11 @@ class Topology:
         return next((link for link in self.links if {link.first, link.second} == {one, other}), None)
 
     def node_named(self, name: str) -> Node:
-        """The node of that name, in any case; a TopologyError if there is none."""
+        """Return the node of that name, in any case; a TopologyError if there is none."""
         return self.nodes[find(name, self.nodes, f"{self.name} has no node")]
 
     def node_by_guid(self, guid: Guid) -> Node | None:
-        """The node with that GUID, if there is one."""
+        """Return the node with that GUID; None if there is none."""
         return next((node for node in self.nodes.values() if node.guid == guid), None)
 
     def resolve(self, text: str, at: str | None = None) -> Destination:
@@ -250,7 +250,7 @@ class Topology:
         return resolve(self, parse_queue_name(text), at)
 
     def host_of(self, name: str) -> Node:
-        """The one node that has a queue of this bare name: `orders`, or `orders;journal`.
+        """Return the one node that has a queue of this bare name: `orders`, or `orders;journal`.
 
         Raises:
             TopologyError: there is none, or several.

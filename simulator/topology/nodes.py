@@ -165,7 +165,7 @@ class Node:
         return self.ping or (self.host, PING_PORT)
 
     def queue(self, name: str) -> QueueDeclaration:
-        """The queue of that name, in any case; a TopologyError if there is none."""
+        """Return the queue of that name, in any case; a TopologyError if there is none."""
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
     def with_queues(self, queues: Iterable[QueueDeclaration]) -> Node:

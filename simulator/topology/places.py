@@ -186,7 +186,7 @@ def store_path(directory: Path, name: str) -> Path:
 
 
 def seen_path(directory: Path, name: str) -> Path:
-    """The topology as `mqproto run` has one of its nodes see it."""
+    """Return the file with the topology that `mqproto run` gives one of its nodes."""
     return directory / f"{name}.seen.toml"
 
 

@@ -43,7 +43,7 @@ class Directory(typing.Protocol):
         """Return the node of that name, in any case; a TopologyError if there is none."""
 
     def node_by_guid(self, guid: Guid) -> Node | None:
-        """The node with that GUID, if there is one."""
+        """Return the node with that GUID; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

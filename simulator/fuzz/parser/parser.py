@@ -224,7 +224,7 @@ def cpu_s() -> float:
 
 
 class Fuzzer:
-    """One run."""
+    """Runs one fuzzing of a parser."""
 
     def __init__(self, judge: Judge, material: Material, options: Options) -> None:
         self.judge = judge

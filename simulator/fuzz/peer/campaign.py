@@ -95,7 +95,7 @@ class Report:
 
 
 class Campaign:
-    """One campaign.
+    """Runs one campaign against a peer.
 
     Args:
         process: the peer's process, if it is known.

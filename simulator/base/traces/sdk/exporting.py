@@ -21,7 +21,7 @@ from mqproto.base.foreign import shown
 SAID_AGAIN_S: Final = 60.0
 """The least time between two lines about the same collector."""
 CLOSE_S: Final = 2.0
-"""How long a process that ends waits for a collector."""
+"""How long an ending process waits for the collector."""
 REASON_LIMIT: Final = 300
 
 Say = Callable[[str, dict[str, str | int]], None]

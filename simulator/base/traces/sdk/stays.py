@@ -150,7 +150,7 @@ class Stays:
             self._end(name, now_ns)
 
     def close(self) -> None:
-        """End all spans, as the node stops."""
+        """End all spans when the node stops."""
         now_ns = self._now_ns()
         for name in list(self._open):
             self._end(name, now_ns)
