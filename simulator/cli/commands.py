@@ -435,7 +435,7 @@ def explain(
     intermediate to destination: 7 messages wait, the oldest for 14 s
       not connected to destination (127.0.0.3:1801) for 14 s:
         connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running; start it with `mqproto node destination`
+    destination is not running; start it with `mqproto node destination`, or ...
     """
     from msgspec import to_builtins
 
