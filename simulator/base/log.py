@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,7 +56,16 @@ def _unbuffered(file: Lines) -> Callable[[str], object]:
     raw = getattr(getattr(file, "buffer", None), "raw", None)
     if raw is None:
         return file.write
-    return lambda text: raw.write(text.encode("utf-8", "backslashreplace"))
+
+    def write(text: str) -> None:
+        left = memoryview(text.encode("utf-8", "backslashreplace"))
+        while left:
+            written_bytes = raw.write(left)
+            if written_bytes is None:
+                raise BlockingIOError(errno.EAGAIN, "nobody reads it")
+            left = left[written_bytes:]
+
+    return write
 
 
 COMPLAINT: Final = "ended"

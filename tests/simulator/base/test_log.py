@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
+import select
 import subprocess
 import sys
 
@@ -48,3 +50,18 @@ def test_a_program_whose_last_lines_found_no_room_ends_with_its_own_status() -> 
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-c", lost], env={}, stderr=full, check=False)
     assert done.returncode == 0
+
+
+def test_a_line_that_a_full_pipe_does_not_take_is_counted() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with open(reader, "rb", buffering=0) as ours, open(writer, "w", encoding="utf-8") as theirs:
+        log = node_log(theirs, "sender")
+        while select.select([], [writer], [], 0)[1]:
+            os.write(writer, bytes(4096))
+        log.info("lost")
+        while select.select([ours], [], [], 0)[0]:
+            ours.read(65_536)
+        log.info("written")
+        lines = [json.loads(line) for line in ours.read(65_536).splitlines()]
+    assert [(line["event"], line.get("count")) for line in lines] == [("lines-lost", 1), ("written", None)]
