@@ -158,9 +158,8 @@ class Translations:
         for each in known:
             pair = self._pair(each.way, each.number)
             pair.left, pair.initial = 0, each.initial
-            pair.take_for(
-                {} if each.shown is None else dict(zip(each.way, each.shown, strict=True)), each.number
-            )
+            shown = {} if each.shown is None else dict(zip(each.way, each.shown, strict=True))
+            pair.take_for(shown, each.number)
 
     def meet(self, segment: Segment, number: int, time_ns: int) -> None:
         """Take a segment, which is read after others that may tell whose it is."""

@@ -313,18 +313,15 @@ class Ways:
             if not isinstance(span.sender, bytes):
                 return span.since_ns
             first_ns = had_ns.get(span.sender)
-            return (
-                None
-                if first_ns is None or first_ns > span.until_ns + late_ns
-                else max(first_ns, span.since_ns)
-            )
+            if first_ns is None or first_ns > span.until_ns + late_ns:
+                return None
+            return max(first_ns, span.since_ns)
 
         before: dict[NodeKey | None, int] = {}
         while before != had_ns:
             before = dict(had_ns)
             for each, spans in into.items():
-                every = [came for span in spans if (came := came_ns(span)) is not None]
-                if every:
+                if every := [came for span in spans if (came := came_ns(span)) is not None]:
                     had_ns[each] = min([*every, had_ns.get(each, NEVER)])
         return [span for span in into[node] if came_ns(span) is not None]
 

@@ -134,11 +134,9 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     if [*topology.nodes] == [node] == [topology.name]:
         return f"`mqproto node --name {node}{where}`"
     alone = f"`mqproto node {node}{again(topology, directory)}`"
-    return (
-        alone
-        if len(topology.nodes) == 1
-        else f"{alone}, or all nodes with `{run_command(topology, directory)}`"
-    )
+    if len(topology.nodes) == 1:
+        return alone
+    return f"{alone}, or all nodes with `{run_command(topology, directory)}`"
 
 
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
