@@ -26,6 +26,7 @@ LABEL_LIMIT: Final = 249
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
 """Room for all headers of a message that we send, so the size of its body tells whether it fits."""
+BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
@@ -121,7 +122,7 @@ class Draft:
             UsageError: names the part that is too long, and the limit.
         """
         named = len(destination) + len(self.admin_queue) + len(self.response_queue)
-        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES - 2 * max(0, named - NAMES_ROOM)
+        room = BODY_LIMIT_BYTES - 2 * max(0, named - NAMES_ROOM)
         if self.size_bytes > room:
             others = {
                 "extension": self.extension,

@@ -20,6 +20,7 @@ from mqproto.manager.deadletters import trace_queue_of
 from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
     ACKNOWLEDGE_RECEIPT,
+    BODY_LIMIT_BYTES,
     REPORT_NO_ARRIVAL,
     REPORT_NO_RECEIPT,
     Draft,
@@ -29,7 +30,6 @@ from mqproto.simulator.client import MessageId, ReceivedMessage, Reject, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote, envelope_typed
 from mqproto.simulator.client.live import as_it_is, host_of
 from mqproto.simulator.client.submission import receive_all, send_all, send_runs
-from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.security.guarding import is_installed
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.simulator.topology import Topology, places

@@ -13,15 +13,13 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import (
-    HEADROOM_BYTES,
+    BODY_LIMIT_BYTES,
     LABEL_LIMIT,
-    PACKET_LIMIT_BYTES,
     SEALING_BYTES,
     SECURITY_BYTES,
     SIGNATURE_BYTES,
 )
 
-BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 4 * 2**20
 

@@ -14,9 +14,8 @@ from typing import Final
 
 from mqproto.base.configuration import WINDOWS_REMEMBERED
 from mqproto.messages.drafts import (
-    HEADROOM_BYTES,
+    BODY_LIMIT_BYTES,
     LETTER_BYTES,
-    PACKET_LIMIT_BYTES,
     SEALING_BYTES,
     SECURITY_BYTES,
     SIGNATURE_BYTES,
@@ -76,9 +75,8 @@ MESSAGES: Final = 100
 """About how many messages a world has."""
 HEADERS_BYTES: Final = 2_000
 """The most that a packet has besides its body."""
-LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
-LARGEST_PROTECTED_BYTES: Final = LARGEST_BODY_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
+LARGEST_PROTECTED_BYTES: Final = BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
 
 
 def draw(seed: int) -> Scenario:
@@ -264,7 +262,7 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
         return ()
     sizes_bytes = [dice.choice((0, 40, 200, 1_000, 5_000, 40_000)) for _ in range(dice.choice((2, 3, 5)))]
     if dice.randrange(200) == 0:
-        sizes_bytes.append(LARGEST_BODY_BYTES)
+        sizes_bytes.append(BODY_LIMIT_BYTES)
     return tuple(sizes_bytes)
 
 
@@ -575,7 +573,7 @@ def _picky(
     chosen = [
         (number, burst)
         for number, burst in enumerate(bursts)
-        if burst.source != burst.target and max(burst.size_bytes, *burst.sizes_bytes, 0) < LARGEST_BODY_BYTES
+        if burst.source != burst.target and max(burst.size_bytes, *burst.sizes_bytes, 0) < BODY_LIMIT_BYTES
     ]
     if dice.randrange(6) != 1 or not chosen:
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
+from mqproto.messages.drafts import BODY_LIMIT_BYTES, PACKET_LIMIT_BYTES
 from tests.bench.figures import Figure, Options, Result, Told, in_turns, known
 from tests.bench.load.row import BODY_BYTES, DESTINATION, QUEUE, WINDOW, in_a_row, row
 from tests.bench.load.star import star_of
@@ -45,7 +45,7 @@ class Plan:
 
 
 FULL: Final = Plan(
-    sizes=(100, 1_024, 8 * 1_024, LARGE_BYTES, 512 * 1_024, PACKET_LIMIT_BYTES - HEADROOM_BYTES),
+    sizes=(100, 1_024, 8 * 1_024, LARGE_BYTES, 512 * 1_024, BODY_LIMIT_BYTES),
     queues=(1, 10, 100, 1_000),
     sessions=(1, 10, 50),
     nodes=(2, 3, 4, 5, 6, 7),

@@ -12,7 +12,7 @@ from mqproto.formatname import parse_format_name
 from mqproto.formatname.wire import destinations_from_wire
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft, copies
+from mqproto.messages.drafts import BODY_LIMIT_BYTES, Draft, copies
 from mqproto.messages.listing import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.simulator.node.received import ReceivedMessage
@@ -173,7 +173,7 @@ def test_the_longest_list_fits_beside_the_largest_body() -> None:
     names = tuple(rf"DIRECT=OS:{'h' * 200}\private$\{n:0>60}" for n in range(DESTINATION_LIMIT))
     header = list_of_all(names)
     assert header is not None
-    room = PACKET_LIMIT_BYTES - HEADROOM_BYTES - list_bytes(names)
+    room = BODY_LIMIT_BYTES - list_bytes(names)
     net = a_chain()
     drafts = [Draft(body=bytes(room), transactional=True, destinations=names, label="x" * 249)]
     net.nodes["a"].up.enqueue([(at("c"), draft) for draft in drafts], net.now)

@@ -29,11 +29,10 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.durations import Durations
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
-from mqproto.messages.drafts import NAME_ROOM, Draft
+from mqproto.messages.drafts import BODY_LIMIT_BYTES, NAME_ROOM, Draft
 from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Request
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
-from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, Room
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE

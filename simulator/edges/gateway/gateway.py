@@ -27,10 +27,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
-from mqproto.messages.drafts import Draft
+from mqproto.messages.drafts import BODY_LIMIT_BYTES, Draft
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
 from mqproto.simulator.client.envelope import Envelope
-from mqproto.simulator.demo.workload import BODY_LIMIT_BYTES
 from mqproto.simulator.edges.forwarding import ENCODING
 from mqproto.simulator.edges.gateway.fullness import Fullness
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal

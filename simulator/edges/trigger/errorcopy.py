@@ -11,14 +11,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import (
-    HEADROOM_BYTES,
-    PACKET_LIMIT_BYTES,
+    BODY_LIMIT_BYTES,
     SEALING_BYTES,
     SECURITY_BYTES,
     Draft,
@@ -26,8 +24,6 @@ from mqproto.messages.drafts import (
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
 from mqproto.simulator.command.talk import privacy
-
-ROOM_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
@@ -51,12 +47,12 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
     security = (
         SECURITY_BYTES + SEALING_BYTES if message.cipher else SECURITY_BYTES if message.sender_id else 0
     )
-    if len(message.body) + len(extension) + security > ROOM_BYTES:
+    if len(message.body) + len(extension) + security > BODY_LIMIT_BYTES:
         extension = msgspec.json.encode(both | {"reason": ""})
     return replace(
         _like(message),
         transactional=True,
-        extension=extension if len(message.body) + len(extension) + security <= ROOM_BYTES else b"",
+        extension=extension if len(message.body) + len(extension) + security <= BODY_LIMIT_BYTES else b"",
         correlation_id=message.id.correlation_id,
     )
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import LABEL_LIMIT, Draft
+from mqproto.messages.drafts import BODY_LIMIT_BYTES, LABEL_LIMIT, Draft
 from mqproto.simulator.demo import workload
-from mqproto.simulator.demo.workload import BATCH_BYTES, BATCH_MESSAGES, BODY_LIMIT_BYTES, Item, as_batches
+from mqproto.simulator.demo.workload import BATCH_BYTES, BATCH_MESSAGES, Item, as_batches
 
 
 @pytest.mark.parametrize("sizes", [workload.SIZES, workload.HEAVY])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import example, given, strategies as st
 
+from mqproto.messages.drafts import BODY_LIMIT_BYTES
 from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
 from mqproto.simulator.command.talk import message_as_json
-from mqproto.simulator.edges.trigger.errorcopy import ROOM_BYTES, copy_for
+from mqproto.simulator.edges.trigger.errorcopy import copy_for
 from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.wire import Guid, encode_packet, message_identifier
 from mqproto.wire.messages import user_message
@@ -74,10 +75,10 @@ def test_any_extension_has_a_note_or_none(extension: bytes) -> None:
 
 
 def test_the_largest_message_has_a_copy_without_a_note() -> None:
-    draft = copy_for(message(bytes(ROOM_BYTES)), NOTE)
+    draft = copy_for(message(bytes(BODY_LIMIT_BYTES)), NOTE)
     draft.check()
     assert draft.extension == b""
-    assert copy_for(message(bytes(ROOM_BYTES - 1_000)), NOTE).extension != b""
+    assert copy_for(message(bytes(BODY_LIMIT_BYTES - 1_000)), NOTE).extension != b""
 
 
 def test_whoever_peeks_into_an_error_queue_is_told_why_each_message_is_there() -> None:
