@@ -76,7 +76,7 @@ requests: $(DEV)  ## schemathesis against three gateways, 300 requests of each k
 	@MQPROTO_OPENAPI_EXAMPLES=300 $(VENV)/bin/python -m pytest -n 0 --timeout 3600 tests/simulator/edges/gateway/test_schemathesis.py $(ARGS)
 
 console: $(DEV)  ## the console's numbers against queues --json in 1,000 samples under load, and 100,000 waiting messages; some minutes
-	@MQPROTO_CONSOLE_SAMPLES=1000 MQPROTO_CONSOLE_WAITING=100000 $(VENV)/bin/python -m pytest -n 0 -rP --timeout 3600 tests/simulator/edges/console/test_numbers.py $(ARGS)
+	@MQPROTO_CONSOLE_SAMPLES=1000 MQPROTO_CONSOLE_WAITING=100000 $(VENV)/bin/python -m pytest -n 0 -rP --timeout 3600 tests/simulator/console/test_numbers.py $(ARGS)
 
 letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; half an hour
 	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)

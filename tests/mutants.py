@@ -73,7 +73,7 @@ TESTS: Final = (
         "tests/test_spec_frames.py",
     ),
     *("tests/simulator/storage", "tests/simulator/node", "tests/simulator/client", "tests/simulator/world"),
-    "tests/simulator/demo",
+    "tests/simulator/rig",
 )
 COPIED: Final = (
     "mqproto",

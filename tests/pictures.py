@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from mqproto.simulator.edges.console.front import page
+from mqproto.simulator.console.front import page
 from tests.chromium import Chromium, chromium
 from tests.conformance import ROOT
 from tests.simulator.typed import COMMAND, in_process

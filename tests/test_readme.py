@@ -70,7 +70,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
     "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
-    "make crash": "tests/simulator/demo/test_crash.py::"
+    "make crash": "tests/simulator/rig/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     "make hurt": "tests/simulator/hurt/test_hurt.py::"
     "test_of_stores_that_are_hurt_no_message_is_altered_lost_or_doubled_without_a_word",
@@ -115,9 +115,9 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
         ["mqproto gateway", "curl --data", "curl http://127.0.0.1:8080/queues/orders/messages/order-17"],
-        "tests/simulator/edges/validation/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
+        "tests/simulator/edges/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
-    "mqproto demo --edges": "tests/simulator/edges/validation/test_demo.py::"
+    "mqproto demo --edges": "tests/simulator/rig/validation/test_demo.py::"
     "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",
     "make kills": "tests/simulator/client/test_submission.py::"
     "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
@@ -128,7 +128,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto erase": "tests/simulator/edges/operators/test_erasing.py::"
     "test_the_command_says_what_it_does_not_know",
     "mqproto audit": "tests/simulator/edges/operators/test_reports.py::test_the_audit_of_the_readme",
-    "mqproto validate": "tests/simulator/edges/validation/test_validate.py::"
+    "mqproto validate": "tests/simulator/rig/validation/test_validate.py::"
     "test_each_stage_is_reached_as_often_as_the_documents_say",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
     "openssl req": "tests/simulator/node/test_tls.py::"

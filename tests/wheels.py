@@ -90,7 +90,7 @@ FOUND: Final = (
     'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
 )
 """What Spark finds where it looks for formats; without the extra it finds nothing, and goes on."""
-PAGE: Final = "python -c 'from mqproto.simulator.edges.console.front import page; print(*sorted(page()))'"
+PAGE: Final = "python -c 'from mqproto.simulator.console.front import page; print(*sorted(page()))'"
 """The files of the console's page."""
 CHECKS: Final = {
     "": (

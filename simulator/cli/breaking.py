@@ -97,7 +97,7 @@ def mend(
 
 
 def _have_done(place: Place, deed: str, nodes: list[str]) -> int:
-    from mqproto.simulator.faults import byhand
+    from mqproto.simulator.rig import byhand
     from mqproto.simulator.topology import places
 
     path = places.run_socket(place.directory, place.topology.name)

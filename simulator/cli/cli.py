@@ -46,10 +46,10 @@ from mqproto.simulator.command.options import (
     run_task,
     tell,
 )
-from mqproto.simulator.edges.console import command as live
+from mqproto.simulator.console import command as live
+from mqproto.simulator.edges.command import gateway, trigger
 from mqproto.simulator.edges.gateway import command as tokens
 from mqproto.simulator.edges.operators.commands import audit, erase, failed
-from mqproto.simulator.edges.validation.command import gateway, trigger
 from mqproto.simulator.fuzz import commands as fuzz
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ def demo(
     With --edges, producers and a consumer speak HTTP and fail as they do in practice; each message is processed once.
     """
     from mqproto.simulator.base.screen import ProgressScreen
-    from mqproto.simulator.demo import demo, workload
-    from mqproto.simulator.demo.screen import show_report
+    from mqproto.simulator.rig import demo
+    from mqproto.simulator.rig.load import workload
+    from mqproto.simulator.rig.screen import show_report
 
     if edges:
         if source or capture:
@@ -157,8 +158,8 @@ def demo(
 
 def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
     from mqproto.simulator.base.screen import ProgressScreen
-    from mqproto.simulator.edges.validation.demo import run_edges_demo
-    from mqproto.simulator.edges.validation.report import show
+    from mqproto.simulator.rig.validation.demo import run_edges_demo
+    from mqproto.simulator.rig.validation.report import show
 
     progress = ProgressScreen(quiet=as_json)
     report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
@@ -199,8 +200,8 @@ def crash(
 ) -> int:
     """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
     from mqproto.simulator.base.screen import ProgressScreen
-    from mqproto.simulator.demo import crash
-    from mqproto.simulator.demo.screen import show_crash_report
+    from mqproto.simulator.rig import crash
+    from mqproto.simulator.rig.screen import show_crash_report
     from mqproto.simulator.topology import load
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
@@ -268,7 +269,7 @@ def run(
     $ mqproto cut sender intermediate    # in another terminal
     $ mqproto mend
     """
-    from mqproto.simulator.command.running import run_topology
+    from mqproto.simulator.cli.running import run_topology
 
     page = None
     if console:

@@ -444,7 +444,7 @@ def explain(
     from mqproto.simulator.command.explain import Explainer
     from mqproto.simulator.edges.operators.account import asked_after
     from mqproto.simulator.edges.trigger.standing import told
-    from mqproto.simulator.faults.byhand import broken_now
+    from mqproto.simulator.rig.byhand import broken_now
     from mqproto.simulator.topology import places
 
     place = run_task(partial(as_it_is, place))
@@ -562,9 +562,9 @@ def validate(
     """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""
     from rich.console import Console
 
-    from mqproto.simulator.edges.validation import ends, validate as running, validation
-    from mqproto.simulator.edges.validation.ends.report import show
-    from mqproto.simulator.edges.validation.ends.running import validate_ends
+    from mqproto.simulator.rig.validation import ends, scenario as validation, validate as running
+    from mqproto.simulator.rig.validation.ends.report import show
+    from mqproto.simulator.rig.validation.ends.running import validate_ends
 
     names = scenarios or [*validation.shipped(), ends.NAME]
     chosen = {name: validation.load(name) for name in names if name != ends.NAME}

@@ -18,8 +18,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.client.blocking import BlockingClient, connect, held
-from mqproto.simulator.faults.links import BreakableLink, Links
-from mqproto.simulator.faults.supervisor import NodeProcess, Supervisor, supervised
+from mqproto.simulator.rig.links import BreakableLink, Links
+from mqproto.simulator.rig.supervisor import NodeProcess, Supervisor, supervised
 from mqproto.simulator.topology import Action, Topology, load, parse
 from mqproto.simulator.topology.views import as_toml
 

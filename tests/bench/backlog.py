@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from mqproto.simulator.demo.workload import HEAVY, orders
+from mqproto.simulator.rig.load.workload import HEAVY, orders
 from tests.bench.figures import BenchError, Figure, Options, Result, Told, in_turns, known, ratios
 from tests.bench.load.row import (
     BODY_BYTES,

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from mqproto.simulator.faults.proof import percentile
+from mqproto.simulator.rig.proof import percentile
 from tests.bench.figures import Figure, Options, Result, Told, in_turns, known, ratios
 from tests.bench.load import nats
 from tests.bench.load.row import (

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mqproto.simulator.faults.supervisor import Supervisor
+from mqproto.simulator.rig.supervisor import Supervisor
 from mqproto.simulator.topology import Topology
 from tests.bench.load import row
 from tests.simulator.conftest import forked_programs, no_width_from_outside

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from mqproto.simulator.faults.proof import percentile
+from mqproto.simulator.rig.proof import percentile
 from mqproto.wire import encode_packet
 from tests.bench import byhand
 from tests.bench.codec import example

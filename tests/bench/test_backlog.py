@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.messages.drafts import BODY_LIMIT_BYTES
-from mqproto.simulator.demo.workload import HEAVY, orders
+from mqproto.simulator.rig.load.workload import HEAVY, orders
 from tests.bench import backlog
 from tests.bench.figures import Options
 from tests.bench.load.row import THREE

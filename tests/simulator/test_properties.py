@@ -36,7 +36,7 @@ from mqproto.simulator.client import MessageId, connect
 from mqproto.simulator.client.blocking import BlockingClient
 from mqproto.simulator.command.talk import ACKNOWLEDGMENTS
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
-from mqproto.simulator.faults.supervisor import capture_of
+from mqproto.simulator.rig.supervisor import capture_of
 from mqproto.simulator.testing.managers import QueueManagers, started
 from mqproto.simulator.topology import load, parse
 from mqproto.testing import sids

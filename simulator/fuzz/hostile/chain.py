@@ -18,11 +18,11 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.demo.consumer import Consumer
-from mqproto.simulator.demo.producer import Producer
-from mqproto.simulator.demo.workload import Sizes, orders
-from mqproto.simulator.faults.proof import Received, Sent
-from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.load.consumer import Consumer
+from mqproto.simulator.rig.load.producer import Producer
+from mqproto.simulator.rig.load.workload import Sizes, orders
+from mqproto.simulator.rig.proof import Received, Sent
+from mqproto.simulator.rig.supervisor import Supervisor, supervised
 from mqproto.simulator.topology import Node, Topology, parse
 
 SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"

@@ -20,12 +20,12 @@ from mqproto.simulator.base.logfile import LIMIT_BYTES
 from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.client import NodeUnreachable
-from mqproto.simulator.faults.proof import compare, delays_ms, percentile
-from mqproto.simulator.faults.supervisor import NodeError, NodeProcess
 from mqproto.simulator.fuzz.hostile.attackers import Attackers, Order
 from mqproto.simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
 from mqproto.simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
 from mqproto.simulator.fuzz.hostile.verdict import Figures, Ordeal
+from mqproto.simulator.rig.proof import compare, delays_ms, percentile
+from mqproto.simulator.rig.supervisor import NodeError, NodeProcess
 from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 

@@ -27,8 +27,8 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import appended
 from mqproto.simulator.base.processes import cpu_s_of
 from mqproto.simulator.base.program.collector import seldom_collected
-from mqproto.simulator.faults.proof import Received, Sent, delays_ms
-from mqproto.simulator.faults.supervisor import NodeError
+from mqproto.simulator.rig.proof import Received, Sent, delays_ms
+from mqproto.simulator.rig.supervisor import NodeError
 from tests.bench.figures import BenchError
 from tests.bench.load.row import CLIENT, THREE, Flow, comes_true, difference, in_a_row, patience_s
 from tests.bench.load.traffic import ALTERED, UNALTERED, check_delivery, send_when_due

@@ -22,7 +22,7 @@ import trio
 from mqproto.simulator.base.processes import Memory, memory_of
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.faults.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.supervisor import Supervisor, supervised
 from mqproto.simulator.security.keyfiles import make_keys
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.file import parse

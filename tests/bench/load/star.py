@@ -15,8 +15,8 @@ import trio
 
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.client import Client, MessageId, connect
-from mqproto.simulator.faults.proof import Received, Sent
-from mqproto.simulator.faults.supervisor import Supervisor, stopped_at_the_end
+from mqproto.simulator.rig.proof import Received, Sent
+from mqproto.simulator.rig.supervisor import Supervisor, stopped_at_the_end
 from mqproto.wire import Guid
 from tests.bench.figures import BenchError
 from tests.bench.load.row import QUEUE, WINDOW, comes_true, has_nothing, linked, patience_s

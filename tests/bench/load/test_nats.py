@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.processes import cpu_s_of
-from mqproto.simulator.faults.supervisor import NodeError
+from mqproto.simulator.rig.supervisor import NodeError
 from tests.bench.figures import BenchError
 from tests.bench.load import nats
 from tests.bench.load.nats import Delivered, Incoming, answered, chain_of, config_of

@@ -8,8 +8,8 @@ import trio.testing
 from hypothesis import given, strategies as st
 
 from mqproto.simulator.client import MessageId
-from mqproto.simulator.demo.workload import orders
-from mqproto.simulator.faults.proof import Received, Sent, delays_ms, percentile
+from mqproto.simulator.rig.load.workload import orders
+from mqproto.simulator.rig.proof import Received, Sent, delays_ms, percentile
 from mqproto.wire import Guid
 from tests.bench.figures import BenchError
 from tests.bench.load.traffic import (

@@ -16,8 +16,8 @@ import trio
 
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client
-from mqproto.simulator.demo.workload import Workload, as_batches
-from mqproto.simulator.faults.proof import Received, Sent, compare, delays_ms, digest_of
+from mqproto.simulator.rig.load.workload import Workload, as_batches
+from mqproto.simulator.rig.proof import Received, Sent, compare, delays_ms, digest_of
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
 from tests.bench.figures import BenchError

@@ -10,7 +10,7 @@ from typing import Final
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.files.pcap import read_capture
 from mqproto.simulator.client import connect
-from mqproto.simulator.faults.supervisor import supervised
+from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.nodes import DEFAULT_PORT
 from tests.simulator.running import DESTINATION

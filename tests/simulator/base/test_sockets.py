@@ -12,8 +12,8 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.simulator.base import sockets
 from mqproto.simulator.base.sockets import listen, refuse_itself, round_trip_s
-from mqproto.simulator.faults.network import _Connection
 from mqproto.simulator.node.transport import dial
+from mqproto.simulator.rig.network import _Connection
 
 HOST = "127.0.0.1"
 
@@ -74,7 +74,7 @@ async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = _Connection(ours, HOST, Endpoint(HOST, 1))
-        monkeypatch.setattr("mqproto.simulator.faults.network.socket.socket", UnluckyWithSource)
+        monkeypatch.setattr("mqproto.simulator.rig.network.socket.socket", UnluckyWithSource)
         with pytest.raises(ConnectionRefusedError):
             await connection.connect(Endpoint(HOST, port))
         monkeypatch.undo()

@@ -23,8 +23,8 @@ from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import PacketReader, SeenPacket, read_packets
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.base.tap import Tap
-from mqproto.simulator.faults.supervisor import capture_of, supervised
 from mqproto.simulator.node.node import run_node
+from mqproto.simulator.rig.supervisor import capture_of, supervised
 from mqproto.simulator.topology import load
 from mqproto.wire import Ping, UserMessage, ping_packet
 from tests.examples import a_ping

@@ -19,8 +19,8 @@ from mqproto.simulator.client import connect
 from mqproto.simulator.command import story
 from mqproto.simulator.command.story import LINE_LIMIT_BYTES, logs_in, story_of, told
 from mqproto.simulator.edges.operators.account import account_of
-from mqproto.simulator.faults.supervisor import supervised
 from mqproto.simulator.node.received import MessageId
+from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import Place
 from tests.conformance import ROOT

@@ -22,7 +22,7 @@ from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.logfile import written
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.faults.supervisor import last_error
+from mqproto.simulator.rig.supervisor import last_error
 from mqproto.simulator.storage.care import Salvage, salvaged
 from mqproto.simulator.storage.care.reading import opened
 from mqproto.simulator.storage.files import SYSTEM_FILES

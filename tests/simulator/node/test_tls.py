@@ -23,8 +23,6 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import read_packets
 from mqproto.simulator.client import connect
-from mqproto.simulator.faults.links import Links
-from mqproto.simulator.faults.supervisor import supervised
 from mqproto.simulator.node.connection import Connection, end_of, read_buffer
 from mqproto.simulator.node.tls import (
     Certificates,
@@ -35,6 +33,8 @@ from mqproto.simulator.node.tls import (
     handshakes,
 )
 from mqproto.simulator.node.tls.wire import PIECE_BYTES
+from mqproto.simulator.rig.links import Links
+from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import Action, Tls, Topology, load
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.turn.effects import Note

@@ -14,10 +14,10 @@ from mqproto.captures.net.conversation import Side
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.command.options import only_one
-from mqproto.simulator.faults.links import Links
 from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.simulator.replay.command import Options, replay
 from mqproto.simulator.replay.report import Report
+from mqproto.simulator.rig.links import Links
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.views import seen_by
 from mqproto.wire import (

@@ -23,9 +23,9 @@ from mqproto.captures.net.conversation import Side
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.client import connect
-from mqproto.simulator.faults.links import Links
-from mqproto.simulator.faults.supervisor import supervised
 from mqproto.simulator.replay.command import Options
+from mqproto.simulator.rig.links import Links
+from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import load, parse
 from mqproto.wire import Guid, guid_text
 from tests.conversations import (

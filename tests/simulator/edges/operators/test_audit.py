@@ -1,4 +1,4 @@
-"""Audits of histories and logs alone; the ways to end have their tests in tests/simulator/edges/validation."""
+"""Audits of histories and logs alone; the ways to end have their tests in tests/simulator/rig/validation."""
 
 from __future__ import annotations
 

@@ -1,0 +1,242 @@
+"""The route map of nodes that run: who is linked with whom, what crosses each link, and where all of it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from math import copysign
+from typing import Any, Final, NamedTuple
+
+from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
+from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
+from mqproto.neighbours.peerstatus import SessionStatus
+from mqproto.simulator.command.explain import brief
+from mqproto.simulator.console.rates import Rates
+from mqproto.simulator.topology import Topology
+from mqproto.wire.guid import guid_from_text, guid_text
+
+BOX_HEIGHT: Final = 54
+BOX_WIDTH: Final = 124
+LINE: Final = 16
+"""How much higher a box is whose name takes two lines."""
+CHARACTER: Final = 9.6
+"""How wide a letter of a name is, which is bold, in the widest of usual fonts."""
+NAME_SHOWN: Final = 28
+AROUND: Final = 44
+"""What is left free above and below the middles of nodes; what stands beside a link has room in it."""
+LABEL: Final = (90.0, 84.0)
+"""How much room that takes, for each way its rate and what waits."""
+BESIDE: Final = (22, -16)
+"""How far it is beside a link that goes downwards: to the right, or else to the left."""
+BEYOND: Final = 1e6
+PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
+"""Where on a link that may stand: in its middle, unless something is there; else a row off."""
+WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
+NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
+"""In pixels. What is not needed of the width is left out."""
+
+
+class Pair(NamedTuple):
+    """Two nodes that exchange messages."""
+
+    from_key: str
+    to_key: str
+    messages: int = 1
+
+
+def pairs_of(topology: Topology) -> list[Pair]:
+    """The links of a topology; with sites, all who may have something to say to each other."""
+    if topology.links:
+        return [Pair(link.first, link.second) for link in topology.links]
+    found = {
+        tuple(sorted((frm, topology.next_hop(frm, to)), key=list(topology.nodes).index))
+        for one, other in combinations(topology.nodes, 2)
+        for frm, to in ((one, other), (other, one))
+    }
+    return [Pair(one, other) for one, other in sorted(found)]
+
+
+def drawn_map(topology: Topology, pairs: list[Pair]) -> dict[str, Any]:
+    """Boxes and ways of the map, for a wide screen and for a narrow one."""
+    return {"wide": _drawn(topology, pairs, WIDE), "narrow": _drawn(topology, pairs, NARROW)}
+
+
+def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any]:
+    places, _ = placed(pairs, sheet, topology.nodes)
+    left = min(x for x, _ in places.values()) - sheet.side / 2
+    right = max(x for x, _ in places.values()) + sheet.side / 2
+    top = min(y for _, y in places.values()) - AROUND
+    height = max(y for _, y in places.values()) + AROUND - top
+    places = {name: (x - left, y - top) for name, (x, y) in places.items()}
+    nodes: list[dict[str, Any]] = []
+    for name, (x, y) in places.items():
+        lines = label_lines(name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…")
+        width = max(BOX_WIDTH, CHARACTER * max(map(len, lines)) + 24)
+        tall = BOX_HEIGHT + LINE * (len(lines) - 1)
+        nodes.append({"name": name, "x": x, "y": y, "width": width, "height": tall, "lines": lines})
+    beyond = Room(-BEYOND / 2, 0, BEYOND, 2 * BEYOND)
+    taken = [beyond, *(Room(node["x"], node["y"], node["width"], node["height"]) for node in nodes)]
+    ways = [(places[pair.from_key], places[pair.to_key]) for pair in pairs]
+    bends = [bend(start, end, places.values(), is_returned=False) for start, end in ways]
+    links: dict[int, dict[str, Any]] = {}
+    # Those that are straight have but one good place.
+    for at in sorted(range(len(pairs)), key=lambda at: bends[at] != 0):
+        (start, end), bent = ways[at], bends[at]
+        upright = abs(end[0] - start[0]) < abs(end[1] - start[1])
+        spots = [
+            (along(start, end, bent, part), beside)
+            for part in PARTS
+            for beside in (BESIDE if upright else (0,))
+        ]
+        free = (spot for spot in spots if not any(map(label_room(*spot).meets, taken)))
+        middle, beside = next(free, spots[0])
+        taken.append(label_room(middle, beside))
+        links[at] = {
+            "key": key_of(*pairs[at][:2]),
+            "between": list(pairs[at][:2]),
+            "path": _path(start, end, bent),
+            "middle": middle,
+            "beside": beside,
+            "upright": upright,
+        }
+    return {
+        "width": right - left,
+        "height": height,
+        "nodes": nodes,
+        "links": [links[at] for at in range(len(pairs))],
+    }
+
+
+def label_room(middle: Point, beside: int) -> Room:
+    """What is taken by that which stands there, on the link or beside it."""
+    width, height = LABEL
+    aside = beside + copysign(width / 2, beside) if beside else 0
+    return Room(middle[0] + aside, middle[1], width, height)
+
+
+def _path(start: Point, end: Point, bent: float) -> str:
+    """A way as SVG has it: a quadratic Bézier curve, whose middle is half as far away as its handle."""
+    (x, y), (to_x, to_y) = start, end
+    handle = x + (to_x - x) / 2 - (to_y - y) * bent, y + (to_y - y) / 2 + (to_x - x) * bent
+    return f"M{x:g} {y:g}Q{handle[0]:g} {handle[1]:g} {to_x:g} {to_y:g}"
+
+
+def key_of(one: str, other: str) -> str:
+    """What a link is called, as `mqproto cut` says it."""
+    return f"{one}-{other}"
+
+
+def link_facts(
+    topology: Topology,
+    pairs: Iterable[Pair],
+    said: Mapping[str, tuple[NodeStatus, PeersStatus]],
+    broken: Mapping[str, str],
+    rates: Rates,
+    now_s: float,
+) -> list[dict[str, Any]]:
+    """Each link, and what goes over it each way.
+
+    Args:
+        said: by node, what those say that run.
+        broken: what was done to links, by `key_of`: `cut`, `stall`, `slow`.
+    """
+    found = []
+    for one, other, _ in pairs:
+        ways = [_way(topology, frm, to, said, rates, now_s) for frm, to in ((one, other), (other, one))]
+        found.append(
+            {
+                "key": key_of(one, other),
+                "between": [one, other],
+                "broken": broken.get(key_of(one, other), ""),
+                "open": any(way["session"] for way in ways),
+                "ways": ways,
+            }
+        )
+    return found
+
+
+def _way(
+    topology: Topology,
+    frm: str,
+    to: str,
+    said: Mapping[str, tuple[NodeStatus, PeersStatus]],
+    rates: Rates,
+    now_s: float,
+) -> dict[str, Any]:
+    there = guid_text(topology.nodes[to].guid)
+    here = guid_text(topology.nodes[frm].guid)
+    way: dict[str, Any] = {"from": frm, "to": to, "session": False, "window": 0, "unacknowledged": 0}
+    way |= {"waiting": 0, "in_flight": 0, "resent": 0, "why": "", **_times(())}
+    crossed = 0
+    if frm in said:
+        status, peers = said[frm]
+        own = [session for session in status.sessions if session.manager == there]
+        way |= _times(own)
+        for session in own:
+            way["session"] = True
+            way["window"] += session.window
+            way["unacknowledged"] += session.unacknowledged
+        for queue in status.outgoing:
+            if _leads_to(topology, queue, there, to):
+                way["waiting"] += queue.waiting
+                way["in_flight"] += queue.in_flight
+                way["resent"] += queue.resent
+                way["why"] = way["why"] or (queue.last_failure if queue.waiting else "")
+        crossed = sum(peer.sent for peer in peers.peers if peer.manager == there)
+    elif to in said:
+        crossed = sum(peer.messages for peer in said[to][1].peers if peer.manager == here)
+    return way | {"crossed": crossed, "rate": rates.of((frm, to), crossed, now_s)}
+
+
+def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
+    """How long acknowledgments take, and TCP, in words; the longest of several."""
+    acknowledged, round_trips = [0.0], [0.0]
+    for one in sessions:
+        acknowledged.append(one.acknowledged_s or 0.0)
+        round_trips.append(one.round_trip_s or 0.0)
+    return {
+        "acknowledged": brief(max(acknowledged) or None),
+        "round_trip": brief(max(round_trips) or None),
+    }
+
+
+def other_sessions(
+    topology: Topology, said: Mapping[str, tuple[NodeStatus, PeersStatus]], rates: Rates, now_s: float
+) -> Iterator[dict[str, Any]]:
+    """Sessions with those who are in no topology, as ways of the same form."""
+    for name, (status, peers) in said.items():
+        for session in status.sessions:
+            if manager_name(topology, session.manager):
+                continue
+            sent = [
+                peer for peer in peers.peers if (peer.manager, peer.host) == (session.manager, session.host)
+            ]
+            crossed = sum(peer.sent for peer in sent)
+            yield {
+                "from": name,
+                "to": f"{session.host} ({session.manager})",
+                "session": True,
+                "window": session.window,
+                "unacknowledged": session.unacknowledged,
+                **_times([session]),
+                "waiting": 0,
+                "in_flight": 0,
+                "resent": 0,
+                "why": "",
+                "crossed": crossed,
+                "rate": rates.of((name, session.host, session.manager), crossed, now_s),
+            }
+
+
+def manager_name(topology: Topology, guid: str) -> str:
+    """The name of a queue manager's node; empty if it is none of the topology's."""
+    node = topology.node_by_guid(guid_from_text(guid)) if guid else None
+    return node.name if node is not None else ""
+
+
+def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:
+    """Whether a queue's next hop is that one; before its GUID is known, by its address."""
+    if queue.next_manager:
+        return queue.next_manager == manager
+    host, _, port = queue.next_hop.rpartition(":")
+    return (host, port) in ((host, str(port)) for host, port in topology.nodes[name].addresses)

@@ -1,0 +1,114 @@
+"""A console that runs: its address, its token, and the parts that answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.simulator.base.http.server import Server
+from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.sockets import listen
+from mqproto.simulator.console import stories
+from mqproto.simulator.console.breaking import Breaking
+from mqproto.simulator.console.deeds import Deeds
+from mqproto.simulator.console.feed import Feed, event
+from mqproto.simulator.console.front import LIMITS, Backstage, Front, Question, faulty
+from mqproto.simulator.console.guard import Guard, check_address
+from mqproto.simulator.console.state import State
+from mqproto.simulator.console.traffic import Traffic
+from mqproto.simulator.console.watch import Sample, Watch
+from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.topology.places import Place
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 9_170
+"""Where a console is, if nobody names another and no other program is there."""
+ADVICE: Final = "name another with --at, or leave that out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was typed.
+
+    address: where to listen; None for the usual place, or any other if that is taken.
+    tokens: a file of `mqproto tokens`; those who have one with the role `read` may look.
+    """
+
+    address: tuple[str, int] | None = None
+    tokens: Path | None = None
+
+
+async def serve_console(
+    place: Place,
+    options: Options,
+    log: Lines,
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled. Starts with the address to open, in which the token is.
+
+    Args:
+        log: hears of what is wrong with the console, and of what is done.
+
+    Raises:
+        UsageError: it cannot be served there.
+    """
+    lines = node_log(log, "console")
+    guard = Guard(TokenFile(options.tokens, str, lines) if options.tokens else None)
+    state, feed, breaking = State(place), Feed(), Breaking(place)
+
+    async def tell(samples: Mapping[str, Sample]) -> None:
+        try:
+            broken = await breaking.broken()
+        except MqprotoError:
+            state.breakable, state.broken = None, {}
+        else:
+            state.breakable = {"links": broken is not None}
+            state.broken = broken or {}
+        try:
+            feed.put(event("state", state.now(samples)))
+        except Exception as error:  # A page that stands still is seen; what it runs beside goes on.
+            lines.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
+
+    traffic = Traffic(lambda: state.place, lines)
+    watch = Watch(place, tell, traffic.stop)
+    state.traffic = traffic.facts
+    deeds = Deeds(lambda: state.place, breaking, traffic, watch.hurry, lines)
+    questions: dict[str, Question] = {
+        "/explain": lambda asked: stories.explain(state.place, asked),
+        "/story": lambda asked: stories.tell(state.place, asked),
+        "/failed": lambda asked: stories.list_failed(state.place, asked),
+    }
+    front = Front(guard, watch, feed, Backstage(state.map, questions, deeds.carry_out))
+    with closing(_listening(options.address)) as listener:
+        server = Server(front.answer, faulty, LIMITS, lines)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            nursery.start_soon(traffic.run)
+            await nursery.start(server.run, [trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
+            host, port = listener.getsockname()[:2]
+            where = f"[{host}]" if ":" in host else host
+            task_status.started(f"http://{where}:{port}/#token={guard.token}")
+
+
+def _listening(address: tuple[str, int] | None) -> socket.socket:
+    """Listen on this machine.
+
+    Raises:
+        UsageError: the address cannot be had, or others could reach it.
+    """
+    host, port = address or (HOST, PORT)
+    check_address(host, port)
+    try:
+        return listen(host, port, advice=ADVICE)
+    except UsageError:
+        if address is not None:
+            raise
+        return listen(host, 0, advice=ADVICE)

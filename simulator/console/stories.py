@@ -1,0 +1,190 @@
+"""What a page asks: why something waits, what happened to a message, what has failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+import trio
+
+from mqproto.base.errors import UsageError
+from mqproto.captures.drawing.ladder import Pause, Row, Rung, drawn
+from mqproto.captures.drawing.shapes import as_json
+from mqproto.simulator.command import oversee, story
+from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.command.options import start_again
+from mqproto.simulator.command.story import Step, Story
+from mqproto.simulator.console.deeds import failed
+from mqproto.simulator.edges.operators.account import account_of, asked_after
+from mqproto.simulator.edges.operators.failures import Chosen
+from mqproto.simulator.rig.byhand import broken_now
+from mqproto.simulator.topology import Topology
+from mqproto.simulator.topology.directory import known_as
+from mqproto.simulator.topology.places import Place, run_socket
+from mqproto.turn.waypoints import DROPS, Waypoint
+
+FIRST: Final = 20
+"""How many messages of a queue are told of."""
+FAILED_SHOWN: Final = 200
+RUNGS: Final = 300
+PAUSE_S: Final = 1.0
+MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
+"""How a line begins that is about one message."""
+WRONG: Final = frozenset(
+    {
+        *DROPS,
+        Waypoint.REFUSED,
+        Waypoint.REJECTED,
+        Waypoint.EXPIRED,
+        Waypoint.PURGED,
+        Waypoint.DEAD_LETTERED,
+        Waypoint.NOT_KEPT,
+    }
+)
+MEANINGS: Final = {
+    "message": "it was sent",
+    "session": "the next node acknowledged it",
+    "acknowledgment": "its destination acknowledged it",
+    "wrong": "it was refused or dropped, or expired",
+    "handshake": "another step at one node",
+}
+"""What the colours of its ladder mean."""
+AT_ONCE: Final = trio.CapacityLimiter(1)
+"""Logs and stores may be large: one question after the other."""
+
+
+async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+    """Why something waits, as `mqproto explain` says it.
+
+    What was done by hand comes first, as many messages may follow.
+
+    Raises:
+        UsageError, FormatNameError: there is no such queue.
+        NodeUnreachable: its node does not run.
+    """
+    subject = asked.get("of", "")
+    account, found = await asked_after(place, subject, FIRST, node=asked.get("node") or None)
+    explainer = Explainer(place.topology, *start_again(place))
+    lines = account.told(explainer) if account else oversee.explained(explainer, subject, found)
+    run = run_socket(place.directory, place.topology.name)
+    by_hand = [link.told() for link in await broken_now(run, place.again)]
+    return {"lines": [_line(line) for line in (*by_hand, *lines)]}
+
+
+async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+    """What happened to a message, as `mqproto history` says it.
+
+    Raises:
+        UsageError: no message is named.
+    """
+    subject = asked.get("of", "").strip()
+    if not subject:
+        raise UsageError("name a message")
+    async with AT_ONCE:
+        account = await account_of(place, subject)
+        logs = story.logs_in(place.directory)
+        found = await trio.to_thread.run_sync(account.story, logs, place.topology)
+    explainer = Explainer(place.topology, *start_again(place), in_full=False)
+    steps = list(_steps(found, place.topology))
+    notes = []
+    if not found.has_waypoints:
+        notes.append(
+            "No log has the steps of messages: nodes write them after mqproto run --console or --waypoints."
+        )
+    if found.left_out:
+        notes.append(f"{found.left_out:,} steps more are not shown.")
+    return {
+        "messages": sorted(found.messages),
+        "began": f"since {story.clock(found.steps[0].time)} UTC" if found.steps else "",
+        "steps": steps,
+        "ladder": _ladder(found, steps, place.topology),
+        "now": list(account.told(explainer)),
+        "notes": notes,
+    }
+
+
+async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
+    """What has failed, as `mqproto failed list` says it."""
+    async with AT_ONCE:
+        failures, notes = await failed(place, Chosen())
+    return {
+        "count": len(failures),
+        "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],
+        "notes": notes,
+    }
+
+
+def _line(text: str) -> dict[str, str]:
+    found = MESSAGE.match(text)
+    return {"text": text, "message": found[1] if found else ""}
+
+
+def _steps(found: Story, topology: Topology) -> Iterator[dict[str, Any]]:
+    missing = found.missing()
+    for place, step in enumerate(found.steps):
+        yield {
+            "since": f"{_since_s(found, step):.3f} s",
+            "who": step.who,
+            "said": story.said(found, step, topology),
+            "missing": place in missing,
+        }
+
+
+def _since_s(found: Story, step: Step) -> float:
+    began, at = (datetime.fromisoformat(time) for time in (found.steps[0].time, step.time))
+    return (at - began).total_seconds()
+
+
+def _ladder(found: Story, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
+    """The same steps between those who took them."""
+    if not found.steps:
+        return None
+    columns: dict[str, int] = {}
+    rungs: list[Row] = []
+    destination = ""
+    before_s = 0.0
+    for step, said in zip(found.steps[:RUNGS], steps, strict=False):
+        if "queue" in step.facts:
+            host, _, queue = known_as(topology, str(step.facts["queue"])).partition("\\")
+            destination = destination or (host if queue else step.who)
+        start, end = _ends(step, destination, topology)
+        at_s = _since_s(found, step)
+        if at_s - before_s > PAUSE_S:
+            rungs.append(Pause(f"{at_s - before_s:,.1f} s later"))
+        before_s = at_s
+        from_place, to_place = (columns.setdefault(name, len(columns)) for name in (start, end))
+        rungs.append(
+            Rung(
+                f"{at_s:.3f}", from_place,
+                to_place, _style(step), step.event, [said["said"]], again=step.event == Waypoint.RESENT
+            )
+        )  # fmt: skip
+    more = len(found.steps) - RUNGS
+    left_out = f"{more:,} steps more are not drawn" if more > 0 else ""
+    drawing = drawn(list(columns), rungs, left_out=left_out, meanings=MEANINGS)
+    return {"shape": as_json(drawing.shape), "size": [drawing.width, drawing.height]}
+
+
+def _ends(step: Step, destination: str, topology: Topology) -> tuple[str, str]:
+    """From whom to whom something went; the same for what happened at one."""
+    peer = known_as(topology, str(step.facts.get("manager", step.facts.get("peer", ""))))
+    if peer and step.event in (Waypoint.SENT, Waypoint.RESENT):
+        return step.who, peer
+    if peer and step.event == Waypoint.SESSION_ACKNOWLEDGED:
+        return peer, step.who
+    if destination and step.event in (Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED):
+        return destination, step.who
+    return step.who, step.who
+
+
+def _style(step: Step) -> str:
+    if step.event in WRONG:
+        return "wrong"
+    if step.event == Waypoint.SESSION_ACKNOWLEDGED:
+        return "session"
+    if step.event in (Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED):
+        return "acknowledgment"
+    return "message" if step.event in (Waypoint.SENT, Waypoint.RESENT) else "handshake"

@@ -1,0 +1,303 @@
+"""Breaks and mends nodes and links of a running `mqproto run` by hand, from another terminal.
+
+`mqproto run` listens at a Unix domain socket beside those of its nodes, which only its user can reach. One connection
+is one order: JSON in, up to the end of the stream, and JSON back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.base.words import counted
+from mqproto.simulator.rig.links import BreakableLink, Links
+from mqproto.simulator.rig.supervisor import NodeError, Supervisor
+from mqproto.simulator.topology import Action, TopologyError, places
+
+BACKLOG: Final = 16
+LIMIT_BYTES: Final = 64 * 1024
+SLOW_S: Final = 0.3
+"""How long data waits on a slow link, each way."""
+PATIENCE_S: Final = 10
+"""How long a client may take to send its order."""
+LOOK_PATIENCE_S: Final = 1.0
+"""How long the run may take to say which links are broken."""
+
+
+class Deed(StrEnum):
+    """The actions of an order."""
+
+    KILL = "kill"
+    RESTART = "restart"
+    CUT = "cut"
+    STALL = "stall"
+    SLOW = "slow"
+    MEND = "mend"
+    LOOK = "look"
+    """Do nothing: `Done.broken`, and by their nodes `Done.links`, say which links are broken."""
+
+
+WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
+
+
+class Order(msgspec.Struct):
+    """An order: for these nodes, for the link between two, for all links of one, or for all links."""
+
+    deed: Deed
+    nodes: list[str]
+
+
+class Effect(msgspec.Struct):
+    """The result for one node or link, and the arguments of `mqproto` that undo it."""
+
+    text: str
+    undone_by: str = ""
+
+    def told(self, place: str = "") -> str:
+        """Return the effect as one line.
+
+        Args:
+            place: the options that name the topology and the directory, if they have to be typed.
+        """
+        return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
+
+
+class BrokenLink(msgspec.Struct):
+    """A broken link: its nodes, whether it is cut, stalled or slow, and the command that mends it."""
+
+    nodes: list[str]
+    state: str
+    undone_by: str
+
+    def told(self) -> str:
+        """Return the link as one line."""
+        return f"{'-'.join(self.nodes)} is {self.state} by hand; undone by: {self.undone_by}"
+
+
+class Done(msgspec.Struct):
+    """The answer to an order: what was done, what could not be done, and whose fault that was.
+
+    lacks: the name that the run does not have, if that is why.
+    broken: the deed done to each broken link, by the link's name; None if links cannot be broken.
+    links: for LOOK, the two nodes of each broken link, and the deed.
+    """
+
+    effects: list[Effect]
+    failure: str = ""
+    is_misuse: bool = False
+    lacks: str = ""
+    broken: dict[str, Deed] | None = None
+    links: list[tuple[str, str, Deed]] = []
+
+    def raise_failure(self) -> None:
+        """Raise an error for what could not be done, if anything.
+
+        Raises:
+            UsageError: there is no such node or link.
+            MqprotoError: a node does not start.
+        """
+        if self.lacks:
+            raise TopologyError(self.failure, self.lacks)
+        if self.failure:
+            raise (UsageError if self.is_misuse else MqprotoError)(self.failure)
+
+
+class Hands:
+    """Breaks and mends the nodes and links of one run, through its socket or, in its process, by `carry_out`.
+
+    Args:
+        links: None if they cannot be broken.
+        tell: is given a line for each action.
+    """
+
+    def __init__(self, supervisor: Supervisor, links: Links | None, tell: Callable[[str], None]) -> None:
+        self._supervisor = supervisor
+        self._topology = supervisor.topology
+        self._links = links
+        self._tell = tell
+        self._broken: dict[tuple[str, str], Deed] = {}
+
+    @property
+    def broken(self) -> Mapping[tuple[str, str], Deed]:
+        """Which links are cut, stalled or slow, by their two nodes as in the topology."""
+        return self._broken
+
+    @property
+    def down(self) -> list[str]:
+        """The nodes that were killed by hand and not restarted."""
+        return [name for name in self._topology.nodes if self._supervisor.is_put_down(name)]
+
+    async def carry_out(self, deed: Deed, nodes: Sequence[str] = ()) -> Done:
+        """Carry out a deed; if one of the nodes does not exist, do nothing. The answer contains any error.
+
+        Args:
+            nodes: for KILL and RESTART which nodes; else the two ends of a link, or one for all its links, or none
+            for all links.
+        """
+        done = Done([])
+
+        def note(effect: Effect) -> None:
+            done.effects.append(effect)
+            self._tell(effect.told())
+
+        try:
+            names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
+            if deed is Deed.LOOK:  # Nothing has happened, so there is nothing to tell.
+                done.links = [(*ends, what) for ends, what in self._broken.items()]
+            elif deed in (*WORDS, Deed.MEND):
+                for link in self._named(names):
+                    note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
+            elif not names:
+                raise UsageError(f"{deed}: name a node")
+            elif deed is Deed.KILL:
+                for name in names:
+                    note(await self._kill(name))
+            else:
+                failed = []
+                for name in names:
+                    try:
+                        note(await self._restart(name))
+                    except NodeError as failure:
+                        failed.append(name)
+                        note(Effect(f"{failure}; it is tried again"))
+                done.failure = f"not running: {', '.join(failed)}" if failed else ""
+        except UsageError as error:
+            done.failure, done.is_misuse, done.lacks = str(error), True, getattr(error, "lacks", "")
+        if self._links is not None:
+            done.broken = {"-".join(ends): what for ends, what in self._broken.items()}
+        return done
+
+    async def serve(
+        self, path: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Take orders until cancelled."""
+        with places.listening(path, BACKLOG) as listener:
+            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
+            task_status.started()  # Clients that connect from now on wait in the kernel.
+            await trio.serve_listeners(self._serve, listeners)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                with trio.fail_after(PATIENCE_S):
+                    order = await _read(stream)
+                done = await self._obey(order)
+                with trio.fail_after(PATIENCE_S):
+                    await stream.send_all(msgspec.json.encode(done))
+        except (trio.BrokenResourceError, trio.TooSlowError):
+            return  # The client has gone; the run itself has told what was done.
+
+    async def _obey(self, words: bytes) -> Done:
+        try:
+            order = msgspec.json.decode(words, type=Order)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Done([], f"no order: {error}", is_misuse=True)
+        return await self.carry_out(order.deed, order.nodes)
+
+    async def _kill(self, name: str) -> Effect:
+        pid = await self._supervisor.put_down(name)
+        what = "did not run, and stays down" if pid is None else f"process {pid} was killed"
+        return Effect(f"{name}: {what}", f"restart {name}")
+
+    async def _restart(self, name: str) -> Effect:
+        return Effect(f"{name}: runs, process {await self._supervisor.bring_up(name)}")
+
+    def _named(self, names: list[str]) -> list[BreakableLink]:
+        """Return the link between two nodes, all links of one, or all links."""
+        if self._links is None:
+            raise UsageError(
+                "this run has --direct or --capture, so no link can be broken; start it with --breakable"
+            )
+        links = self._links.links
+        found = [link for link in links if set(names) <= {link.link.first, link.link.second}]
+        if not found and names:
+            there = ", ".join(map(str, links)) or "none"
+            raise UsageError(f"no link joins {' and '.join(names)}; there is: {there}")
+        return found
+
+    def _break(self, link: BreakableLink, deed: Deed) -> Effect:
+        ends = (link.link.first, link.link.second)
+        if (before := self._broken.get(ends)) is deed:
+            return Effect(f"{link} was {WORDS[deed]} before, and stays so", f"mend {' '.join(ends)}")
+        if before is not None:
+            link.restore()
+        self._broken[ends] = deed
+        if deed is Deed.SLOW:
+            link.slow(SLOW_S)
+            what = f"all that crosses it waits for {SLOW_S:g} s"
+        else:
+            reset = link.break_off(Action.STALL if deed is Deed.STALL else Action.CUT)
+            what = "nothing crosses it and nothing is closed"
+            if deed is Deed.CUT:
+                what = f"{counted(reset, 'connection')} reset"
+        return Effect(f"{link} is {WORDS[deed]}, {what}", f"mend {' '.join(ends)}")
+
+    def _mend(self, link: BreakableLink) -> Effect:
+        link.restore()
+        was = self._broken.pop((link.link.first, link.link.second), None)
+        return Effect(f"{link} is mended" if was else f"{link} was whole")
+
+
+async def _read(stream: trio.SocketStream) -> bytes:
+    """Read everything, or enough to see that it is not an order."""
+    said = b""
+    while len(said) <= LIMIT_BYTES and (part := await stream.receive_some()):
+        said += part
+    return said
+
+
+async def asked(
+    path: Path, deed: Deed, nodes: Sequence[str], otherwise: str, patience_s: float = math.inf
+) -> Done:
+    """Send an order to the run that listens at a path; return its answer.
+
+    Args:
+        otherwise: the error text if there is no run.
+
+    Raises:
+        MqprotoError: there is no run, or it did not answer completely.
+    """
+    answer = b""
+    with trio.move_on_after(patience_s):
+        try:
+            stream = await trio.open_unix_socket(str(path))
+        except (FileNotFoundError, ConnectionError):
+            raise MqprotoError(otherwise) from None
+        except OSError as error:
+            raise MqprotoError(f"{path}: {error.strerror}") from None
+        with suppress(trio.BrokenResourceError):
+            async with stream:
+                await stream.send_all(msgspec.json.encode(Order(deed, list(nodes))))
+                await stream.send_eof()
+                async for part in stream:
+                    answer += part
+    try:
+        return msgspec.json.decode(answer, type=Done)
+    except msgspec.MsgspecError:
+        raise MqprotoError(
+            "mqproto run has not answered, or not to the end; what it prints says whether this was done"
+        ) from None
+
+
+async def broken_now(path: Path, again: str) -> list[BrokenLink]:
+    """Return the links broken by hand in the run that listens at a path; none if no run answers.
+
+    Args:
+        again: the options that name the topology and the directory, if they have to be typed.
+    """
+    try:
+        done = await asked(path, Deed.LOOK, [], "", LOOK_PATIENCE_S)
+    except MqprotoError:
+        return []
+    return [
+        BrokenLink([first, second], WORDS[deed], f"mqproto mend {first} {second}{again}")
+        for first, second, deed in done.links
+    ]

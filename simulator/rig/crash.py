@@ -1,0 +1,374 @@
+"""`mqproto crash`: real nodes, sockets and disks, and SIGKILL at every moment of a node's life.
+
+Orders, which are transactional, and notes, which are recoverable, go from a sender through an intermediate to a
+destination. By the plan of strikes.py, nodes are killed while they run, while they start, and while they recover from
+the last kill. Bodies have from nothing to nearly four megabytes, and consumers pause and roll back: so windows, pages
+and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
+
+With keys, all messages are encrypted and signed, and rolling.py replaces the keys of the nodes all the while.
+
+SIGKILL does not affect the operating system: the next process sees everything that the last one wrote, flushed or not.
+tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from mqproto.base.errors import UsageError
+from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.base.screen import ProgressScreen
+from mqproto.simulator.client import Client, connect
+from mqproto.simulator.rig.load.consumer import PATIENCE_S, Consumer
+from mqproto.simulator.rig.load.producer import Producer, produce
+from mqproto.simulator.rig.load.workload import HEAVY, HEAVY_PROTECTED, orders
+from mqproto.simulator.rig.observer import LOOK_S, Observer
+from mqproto.simulator.rig.proof import compare
+from mqproto.simulator.rig.report import CrashReport, FlowReport
+from mqproto.simulator.rig.rolling import Roller, give_keys, protected
+from mqproto.simulator.rig.screen import node_table
+from mqproto.simulator.rig.strikes import JUST_READY_S, Kill, Stage, strikes
+from mqproto.simulator.rig.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
+from mqproto.simulator.topology import Topology, load, places
+
+SENDER: Final = "sender"
+DESTINATION: Final = "destination"
+QUEUES: Final = ("orders", "notes")
+ORDERS_PER_S: Final = 200
+NOTES_PER_S: Final = 40
+SLOWER_WITH_KEYS: Final = 2
+"""The rates are divided by this: signing, encrypting, opening and resending take time."""
+CATCH_UP_S: Final = 60.0
+"""Once all messages are due, a sender that was down may accept none for this long; the rest is then not sent."""
+SETTLE_S: Final = 60.0
+"""After the last kill, this long may pass without an arrival while something is owed or still stored."""
+
+
+async def run_crash(
+    minutes: float,
+    seed: int,
+    directory: Path | None = None,
+    screen: ProgressScreen | None = None,
+    topology: Topology | None = None,
+    *,
+    kills: bool = True,
+    keys: bool = False,
+) -> CrashReport:
+    """Send, kill and restart for a time, wait for calm, and return the report.
+
+    Args:
+        seed: decides what is sent, and which nodes are killed when. Real processes never repeat a run exactly.
+        kills: whether nodes are killed; everything else stays the same.
+        keys: whether all messages are encrypted and signed, and keys are replaced while nodes are killed.
+        directory: the stores go into a new folder in it, on the disk to be tested; by default among the temporary
+            files.
+        topology: whose nodes are killed, by default those of three-node; it must have `sender`, and `destination`
+            with the queues `orders`, which takes transactions, and `notes`.
+
+    Raises:
+        UsageError: there is no such directory, the topology lacks something, or there is no cryptography.
+        NodeError: a node does not start for the first time.
+    """
+    topology = (topology or load("three-node")).with_free_ports()
+    topology.node_named(SENDER)
+    for queue in QUEUES:
+        topology.node_named(DESTINATION).queue(queue)
+    if keys:
+        topology = protected(topology, DESTINATION, QUEUES)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="mqproto-crash-", dir=directory))
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: {error.strerror}; name a folder to write to with --directory"
+        ) from None
+    if keys:
+        give_keys(topology, folder)
+    screen = screen or ProgressScreen(quiet=True)
+    crash = Crash(topology, folder, minutes, seed, screen, kills=kills, keys=keys)
+    await crash.run()
+    report = crash.report()
+    if not report.broken:
+        shutil.rmtree(folder)  # Otherwise the stores and the logs in it say more.
+    return report
+
+
+class Flow:
+    """One kind of message from a producer to a consumer."""
+
+    def __init__(self, producer: Producer, consumer: Consumer, *, transactional: bool) -> None:
+        self.producer = producer
+        self.consumer = consumer
+        self.transactional = transactional
+
+    def report(self, start_s: float, all_up: Iterable[tuple[float, float]]) -> FlowReport:
+        """Return the report of this flow.
+
+        Args:
+            start_s: when the first message could be sent.
+            all_up: the intervals in which all nodes ran.
+        """
+        times = [message.at_s for message in self.consumer.received]
+        return FlowReport(
+            transactional=self.transactional,
+            comparison=compare(self.producer.sent, self.consumer.received),
+            commits_in_doubt=self.consumer.in_doubt_count,
+            commits_done=self.consumer.committed_in_doubt_count,
+            rolled_back=self.consumer.rolled_back_count,
+            longest_outage_s=longest_gap_s(times, start_s, max(times, default=start_s)),
+            longest_silence_s=max((longest_gap_s(times, *interval) for interval in all_up), default=0.0),
+        )
+
+
+def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
+    """Return the longest part of an interval without any of the times, which are in order."""
+    inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
+    return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
+
+
+class Crash:
+    """One run, from the first process to the last message."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        directory: Path,
+        minutes: float,
+        seed: int,
+        screen: ProgressScreen,
+        *,
+        kills: bool = True,
+        keys: bool = False,
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.minutes = minutes
+        self.seed = seed
+        self.screen = screen
+        self.has_keys = keys
+        self.flows = {
+            "orders": self._flow("orders", ORDERS_PER_S, transactional=True),
+            "notes": self._flow("notes", NOTES_PER_S, transactional=False),
+        }
+        self.observer = Observer(topology.nodes, self._connect, self._seen)
+        self.kills = {name: dict.fromkeys(Stage, 0) for name in topology.nodes}
+        self.has_kills = kills
+        self.at_once = 0
+        self.again = 0
+        self.rolled: dict[str, int] = {}
+        self.failures: list[str] = []
+        self._span_s = 60 * minutes
+        self._start_s = self._end_s = 0.0
+        self._all_up: list[tuple[float, float]] = []
+        self._ready_s = dict.fromkeys(topology.nodes, 0.0)
+        self._judged = trio.CancelScope()
+
+    def _flow(self, queue: str, per_s: int, *, transactional: bool) -> Flow:
+        sizes = HEAVY
+        if self.has_keys:
+            per_s, sizes = per_s // SLOWER_WITH_KEYS, HEAVY_PROTECTED
+        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed, sizes)
+        to = rf"{DESTINATION}\{queue}"
+        return Flow(
+            Producer(
+                partial(self._connect, SENDER),
+                to,
+                workload,
+                transactional=transactional,
+                protected=self.has_keys,
+            ),
+            Consumer(partial(self._connect, DESTINATION), to, chance(self.seed, "consumer", queue)),
+            transactional=transactional,
+        )
+
+    def _connect(self, name: str) -> AbstractAsyncContextManager[Client]:
+        return connect(self.topology, name, self.directory)
+
+    async def run(self) -> None:
+        """Run the storm, then wait for calm.
+
+        Raises:
+            NodeError: a node does not start for the first time.
+        """
+        async with supervised(self.topology, self.directory) as supervisor, trio.open_nursery() as nursery:
+            self._start_s = trio.current_time()
+            with self.screen.shown():
+                for flow in self.flows.values():
+                    nursery.start_soon(flow.consumer.run)
+                nursery.start_soon(self.observer.run)
+                nursery.start_soon(self._watch, supervisor)
+                with self._judged:
+                    await self._storm(supervisor)
+                    await self._calm()
+                self._end_s = trio.current_time()
+            nursery.cancel_scope.cancel()
+
+    async def _storm(self, supervisor: Supervisor) -> None:
+        async with trio.open_nursery() as nursery:
+            if self.has_kills:
+                nursery.start_soon(self._strike_all, supervisor)
+            if self.has_keys:
+                nursery.start_soon(self._roll_keys, supervisor)
+            nursery.start_soon(self._produce)
+
+    async def _produce(self) -> None:
+        producers = [flow.producer for flow in self.flows.values()]
+        if not await produce(producers, self._span_s, CATCH_UP_S):
+            self._fail(f"{SENDER} runs, but does not accept messages")
+
+    async def _calm(self) -> None:
+        """Wait until no message waits any more, then a little for messages that must not come. A backlog may take as
+        long as it needs if it shrinks."""
+        before, still_since_s = self._delivered_count, trio.current_time()
+        while trio.current_time() - still_since_s < SETTLE_S:
+            if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
+                await trio.sleep(2 * PATIENCE_S)
+                return
+            await trio.sleep(LOOK_S)
+            if self._delivered_count != before:
+                before, still_since_s = self._delivered_count, trio.current_time()
+
+    def _is_empty(self) -> bool:
+        """Whether all nodes run, and none had messages on disk when last asked."""
+        statuses = self.observer.statuses
+        return len(statuses) == len(self.topology.nodes) and not any(
+            status.stored_bytes for status in statuses.values()
+        )
+
+    def _fail(self, why: str) -> None:
+        """End the run with a failure."""
+        self.failures.append(why)
+        self._judged.cancel()
+
+    async def _watch(self, supervisor: Supervisor) -> None:
+        node = await supervisor.watch()
+        self._fail(str(node.failure()))
+
+    # Kills
+
+    async def _strike_all(self, supervisor: Supervisor) -> None:
+        for strike in strikes(self.seed, list(self.topology.nodes)):
+            up_s = trio.current_time()
+            await trio.sleep(strike.pause_s)
+            if self._elapsed_s() >= self._span_s:
+                return
+            self._all_up.append((up_s, trio.current_time()))
+            self.at_once += strike.at_once
+            async with trio.open_nursery() as nursery:
+                for name, kills in strike.kills.items():
+                    nursery.start_soon(self._hit, supervisor, name, kills)
+
+    async def _hit(self, supervisor: Supervisor, name: str, kills: list[Kill]) -> None:
+        """Kill a running node, and again on its way up for each further kill."""
+        first, *others = kills
+        try:
+            await self._kill(supervisor, supervisor.running[name], first)
+            for kill in others:
+                node = await supervisor.spawn(name)
+                if kill.aim is not Stage.STARTING:
+                    await supervisor.until(node, OPENING if kill.aim is Stage.RECOVERING else READY)
+                    self._ready_s[name] = trio.current_time()
+                await self._kill(supervisor, node, kill)
+                self.again += 1
+            self._ready_s[name] = (await supervisor.start(name)).ready_s
+        except NodeError as error:
+            self._fail(str(error))
+
+    async def _kill(self, supervisor: Supervisor, node: NodeProcess, kill: Kill) -> None:
+        await trio.sleep(kill.after_s)
+        seen_ready = node.has_said(READY)
+        ready_for_s = trio.current_time() - self._ready_s[node.name]
+        await supervisor.kill(node.name)
+        if node.process.returncode != -signal.SIGKILL:
+            raise node.failure()
+        # The node itself has printed how far it came, which may be further than we knew.
+        if not node.has_said(READY):
+            stage = Stage.RECOVERING if node.has_said(OPENING) else Stage.STARTING
+        else:
+            stage = Stage.RUNNING if seen_ready and ready_for_s > JUST_READY_S else Stage.JUST_READY
+        self.kills[node.name][stage] += 1
+        await trio.sleep(kill.down_s)
+
+    async def _roll_keys(self, supervisor: Supervisor) -> None:
+        roller = Roller(supervisor, self.seed)
+        self.rolled = roller.rolled
+        try:
+            await roller.run(self._start_s + self._span_s)
+        except NodeError as error:
+            self._fail(str(error))
+
+    # The report
+
+    def report(self) -> CrashReport:
+        """Return the whole report, after the nodes have stopped."""
+        failures = [*self.failures, *self._damage()]
+        return CrashReport(
+            seed=self.seed,
+            minutes=self.minutes,
+            duration_s=self._end_s - self._start_s,
+            flows={name: flow.report(self._start_s, self._all_up) for name, flow in self.flows.items()},
+            kills=self.kills,
+            at_once=self.at_once,
+            again=self.again,
+            nodes=self.observer.nodes,
+            retained={} if failures else self._retained(),
+            failures=failures,
+            stores=str(self.directory),
+            has_kills=self.has_kills,
+            rolled=self.rolled,
+        )
+
+    @property
+    def _sent_count(self) -> int:
+        return sum(len(flow.producer.sent) for flow in self.flows.values())
+
+    @property
+    def _delivered_count(self) -> int:
+        return sum(len(flow.consumer.received) for flow in self.flows.values())
+
+    def _elapsed_s(self) -> float:
+        return trio.current_time() - self._start_s
+
+    def _seen(self, name: str) -> None:
+        """Show the new counts of a node."""
+        nodes = self.observer.nodes
+        nodes[SENDER].sent = self._sent_count
+        nodes[DESTINATION].delivered = self._delivered_count
+        killed = sum(sum(stages.values()) for stages in self.kills.values())
+        self.screen.show(
+            node_table(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
+        )
+
+    def _retained(self) -> dict[str, int]:
+        """Return how many messages wait in the stores, by queue. The nodes have stopped."""
+        return {
+            f"{kind} queue {queue!r} of {name}": count
+            for name in self.topology.nodes
+            for kind, queue, count in self._look(name, "SELECT kind, name, messages FROM waiting")
+        }
+
+    def _damage(self) -> Iterator[str]:
+        """Yield what SQLite finds wrong with the stores."""
+        for name in self.topology.nodes:
+            try:
+                [(verdict,), *_] = self._look(name, "PRAGMA integrity_check")
+            except sqlite3.Error as error:
+                verdict = error
+            if verdict != "ok":
+                yield f"the store of {name} is damaged: {verdict}"
+
+    def _look(self, name: str, query: str) -> list[tuple[Any, ...]]:
+        """Run a query on a node's store."""
+        with closing(sqlite3.connect(places.store_path(self.directory, name))) as store:
+            return store.execute(query).fetchall()

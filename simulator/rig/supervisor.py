@@ -1,0 +1,422 @@
+"""Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
+
+A node process is `mqproto node NAME --topology FILE --supervised`. It prints `opening` before it opens its store, and
+`ready` when it listens. It ends when its standard input does: so no node outlives its supervisor, however the
+supervisor ends.
+
+`Supervisor.keep` starts a node again however often it ends, with growing pauses. A caller that kills nodes on purpose
+uses `start`, `kill` and `watch`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
+import trio
+
+from mqproto.base.errors import MqprotoError
+from mqproto.simulator.base.log import COMPLAINT
+from mqproto.simulator.base.logfile import appended, written
+from mqproto.simulator.base.processes import cpu_s_of
+from mqproto.simulator.rig.network import Gate
+from mqproto.simulator.storage.files import SYSTEM_FILES
+from mqproto.simulator.topology import Topology, places
+from mqproto.simulator.topology.views import Address, as_toml, seen_by
+
+OPENING: Final = b"opening"
+READY: Final = b"ready"
+"""The first words of the lines that a supervised node prints: before it opens its store, and when it listens."""
+READY_TIMEOUT_S: Final = 30
+PAUSE_LIMIT_S: Final = 60.0
+"""The longest pause before a node is started again."""
+STEADY_S: Final = 60.0
+"""A node that ran for this long is started again at once; the pauses begin anew."""
+STOP_TIMEOUT_S: Final = 10
+
+
+class NodeError(MqprotoError):
+    """A node process ended by itself; the text has its own last error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """When a node process was spawned and when it was ready, on trio's clock."""
+
+    spawned_s: float
+    ready_s: float
+
+
+class Pauses:
+    """The pauses before a node is started again: none, 1 s, 2 s, 4 s, and so on up to a minute."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def after(self, ran_s: float) -> float:
+        """Return the pause after a node ran for `ran_s`; pass 0 if it did not start."""
+        if ran_s >= STEADY_S:
+            self._count = 0
+        self._count += 1
+        # The exponent is bounded as well: a node may die for years.
+        return 0.0 if self._count == 1 else min(2.0 ** min(self._count - 2, 10), PAUSE_LIMIT_S)
+
+
+class NodeProcess:
+    """The process of one node.
+
+    log_from: the size of its log when it was started; earlier lines are from other processes.
+    """
+
+    def __init__(self, name: str, process: trio.Process, log: Path, log_from: int = 0) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self._log_from = log_from
+        self.is_wanted = False
+        """Whether it is expected to run: it has been ready, and nobody has asked it to end."""
+        self._said = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def says(self, word: bytes) -> bool:
+        """Wait until it has printed a line that begins with this word; False if it ends first."""
+        assert self.process.stdout is not None
+        while not self.has_said(word):
+            chunk = await self.process.stdout.receive_some()
+            if not chunk:
+                return False
+            self._said += chunk
+        return True
+
+    def has_said(self, word: bytes) -> bool:
+        """Whether it has printed such a line, as far as we have read; once it is reaped, we have read everything."""
+        return bool(self.line(word))
+
+    def line(self, word: bytes) -> str:
+        """Return the first line that begins with this word; empty if there is none."""
+        lines = self._said.split(b"\n")[:-1]
+        return next((line.decode("utf-8", "replace") for line in lines if line.startswith(word)), "")
+
+    async def reaped(self) -> None:
+        """Wait for its end, and read the rest of its output."""
+        await self.process.wait()
+        assert self.process.stdout is not None
+        self._said += b"".join([chunk async for chunk in self.process.stdout])
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                await pipe.aclose()
+
+    def failure(self) -> NodeError:
+        """Return why it ended: the signal that killed it after it was ready, or else the error in its log.
+
+        Another process for the same node, started by somebody else, may write to that log as well.
+        """
+        status = self.process.returncode
+        if status is not None and status < 0 and self.has_said(READY):
+            reason = _ending(status)
+        else:
+            reason = last_error(self.log, self._log_from) or _ending(status)
+        return NodeError(f"{self.name}: {reason}")
+
+    def cpu_s(self) -> float | None:
+        """Return its user and system time so far, or None where the kernel does not say."""
+        return cpu_s_of(self.pid)
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+class Supervisor:
+    """The nodes of one topology, each in a process of its own.
+
+    Args:
+        topology: where the nodes listen.
+        directory: their stores, their logs, and the topology as each of them sees it.
+        detours: the address of the proxy for each pair (node that connects, its neighbour).
+        capture: if given, each node records its traffic in the file that `capture_of` names.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        directory: Path,
+        detours: Mapping[tuple[str, str], Address] | None = None,
+        capture: Path | None = None,
+    ) -> None:
+        self.topology = topology
+        self.directory = directory
+        self.running: dict[str, NodeProcess] = {}
+        self._detours = detours or {}
+        self._capture = capture
+        self._turns = {name: trio.Lock() for name in topology.nodes}
+        """Held by the task that ends, starts or reaps the node, where `keep` is not alone."""
+        self._wanted = {name: Gate() for name in topology.nodes}
+        """Shut while a node is down on purpose; `keep` then leaves it down."""
+        places.make(directory)
+
+    def topology_file(self, name: str) -> Path:
+        """Return the file with the topology as one node sees it."""
+        return places.seen_path(self.directory, name)
+
+    async def start(self, name: str) -> Started:
+        """Spawn a node and wait until it listens.
+
+        Raises:
+            NodeError: it ended instead, or was not ready within 30 s.
+        """
+        spawned_s = trio.current_time()
+        node = await self.spawn(name)
+        await self.until(node, READY)
+        node.is_wanted = True
+        return Started(spawned_s, trio.current_time())
+
+    async def until(self, node: NodeProcess, word: bytes) -> None:
+        """Wait until a starting node prints OPENING or READY.
+
+        Raises:
+            NodeError: it ended instead, or did not say so within 30 s.
+        """
+        with trio.move_on_after(READY_TIMEOUT_S) as patience:
+            if await node.says(word):
+                return
+        node.process.kill()
+        await self._reap(node)
+        if patience.cancelled_caught:
+            raise NodeError(f"{node.name} was not {word.decode()} after {READY_TIMEOUT_S} s; see {node.log}")
+        raise node.failure()
+
+    async def spawn(self, name: str) -> NodeProcess:
+        """Start a node's process. To wait until it listens, use `start`.
+
+        Raises:
+            NodeError: another process runs it already; its files are left alone.
+        """
+        store = places.store_path(self.directory, name)
+        if SYSTEM_FILES.is_locked(store):
+            raise NodeError(f"{name}: {store}: another node has it open: stop that one first")
+        log = self.directory / f"{name}.log"
+        # Another run may have been tried here since, and left files with other ports.
+        seen = as_toml(seen_by(self.topology, name, self._detours))
+        written(self.topology_file(name), seen)
+        command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "node", name, "--supervised"]
+        command += [
+            "--topology",
+            str(self.topology_file(name)),
+            "--directory",
+            str(self.directory),
+            "--log",
+            str(log),
+        ]
+        if self._capture is not None:
+            command += ["--capture", str(capture_of(self._capture, name))]
+        with appended(log) as file:
+            log_from = file.tell()
+            process = await trio.lowlevel.open_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
+            )
+        node = self.running[name] = NodeProcess(name, process, log, log_from)
+        return node
+
+    async def start_all(self) -> dict[str, NodeError]:
+        """Start all nodes at once; return those that ended instead, with their reasons."""
+        failures: dict[str, NodeError] = {}
+
+        async def start(name: str) -> None:
+            try:
+                await self.start(name)
+            except NodeError as failure:
+                failures[name] = failure
+
+        async with trio.open_nursery() as nursery:
+            for name in self.topology.nodes:
+                nursery.start_soon(start, name)
+        return failures
+
+    async def keep(self, name: str, tell: Callable[[str], None]) -> None:
+        """Start a node again whenever it ends, unless it was put down, until this is cancelled.
+
+        Args:
+            tell: is given a line when it ends, when it cannot be started, and when it is back.
+        """
+        pauses = Pauses()
+        ran_s = 0.0
+        while True:
+            await self._wanted[name].passed()
+            if (node := self.running.get(name)) is not None:
+                since_s = trio.current_time()
+                await node.process.wait()
+                ran_s = trio.current_time() - since_s
+                async with self._turns[name]:
+                    if self.running.get(name) is not node:
+                        continue  # It was put down, or brought up, and is reaped.
+                    await self._reap(node)
+                pause_s = pauses.after(ran_s)
+                tell(f"{node.failure()}; it starts again{_in(pause_s)}")
+            else:
+                pause_s = pauses.after(0)
+            while name not in self.running and self._wanted[name].is_open:
+                await trio.sleep(pause_s)
+                async with self._turns[name]:
+                    if name in self.running or not self._wanted[name].is_open:
+                        break
+                    try:
+                        await self.start(name)
+                    except (NodeError, OSError) as failure:
+                        pause_s = pauses.after(0)
+                        reason = str(failure) if isinstance(failure, NodeError) else f"{name}: {failure}"
+                        tell(f"{reason}; it is tried again{_in(pause_s)}")
+                    else:
+                        tell(f"{name} is back, process {self.running[name].pid}")
+
+    async def put_down(self, name: str) -> int | None:
+        """Kill a node; `keep` leaves it down until `bring_up`. Return its process ID, or None if it did not run."""
+        async with self._turns[name]:
+            self._wanted[name].shut()
+            return (await self.kill(name)).pid if name in self.running else None
+
+    async def bring_up(self, name: str) -> int:
+        """Start a node that was put down, or restart one that runs; return its process ID.
+
+        Raises:
+            NodeError: it does not start; `keep` goes on trying.
+        """
+        async with self._turns[name]:
+            try:
+                if name in self.running:
+                    await self.stop(name)
+                await self.start(name)
+                return self.running[name].pid
+            finally:
+                self._wanted[name].open()
+
+    def is_put_down(self, name: str) -> bool:
+        """Whether a node is down on purpose."""
+        return not self._wanted[name].is_open
+
+    def is_up(self, name: str) -> bool:
+        """Whether a node has been ready and has not ended."""
+        node = self.running.get(name)
+        return node is not None and node.is_wanted and node.process.returncode is None
+
+    async def kill(self, name: str) -> NodeProcess:
+        """Send SIGKILL; return when the process is reaped and all its output is read."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.kill()
+        await self._reap(node)
+        return node
+
+    async def stop(self, name: str) -> None:
+        """Send SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.terminate()
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            await node.process.wait()
+        if node.process.returncode is None:
+            node.process.kill()
+        await self._reap(node)
+
+    async def stop_all(self) -> None:
+        """Stop all running nodes at once."""
+        async with trio.open_nursery() as nursery:
+            for name in list(self.running):
+                nursery.start_soon(self.stop, name)
+
+    async def watch(self) -> NodeProcess:
+        """Wait until a node that was ready ends by itself; reap and return it."""
+        while True:
+            for node in self.running.values():
+                if node.process.poll() is not None and node.is_wanted:
+                    await self._reap(node)
+                    return node
+            # Waiting for several processes would take a task for each; polling is enough here.
+            await trio.sleep(0.1)
+
+    async def _reap(self, node: NodeProcess) -> None:
+        with trio.CancelScope(shield=True):
+            await node.reaped()
+        if self.running.get(node.name) is node:
+            del self.running[node.name]
+
+
+AnySupervisor = TypeVar("AnySupervisor", bound=Supervisor)
+
+
+@asynccontextmanager
+async def supervised(
+    topology: Topology,
+    directory: Path,
+    detours: Mapping[tuple[str, str], Address] | None = None,
+    capture: Path | None = None,
+) -> AsyncIterator[Supervisor]:
+    """Start all nodes of a topology, and stop them at the end, even after an error.
+
+    Raises:
+        NodeError: a node did not start.
+    """
+    async with stopped_at_the_end(Supervisor(topology, directory, detours, capture)) as supervisor:
+        for failure in (await supervisor.start_all()).values():
+            raise failure
+        yield supervisor
+
+
+@asynccontextmanager
+async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupervisor]:
+    """Stop the running nodes at the end, even after an error."""
+    try:
+        yield supervisor
+    finally:
+        with trio.CancelScope(shield=True):
+            await supervisor.stop_all()
+
+
+def capture_of(capture: Path, name: str) -> Path:
+    """Return the capture file of one node: `run-sender.pcapng` beside `run.pcapng`."""
+    return capture.with_name(f"{capture.stem}-{name}{capture.suffix}")
+
+
+def _in(pause_s: float) -> str:
+    return f" in {pause_s:g} s" if pause_s else ""
+
+
+class _Complaint(msgspec.Struct):
+    event: str = ""
+    reason: str = ""
+
+
+def last_error(log: Path, start: int = 0) -> str:
+    """Return the last error that a node has written into its log after the first `start` bytes, or ""."""
+    with log.open("rb") as file:
+        # A shorter log began anew meanwhile.
+        start = start if file.seek(0, os.SEEK_END) >= start else 0
+        lines = _tail(file, start).decode("utf-8", "replace").splitlines()
+    for line in reversed(lines):
+        if found := re.fullmatch(r"mqproto: (?:error: )?(.+)", line):
+            return found[1]
+        with suppress(msgspec.DecodeError):
+            complaint = msgspec.json.decode(line, type=_Complaint)
+            if complaint.event == COMPLAINT:
+                return complaint.reason
+    return ""
+
+
+def _tail(file: BinaryIO, start: int, size_bytes: int = 8192) -> bytes:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(start, file.tell() - size_bytes))
+    return file.read()

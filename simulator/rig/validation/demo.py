@@ -1,0 +1,407 @@
+"""`mqproto demo --edges`: from producers over HTTP to a consumer behind HTTP, and everything dies that can.
+
+Producers hand messages to a gateway, three queue managers carry them, and a trigger has the consumer called. All five
+programs are processes, and each is killed again and again while the messages cross; producers and consumer are in this
+process, as they know what must have happened. At the end what was accepted is compared with what was processed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.edge.custody import End, end_of
+from mqproto.simulator.base.screen import ProgressScreen
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect
+from mqproto.simulator.client.envelope import Envelope, FailureNote
+from mqproto.simulator.command.story import logs_in, read_step, story_of, told
+from mqproto.simulator.edges.operators.reading import audited
+from mqproto.simulator.rig.links import is_free
+from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
+from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
+from mqproto.simulator.rig.programs import Programs, programs_in
+from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.validation.report import EdgesReport, Failed
+from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
+
+PRODUCERS: Final = 8
+INVALID: Final = 0.01
+"""The share of all messages that the consumer will never accept."""
+MISSPELT: Final = 0.005
+"""The share that is handed in for a queue that does not exist."""
+CUES: Final = {
+    Cue.ACCEPT: 0.90,
+    Cue.FAIL: 0.03,
+    Cue.REFUSE: 0.02,
+    Cue.DIE: 0.02,
+    Cue.FAIL_LATE: 0.02,
+    Cue.TIME_OUT: 0.005,
+    Cue.LATE: 0.005,
+}
+"""What the consumer does with a message that is valid, and how often."""
+ANSWER_S: Final = 0.5
+"""How long the trigger waits for it."""
+ATTEMPTS: Final = 100
+ATTEMPTS_ROUGH: Final = 5
+"""These take less than a second, so that a message is given up when the consumer is down."""
+DOWN_S: Final = 2.0
+FULL_S: Final = 1.0
+FULL_KB: Final = 8
+"""What is rough, and for how long."""
+GATEWAY: Final = "gateway"
+TRIGGER: Final = "trigger"
+VICTIMS: Final = (
+    (GATEWAY,),
+    ("destination",),
+    (TRIGGER,),
+    ("sender",),
+    ("intermediate",),
+    (GATEWAY, "sender"),
+    (TRIGGER, "destination"),
+)
+"""Who is killed at one instant, one line after the other, and then all of them again."""
+ROUNDS: Final = 3
+SETTLE_S: Final = 90.0
+"""How long after the last message was handed in what is owed must have come."""
+LINGER_S: Final = 1.0
+"""How long what must not come has to come nevertheless."""
+BEAT_S: Final = 0.05
+
+
+async def run_edges_demo(
+    count: int,
+    seed: int = 0,
+    *,
+    history: str = "",
+    rounds: int = ROUNDS,
+    rough: bool = False,
+    screen: ProgressScreen | None = None,
+) -> EdgesReport:
+    """Run it all, and say what came of it.
+
+    Args:
+        count: how many messages the producers have, together.
+        seed: which of them are what, and what the consumer does with each.
+        history: the URL of the document history's database; by default an SQLite file.
+        rounds: how often each line of VICTIMS has its turn.
+        rough: whether the queue is purged and full at times, and the consumer is down for longer than all attempts.
+
+    Raises:
+        NodeError: one of the programs does not start.
+    """
+    topology = load("edges")
+    if not is_free(topology):
+        topology = topology.with_free_ports()
+    folder = Path(tempfile.mkdtemp(prefix="mqproto-edges-"))
+    demo = EdgesDemo(
+        topology, folder, count, seed, history, rounds, screen or ProgressScreen(quiet=True), rough=rough
+    )
+    report = await demo.run()
+    if not report.broken:
+        shutil.rmtree(folder)  # Otherwise the logs in it say more.
+    return report
+
+
+def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
+    """What one producer hands in, in order."""
+    messages = []
+    for number in range(1, count + 1):
+        key = f"{producer}-{number}"
+        dice = random.Random(f"{seed}/message/{key}")
+        order = {
+            "producer": producer,
+            "number": number,
+            "amount_cents": -1 if dice.random() < INVALID else dice.randrange(1_000_000),
+            "note": "x" * dice.randrange(2_000),
+        }
+        queue = "order" if dice.random() < MISSPELT else "orders"
+        label = f"order {number} of producer {producer}"
+        body = json.dumps(order).encode()
+        messages.append(Outgoing(key, queue, body, label, producer + 1, "application/json"))
+    return messages
+
+
+class EdgesDemo:
+    """One run; arguments as for `run_edges_demo`.
+
+    Args:
+        folder: for stores, logs, the journal and the history.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        folder: Path,
+        count: int,
+        seed: int,
+        history: str,
+        rounds: int,
+        screen: ProgressScreen,
+        *,
+        rough: bool,
+    ) -> None:
+        self._topology = topology
+        self._folder = folder
+        self._seed = seed
+        self._history = history
+        self._rounds = rounds
+        self._rough = rough
+        self._is_down = False
+        self._screen = screen
+        shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
+        self._messages = [messages_of(number, share, seed) for number, share in enumerate(shares)]
+        self._handover = Handover()
+        self._consumer = Validator(self._cue)
+        self._kills = Counter[str]()
+        self._commands: dict[str, list[str]] = {}
+        self._looked = trio.Event()
+
+    async def run(self) -> EdgesReport:
+        """Start everything, hand in and kill, and wait until what is owed has come.
+
+        Raises:
+            NodeError: a program does not start.
+        """
+        start_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            port: int = await nursery.start(self._consumer.serve)
+            async with (
+                supervised(self._topology, self._folder) as supervisor,
+                programs_in(self._folder) as programs,
+            ):
+                url = self._set_up(f"http://127.0.0.1:{port}", supervisor)
+                for name, command in self._commands.items():
+                    await programs.start(name, command)
+                with self._screen.shown():
+                    await self._hand_in_and_kill(supervisor, programs, url)
+                duration_s = trio.current_time() - start_s
+                await programs.stop(TRIGGER)
+                audited = await trio.to_thread.run_sync(self._audit)
+                letters = await self._dead_letters()
+                failed = await self._in_the_error_queue()
+            nursery.cancel_scope.cancel()
+        said, longest = _said_in(self._folder)
+        story = list(told(story_of(longest, logs_in(self._folder), self._topology), self._topology))
+        return EdgesReport(
+            seed=self._seed,
+            duration_s=duration_s,
+            folder=str(self._folder),
+            kills=dict(self._kills),
+            messages=[message for messages in self._messages for message in messages],
+            handover=self._handover,
+            processed=self._consumer.reached,
+            calls=self._consumer.obeyed,
+            dropped_by_consumer=self._consumer.duplicates,
+            questions=self._consumer.questions,
+            failed=failed,
+            audited=audited,
+            letters=letters if self._rough else None,
+            said=said,
+            story=story,
+        )
+
+    def _cue(self, key: str, body: bytes, call: int) -> Cue:
+        """What the consumer does: the same for the same seed, message and how many calls there were before."""
+        if self._is_down:
+            return Cue.FAIL
+        if json.loads(body)["amount_cents"] < 0:
+            return Cue.BUSINESS_ERROR
+        dice = random.Random(f"{self._seed}/call/{key}/{call}")
+        [cue] = dice.choices(list(CUES), list(CUES.values()))
+        return cue
+
+    # Traffic
+
+    async def _hand_in_and_kill(self, supervisor: Supervisor, programs: Programs, url: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._kill_all, supervisor, programs)
+            nursery.start_soon(self._look)
+            if self._rough:
+                nursery.start_soon(self._be_rough)
+            async with trio.open_nursery() as producing:
+                for number, messages in enumerate(self._messages):
+                    dice = random.Random(f"{self._seed}/producer/{number}")
+                    producing.start_soon(Producer(url, messages, self._handover, dice).run)
+            with trio.move_on_after(SETTLE_S):
+                await self._until(partial(self._is_done, 1.0, self._rounds * sum(map(len, VICTIMS))))
+                if self._rough:
+                    await self._until_nothing_waits()
+                await trio.sleep(LINGER_S)
+            nursery.cancel_scope.cancel()
+
+    @property
+    def _count(self) -> int:
+        return sum(map(len, self._messages))
+
+    @property
+    def _done(self) -> int:
+        """Messages that are at their end: refused by the gateway, processed, or refused by the consumer.
+
+        In a rough run others end elsewhere, so these are those with a final answer.
+        """
+        if self._rough:
+            return len(self._handover.refused) + len(self._handover.accepted)
+        return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
+
+    def _is_done(self, share: float, kills: int = 0) -> bool:
+        """Whether this share of all messages is at its end, and this number of kills is over."""
+        return self._done >= share * self._count and self._kills.total() >= kills
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._looked.wait()
+
+    async def _look(self) -> None:
+        """Show how far it is, and have others see whether it is far enough for them."""
+        while True:
+            self._looked.set()
+            self._looked = trio.Event()
+            handed_in = len(self._handover.accepted) + len(self._handover.refused)
+            self._screen.show(
+                f"{handed_in:,} handed in, {self._done:,} at their end, {self._kills.total()} kills"
+            )
+            await trio.sleep(BEAT_S)
+
+    def _audit(self) -> dict[str, End]:
+        """Who has each message that was answered 200; the nodes and the gateway run."""
+        found = audited(Place(self._topology, self._folder), self._history)
+        return {message: end_of(known) for message, known in found.answered.items()}
+
+    async def _dead_letters(self) -> set[str]:
+        """What the first node has in its dead-letter queue for transactional messages; a peek shows a part of many."""
+        letters = set[str]()
+        async with connect(self._topology, "sender", self._folder) as client:
+            while found := await client.receive("deadxact", limit=100, timeout_s=0):
+                letters |= {str(letter.id) for letter in found}
+        return letters
+
+    async def _in_the_error_queue(self) -> list[Failed]:
+        """The messages that the trigger gave up; it has ended."""
+        failed = []
+        async with connect(self._topology, "destination", self._folder) as client:
+            while messages := await client.receive("errors", limit=100, timeout_s=0):
+                for message in messages:
+                    key = Envelope.of(message.extension).producer_key
+                    note = FailureNote.of(message.extension)
+                    failed.append(
+                        Failed(key, message.body, note.failure if note else "", note.reason if note else "")
+                    )
+        return failed
+
+    # What is rough
+
+    async def _be_rough(self) -> None:
+        """Now and then the queue is full, or purged, or the consumer is down for longer than all attempts."""
+        dice = random.Random(f"{self._seed}/rough")
+        turns = [self._purge, self._have_it_full, self._be_down] * self._rounds
+        dice.shuffle(turns)
+        for turn, act in enumerate(turns, 1):
+            await self._until(partial(self._is_done, turn / (len(turns) + 1)))
+            await act()
+
+    async def _purge(self) -> None:
+        self._screen.say("purge orders")
+        await self._told(lambda client: client.purge("orders"))
+
+    async def _have_it_full(self) -> None:
+        self._screen.say("orders is full")
+        await self._told(lambda client: client.change("orders", quota_kb=FULL_KB))
+        await trio.sleep(FULL_S)
+        await self._told(lambda client: client.change("orders", quota_kb=0))
+
+    async def _be_down(self) -> None:
+        self._screen.say("the consumer is down")
+        self._is_down = True
+        await trio.sleep(DOWN_S)
+        self._is_down = False
+
+    async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
+        """Have an operator do something at the last node, which may be dead just now."""
+        while True:
+            try:
+                async with connect(self._topology, "destination", self._folder) as client:
+                    await act(client)
+                    return
+            except (NodeUnreachable, InDoubt):
+                await trio.sleep(BEAT_S)
+
+    async def _until_nothing_waits(self) -> None:
+        """Each message is at its end when no queue has any more on its way, and the trigger has none in hand."""
+        while True:
+            waiting = 0
+            for name in self._topology.nodes:
+                with suppress(NodeUnreachable):
+                    async with connect(self._topology, name, self._folder) as client:
+                        status = await client.queues()
+                    waiting += sum(queue.waiting for queue in status.outgoing)
+                    waiting += sum(queue.waiting for queue in status.local if queue.name == "orders")
+            if not waiting:
+                return
+            await trio.sleep(BEAT_S)
+
+    # Programs that die
+
+    async def _kill_all(self, supervisor: Supervisor, programs: Programs) -> None:
+        """Kill the next in turn, whenever one more share of all messages is at its end."""
+        turns = list(VICTIMS) * self._rounds
+        for turn, victims in enumerate(turns, 1):
+            await self._until(partial(self._is_done, turn / (len(turns) + 1)))
+            self._screen.say(f"kill {' and '.join(victims)}")
+            async with trio.open_nursery() as nursery:
+                for name in victims:
+                    nursery.start_soon(self._kill_and_start, name, supervisor, programs)
+
+    async def _kill_and_start(self, name: str, supervisor: Supervisor, programs: Programs) -> None:
+        if name in self._commands:
+            await programs.kill(name)
+            await programs.start(name, self._commands[name])
+        else:
+            await supervisor.kill(name)
+            await supervisor.start(name)
+        self._kills[name] += 1
+
+    def _set_up(self, consumer: str, supervisor: Supervisor) -> str:
+        """Choose how gateway and trigger are started; the gateway's URL."""
+        history = ["--history", self._history] if self._history else []
+        address = "{}:{}".format(*reserved_address())
+        self._commands = {
+            GATEWAY: [
+                *(GATEWAY, "sender", "--topology", str(supervisor.topology_file("sender"))),
+                *("--listen", address, *history),
+            ],
+            TRIGGER: [
+                *(TRIGGER, r"destination\orders", "--topology", str(supervisor.topology_file("destination"))),
+                *history,
+                *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
+                *("--error-queue", r"destination\errors", "--group-by", "correlation"),
+                *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1"),
+                *("--attempts", str(ATTEMPTS_ROUGH if self._rough else ATTEMPTS)),
+                # With a breaker an outage uses up no attempts, and nothing would be given up.
+                *(("--breaker", "0") if self._rough else ()),
+            ],
+        }
+        return f"http://{address}"
+
+
+def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
+    """How many lines the logs have of each writer and event, and the message that most happened to."""
+    said = Counter[tuple[str, str]]()
+    steps = Counter[str]()
+    for path in logs_in(folder):
+        for step in filter(None, map(read_step, path.read_bytes().splitlines())):
+            said[step.who, step.event] += 1
+            steps[step.message] += 1
+    del steps[""]
+    return said, steps.most_common(1)[0][0]

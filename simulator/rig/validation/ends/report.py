@@ -1,0 +1,104 @@
+"""What came of each way, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mqproto.edge.custody import End, Evidence, end_of, reason_of
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.edges.operators.reading import Audit
+from mqproto.simulator.rig.validation.ends import HEADING, NAME, TITLE
+from mqproto.simulator.rig.validation.ends.lists import Lists
+from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
+from mqproto.simulator.topology.places import Place
+
+
+@dataclass(frozen=True)
+class EndsReport:
+    """All that a run ends with.
+
+    audit: taken while all of it ran.
+    trouble: the way on which it came to a halt; empty if it came to its end.
+    """
+
+    audit: Audit
+    lists: Lists
+    place: Place
+    trouble: str = ""
+
+    def of(self, way: Way) -> Evidence | None:
+        """What is known of the message that went a way; None if none did."""
+        messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
+        return self.audit.answered.get(messages[-1]) if messages else None
+
+    @property
+    def broken(self) -> list[str]:
+        """What is not as it should be, a line each."""
+        return list(self._broken())
+
+    def _broken(self) -> Iterator[str]:
+        if self.trouble:
+            yield self.trouble
+        for way in WAYS:
+            if (known := self.of(way)) is None:
+                yield f"{way.name}: no message went this way"
+            elif (end_of(known), reason_of(known)) != (way.end, way.reason):
+                yield f"{way.name}: {_said(end_of(known), reason_of(known))}, expected {_said(way.end, way.reason)}"
+        yield from self.lists.differences(self.audit.answered)
+        answered, ends = len(self.lists.answered), self.audit.counted()
+        if (counted := sum(map(len, ends.values()))) != answered:
+            yield f"{answered} were answered 200, and the ends of {counted} are known"
+
+    @property
+    def logs(self) -> str:
+        """The folder of stores and logs, if something is broken."""
+        return str(self.place.directory) if self.broken else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "scenario": NAME,
+            "title": TITLE,
+            "heading": HEADING,
+            "answered": len(self.lists.answered),
+            "ends": {str(end): len(messages) for end, messages in self.audit.counted().items()},
+            "ways": [
+                {
+                    "way": way.name,
+                    "owner": way.owner,
+                    "end": str(end_of(known)) if (known := self.of(way)) is not None else "",
+                    "reason": reason_of(known) if known is not None else "",
+                    "expected": [str(way.end), way.reason],
+                }
+                for way in WAYS
+            ],
+            "broken": self.broken,
+            "logs": self.logs,
+        }
+
+
+def show(report: EndsReport) -> None:
+    """A row for each way, and what is broken."""
+    table = plain_table("", "the audit says", "reason", "who has it")
+    for column in table.columns:
+        column.justify = "left"
+    for way in WAYS:
+        known = report.of(way)
+        end, reason = (end_of(known), reason_of(known)) if known is not None else ("nothing", "")
+        table.add_row(way.name + "!" * ((end, reason) != (way.end, way.reason)), end, reason, way.owner)
+    wide_console().print(table, markup=False)
+    for line in report.broken:
+        print(line)
+    ends = report.audit.counted()
+    print(
+        f"{len(report.lists.answered)} messages on {len(WAYS)} ways: answered {len(report.audit.answered)}, ends "
+        f"{sum(map(len, ends.values()))}, unaccounted {len(ends[End.UNACCOUNTED])}"
+    )
+    if report.logs:
+        print(f"{NAME}: logs are in {report.logs}")
+
+
+def _said(end: End, reason: str) -> str:
+    return f"{end}: {reason}" if reason else str(end)

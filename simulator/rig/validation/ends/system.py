@@ -1,0 +1,192 @@
+"""Three nodes, a gateway, triggers and a consumer, all of them processes but the last, for messages to end in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import httpx
+import trio
+
+from mqproto.base.errors import MqprotoError
+from mqproto.simulator.client import Client
+from mqproto.simulator.edges.history.history import DocumentHistory
+from mqproto.simulator.edges.operators import desk
+from mqproto.simulator.edges.operators.erasing import erase
+from mqproto.simulator.edges.operators.failures import Chosen, Failure
+from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.rig.load.validator import Cue, Validator
+from mqproto.simulator.rig.programs import Programs
+from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
+from mqproto.simulator.topology import QueueDeclaration, Topology, load
+from mqproto.simulator.topology.places import Place
+
+SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
+PATIENCE_S: Final = 30.0
+"""How long anything may take; what has not happened by then will not."""
+LOOK_S: Final = 0.02
+SMALLEST_BYTES: Final = 64
+"""A body is more than the id that stands in logs as well."""
+LIMIT: Final = 100
+"""More messages than there are in any queue."""
+LETTERS: Final = "deadxact"
+
+
+class WayError(MqprotoError):
+    """A message did not go the way that it was to go."""
+
+
+@dataclass(frozen=True)
+class System:
+    """What the ways act on.
+
+    sender, intermediate, destination: clients of the nodes.
+    producer: a client of the gateway, which is the sender's.
+    """
+
+    place: Place
+    sender: Client
+    intermediate: Client
+    destination: Client
+    producer: httpx.AsyncClient
+    history: DocumentHistory
+    programs: Programs
+    consumer: Validator
+    lists: Lists = field(default_factory=Lists)
+
+    async def until(self, what: str, happened: Callable[[], Awaitable[object]]) -> None:
+        """Wait until something is so.
+
+        Raises:
+            WayError: it is not, after a long time.
+        """
+        with trio.move_on_after(PATIENCE_S):
+            while True:
+                if await happened():
+                    return
+                await trio.sleep(LOOK_S)
+        raise WayError(f"{what}: not after {PATIENCE_S:g} s")
+
+    # The producer
+
+    async def post(
+        self,
+        way: str,
+        queue: str,
+        key: str = "",
+        *,
+        text: str = "",
+        size_bytes: int = 0,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Hand a message in, and have it on the list once it is answered 200; its identifier.
+
+        Args:
+            text: what its body begins with, if it is another message than that of the way.
+        """
+        text = text or key or way
+        named = {"Idempotency-Key": key} if key else {}
+        answer = await self.producer.post(
+            f"/queues/{DESTINATION}%5C{queue}/messages",
+            content=text.encode().ljust(max(size_bytes, SMALLEST_BYTES)),
+            headers=named | dict(headers or {}),
+        )
+        if answer.status_code != 200:
+            raise WayError(f"{way}: the gateway answers {answer.status_code}: {answer.text}")
+        message = str(answer.json()["id"])
+        self.lists.answered[message] = Sent(way, f"{DESTINATION}\\{queue}", key, text)
+        return message
+
+    async def until_state(self, state: str, queue: str, key: str) -> None:
+        """Wait until the gateway says this of a message."""
+
+        async def is_so() -> bool:
+            told = await self.producer.get(f"/queues/{DESTINATION}%5C{queue}/messages/{key}")
+            return told.status_code == 200 and told.json()["state"] == state
+
+        await self.until(f"{key} is {state}", is_so)
+
+    async def arrived(self, queue: str) -> None:
+        """Wait until something is in a queue of the destination."""
+
+        async def is_there() -> bool:
+            return bool(await self.destination.peek(queue))
+
+        await self.until(f"something is in {queue}", is_there)
+
+    # Those who receive
+
+    async def receive(self, queue: str) -> None:
+        """A program takes a message out of a queue of the destination for good."""
+        [message] = await self.destination.receive(queue, timeout_s=PATIENCE_S)
+        self.has(Holder.PROGRAM, message.body)
+
+    async def take(self, client: Client, queue: str, text: str) -> None:
+        """An operator takes one message that failed out of its queue by hand."""
+        [chosen] = [one for one in await client.peek(queue, LIMIT) if _text(one.body) == text]
+        async with client.transaction(queue, chosen=[chosen.id]) as taken:
+            self.has(Holder.OPERATOR, taken[0].body)
+
+    def has(self, holder: Holder, body: bytes) -> None:
+        """Somebody has a message."""
+        self.lists.has[_text(body)] = holder
+
+    def end(self) -> None:
+        """The consumer says what it has processed."""
+        for body in self.consumer.reached.values():
+            self.has(Holder.CONSUMER, body)
+
+    # Operators
+
+    async def failure(self, key: str) -> Failure:
+        """A message that has failed, as the desk has it."""
+        found = await trio.to_thread.run_sync(self._failures, key)
+        if len(found) != 1:
+            raise WayError(f"{key}: {len(found)} failures are called so")
+        return found[0]
+
+    def _failures(self, key: str) -> list[Failure]:
+        return [one for one, _ in failures_in(self.place, Unknown(), Chosen(names=[key]))]
+
+    async def retry(self, key: str) -> None:
+        """`mqproto failed retry`."""
+        await desk.retry(self.place, "", [await self.failure(key)])
+
+    async def send_back(self, key: str) -> None:
+        """`mqproto return`."""
+        failure = await self.failure(key)
+        await desk.send_back(self.place, failure.node, failure.where, [failure.id])
+
+    async def resolve(self, key: str) -> None:
+        """`mqproto failed resolve`."""
+        await desk.resolve(self.place, "", [await self.failure(key)], "the shop was called")
+        self.has(Holder.SETTLED, key.encode())
+
+    async def erase(self, key: str) -> None:
+        """`mqproto erase`."""
+        erased = await erase(self.place, "", [key], "a person has asked for it")
+        if not erased.is_whole:
+            raise WayError(f"{key} is not erased: {erased}")
+        self.has(Holder.SETTLED, key.encode())
+
+
+def _text(body: bytes) -> str:
+    return body.decode().rstrip()
+
+
+def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue]:
+    """What the consumer does, by a message's text, at its first call, its second and so on; the last holds on."""
+
+    def cue(key: str, body: bytes, call: int) -> Cue:
+        found = cues.get(_text(body), [Cue.ACCEPT])
+        return found[min(call, len(found) - 1)]
+
+    return cue
+
+
+def ends_topology(queues: Mapping[str, QueueDeclaration]) -> Topology:
+    """Three nodes in a row, with these queues at the destination."""
+    three = load("three-node").with_free_ports()
+    node = three.nodes[DESTINATION]
+    return replace(three, nodes={**three.nodes, DESTINATION: replace(node, queues=dict(queues))})

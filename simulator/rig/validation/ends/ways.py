@@ -1,0 +1,451 @@
+"""The ways in which a message can end, or go on: what happens to it, who has it then, and what an audit calls that.
+
+Most have a queue of their own, of the same name, at the destination. What a trigger does is shared: `orders` has one
+that leaves nothing out, `shop` one without a document history, `till` one without an error queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from mqproto.edge.custody import End
+from mqproto.edge.exactlyonce import Attempt
+from mqproto.simulator.client import Client, Reject
+from mqproto.simulator.rig.load.validator import Cue
+from mqproto.simulator.rig.validation.ends.lists import Holder
+from mqproto.simulator.rig.validation.ends.system import DESTINATION, LETTERS, LIMIT, System
+from mqproto.simulator.topology.directory import known_as
+
+ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD = "orders", "errors", "doubts", "shop", "till", "told"
+PLAIN_LETTERS: Final = "deadletter"
+FULL_KB: Final = 64
+LARGE_BYTES: Final = 30_000
+Go = Callable[[System, str], Awaitable[None]]
+
+# A program receives it
+
+
+async def received(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.receive(way)
+
+
+async def received_in_a_transaction(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.arrived(way)
+    async with system.destination.transaction(way) as taken:
+        system.has(Holder.PROGRAM, taken[0].body)
+
+
+async def received_without_an_id(system: System, way: str) -> None:
+    await system.post(way, way)
+    await system.receive(way)
+
+
+async def received_from_a_plain_queue(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.receive(way)
+
+
+async def told_elsewhere(system: System, way: str) -> None:
+    """Its producer has an administration queue of its own."""
+    message = await system.post(way, way, way, headers={"MQ-Admin-Queue": f"destination%5C{TOLD}"})
+    await system.receive(way)
+
+    async def is_told() -> bool:
+        told = await system.destination.peek(TOLD, LIMIT)
+        return "ACK_RECEIVE" in [one.message_class for one in told if str(one.correlation) == message]
+
+    await system.until("the producer's queue is told", is_told)
+    await system.destination.receive(TOLD, LIMIT)
+    system.has(Holder.PRODUCER, way.encode())
+
+
+# It waits
+
+
+async def waits(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.arrived(way)
+
+
+async def waits_without_an_id(system: System, way: str) -> None:
+    await system.post(way, way)
+    await system.arrived(way)
+
+
+class _GivenBackError(Exception):
+    pass
+
+
+async def rolled_back(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.arrived(way)
+    try:
+        async with system.destination.transaction(way):
+            raise _GivenBackError
+    except _GivenBackError:
+        await system.arrived(way)
+
+
+async def on_its_way(system: System, way: str) -> None:
+    await _paused(system, way)
+    await system.post(way, way, way)
+
+
+async def _paused(system: System, way: str) -> None:
+    """Nothing more leaves for it; there is a way to it only when something was sent. That is acknowledged by then."""
+
+    queue = f"{DESTINATION}\\{way}"
+    await system.post(f"before {way}", way, f"before-{way}")
+    await system.receive(way)
+
+    async def is_acknowledged() -> bool:
+        outgoing = (await system.sender.queues()).outgoing
+        return not any(one.waiting for one in outgoing if known_as(system.place.topology, one.name) == queue)
+
+    await system.until(f"what came before {way} is acknowledged", is_acknowledged)
+    await system.sender.pause(queue)
+
+
+# It is deleted, or late, or there is no room: a dead letter
+
+
+async def rejected(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    async with system.destination.transaction(way):
+        raise Reject
+    await _is_letter(system.sender, LETTERS, system, way)
+
+
+async def _is_letter(client: Client, queue: str, system: System, text: str) -> None:
+    """Wait until a node has a message as a dead letter, and the gateway has heard why."""
+
+    async def is_there() -> bool:
+        return text in [one.body.decode().rstrip() for one in await client.peek(queue, LIMIT)]
+
+    await system.until(f"{text} is a dead letter", is_there)
+
+
+async def purged(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.arrived(way)
+    await system.destination.purge(way)
+
+
+async def purged_from_a_plain_queue(system: System, way: str) -> None:
+    await purged(system, way)
+
+
+async def its_queue_deleted(system: System, way: str) -> None:
+    await system.post(way, way, way)
+    await system.arrived(way)
+    await system.destination.delete(way)
+
+
+async def its_queue_deleted_before_it_came(system: System, way: str) -> None:
+    await _paused(system, way)
+    await system.post(way, way, way)
+    await system.destination.delete(way)
+    await system.sender.resume(f"destination\\{way}")
+
+
+async def deleted_on_its_way(system: System, way: str) -> None:
+    await _paused(system, way)
+    await system.post(way, way, way)
+    await system.sender.purge(f"destination\\{way}")
+
+
+async def deleted_at_the_intermediate(system: System, way: str) -> None:
+    """Without a transaction it was the intermediate's."""
+    await _deleted_there(system, way)
+
+
+async def deleted_at_the_intermediate_and_sent_again(system: System, way: str) -> None:
+    """With one it is its sender's until the destination has it."""
+    await _deleted_there(system, way)
+    await system.receive(way)
+
+
+async def _deleted_there(system: System, way: str) -> None:
+    await system.intermediate.pause("destination")
+    await system.post(way, way, way)
+
+    async def is_there() -> bool:
+        return any(queue.waiting for queue in (await system.intermediate.queues()).outgoing)
+
+    await system.until(f"{way} waits at the intermediate", is_there)
+    await system.intermediate.purge("destination")
+    await system.intermediate.resume("destination")
+
+
+async def queue_full(system: System, way: str) -> None:
+    for number in range(FULL_KB * 1_024 // LARGE_BYTES):
+        await system.post(f"before {way}", way, f"{way}-{number}", size_bytes=LARGE_BYTES)
+    await system.post(way, way, way, size_bytes=LARGE_BYTES)
+
+
+async def too_late_for_its_queue(system: System, way: str) -> None:
+    await _paused(system, way)
+    await system.post(way, way, way, headers={"MQ-Time-To-Reach-Queue": "1"})
+
+
+async def too_late_to_be_received(system: System, way: str) -> None:
+    await system.post(way, way, way, headers={"MQ-Time-To-Be-Received": "1"})
+
+
+async def purged_after_a_call_without_an_answer(system: System, way: str) -> None:
+    scope = f"trigger/destination\\{way}"
+    await system.history.begin(scope, way, "a trigger")
+    await system.history.finish(scope, way, Attempt.FAILED_FOR_NOW, b"no answer within 30 s")
+    await purged(system, way)
+    await system.until_state("in-doubt", way, way)
+
+
+# What becomes of a dead letter
+
+
+async def letter_taken(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.take(system.sender, LETTERS, way)
+
+
+async def letter_purged(system: System, way: str) -> None:
+    """Without a transaction the destination has it."""
+    await purged(system, way)
+    await _is_letter(system.destination, PLAIN_LETTERS, system, way)
+    await system.destination.purge(PLAIN_LETTERS)
+    system.has(Holder.OPERATOR, way.encode())
+
+
+async def letter_resolved(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.until_state("dead-letter", way, way)  # The history knows that before it is settled.
+    await system.resolve(way)
+
+
+async def letter_erased(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.until_state("dead-letter", way, way)  # Until then its sender retains it.
+    await system.erase(way)
+
+
+async def letter_returned(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.send_back(way)
+    await system.arrived(way)
+    await system.receive(way)
+
+
+async def letter_returned_and_waits(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.retry(way)
+    await system.arrived(way)
+
+
+# A trigger has its consumer called
+
+
+async def processed(system: System, way: str) -> None:
+    await system.post(way, ORDERS, way)
+    await system.until_state("processed", ORDERS, way)
+
+
+async def processed_with_an_extension(system: System, way: str) -> None:
+    """There the producer's id is not in the message."""
+    await system.post(way, ORDERS, way, headers={"MQ-Extension": "ZXh0ZW5zaW9u"})
+    await system.until_state("processed", ORDERS, way)
+
+
+async def processed_without_a_history(system: System, way: str) -> None:
+    await system.post(way, SHOP, way)
+    await system.until_state("received", SHOP, way)
+
+
+async def being_processed(system: System, way: str) -> None:
+    """No answer comes."""
+    await system.post(way, ORDERS, way)
+    await system.until_state("being-processed", ORDERS, way)
+
+
+# It fails
+
+
+async def refused_by_its_consumer(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+
+
+async def attempted_too_often(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+
+
+async def refused_without_an_error_queue(system: System, way: str) -> None:
+    await system.post(way, TILL, way)
+    await _is_letter(system.sender, LETTERS, system, way)
+
+
+async def in_doubt(system: System, way: str) -> None:
+    """A trigger that was killed had begun it."""
+    await system.history.begin(f"trigger/destination\\{ORDERS}", way, "one that was killed")
+    await _failed(system, way, ORDERS, DOUBTS)
+
+
+async def _failed(system: System, way: str, queue: str, errors: str) -> None:
+    await system.post(way, queue, way)
+    await _is_letter(system.destination, errors, system, way)
+
+
+# What becomes of a message that failed
+
+
+async def copy_taken(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+    await system.take(system.destination, ERRORS, way)
+
+
+async def copy_resolved(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+    await system.resolve(way)
+
+
+async def copy_erased(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+    await system.erase(way)
+
+
+async def retried_and_processed(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+    await system.retry(way)
+    await system.until_state("processed", ORDERS, way)
+
+
+async def copy_purged(system: System, way: str) -> None:
+    await _fails_in_the_shop(system, way)
+    await system.destination.purge(f"{SHOP}-errors")
+    system.has(Holder.OPERATOR, way.encode())
+
+
+async def _fails_in_the_shop(system: System, way: str) -> None:
+    await _failed(system, way, SHOP, f"{SHOP}-errors")
+
+
+async def retried_and_received(system: System, way: str) -> None:
+    """The trigger runs no more."""
+    await system.programs.stop(SHOP)
+    await system.retry(way)
+    await system.receive(SHOP)
+
+
+async def retried_and_waits(system: System, way: str) -> None:
+    await system.programs.stop(SHOP)
+    await system.retry(way)
+    await system.arrived(SHOP)
+
+
+async def copy_deleted_with_its_queue(system: System, way: str) -> None:
+    await system.programs.stop(SHOP)
+    await system.destination.delete(f"{SHOP}-errors")
+    system.has(Holder.OPERATOR, way.encode())
+
+
+class Way(NamedTuple):
+    """How a message ends, or goes on.
+
+    owner: who has it then, for people.
+    end, reason: what an audit says.
+    first: what comes before its trigger is stopped, which one of the ways does.
+    """
+
+    go: Go
+    owner: str
+    end: End
+    reason: str = ""
+    first: Go | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the way, of the queue that is its own, and of the message."""
+        return self.go.__name__.replace("_", "-")
+
+
+PROGRAM: Final = "the program that received it"
+CONSUMER: Final = "its consumer, who has said so"
+QUEUE: Final = "its queue"
+SENDERS: Final = "the sender's dead-letter queue"
+PERSON: Final = "whoever took it, as its node has written down"
+DESK: Final = "the operator who said so"
+
+WAYS: Final = (
+    Way(received, PROGRAM, End.RECEIVED),
+    Way(received_in_a_transaction, PROGRAM, End.RECEIVED),
+    Way(received_without_an_id, PROGRAM, End.RECEIVED),
+    Way(received_from_a_plain_queue, PROGRAM, End.RECEIVED),
+    Way(told_elsewhere, "the program; its producer's own queue was told", End.HEARD_ELSEWHERE),
+    Way(waits, QUEUE, End.IN_ITS_QUEUE),
+    Way(waits_without_an_id, QUEUE, End.IN_ITS_QUEUE),
+    Way(rolled_back, QUEUE, End.IN_ITS_QUEUE),
+    Way(on_its_way, "the sender", End.ON_ITS_WAY),
+    Way(rejected, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_REJECTED"),
+    Way(purged, SENDERS, End.DEAD_LETTER, "NACK_Q_PURGED"),
+    Way(letter_purged, PERSON, End.LETTER_TAKEN, "NACK_Q_PURGED"),
+    Way(purged_from_a_plain_queue, "the destination's dead-letter queue", End.DEAD_LETTER, "NACK_Q_PURGED"),
+    Way(its_queue_deleted, SENDERS, End.DEAD_LETTER, "NACK_Q_DELETED"),
+    Way(its_queue_deleted_before_it_came, SENDERS, End.DEAD_LETTER, "NACK_BAD_DST_Q"),
+    Way(deleted_on_its_way, SENDERS, End.DEAD_LETTER, "NACK_DELETED"),
+    Way(
+        deleted_at_the_intermediate,
+        "the intermediate's dead-letter queue",
+        End.DEAD_LETTER,
+        "NACK_DELETED",
+    ),
+    Way(deleted_at_the_intermediate_and_sent_again, PROGRAM, End.RECEIVED),
+    Way(queue_full, SENDERS, End.DEAD_LETTER, "NACK_Q_EXCEED_QUOTA"),
+    Way(too_late_for_its_queue, SENDERS, End.DEAD_LETTER, "NACK_REACH_QUEUE_TIMEOUT"),
+    Way(too_late_to_be_received, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_TIMEOUT"),
+    Way(purged_after_a_call_without_an_answer, SENDERS, End.LETTER_IN_DOUBT, "NACK_Q_PURGED"),
+    Way(letter_taken, PERSON, End.LETTER_TAKEN, "NACK_RECEIVE_REJECTED"),
+    Way(letter_resolved, DESK, End.RESOLVED),
+    Way(letter_erased, DESK, End.ERASED),
+    Way(letter_returned, PROGRAM, End.RECEIVED),
+    Way(letter_returned_and_waits, QUEUE, End.IN_ITS_QUEUE),
+    Way(processed, CONSUMER, End.PROCESSED),
+    Way(processed_with_an_extension, CONSUMER, End.PROCESSED),
+    Way(processed_without_a_history, CONSUMER, End.PROCESSED),
+    Way(refused_by_its_consumer, "the error queue", End.IN_ERROR_QUEUE, "business error"),
+    Way(attempted_too_often, "the error queue", End.IN_ERROR_QUEUE, "retrieval failure"),
+    Way(refused_without_an_error_queue, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_REJECTED"),
+    Way(in_doubt, "the in-doubt queue", End.IN_IN_DOUBT_QUEUE),
+    Way(copy_taken, PERSON, End.COPY_TAKEN, "ACK_RECEIVE"),
+    Way(copy_resolved, DESK, End.RESOLVED),
+    Way(copy_erased, DESK, End.ERASED),
+    Way(copy_purged, PERSON, End.COPY_TAKEN, "NACK_Q_PURGED"),
+    Way(retried_and_processed, CONSUMER, End.PROCESSED),
+    Way(retried_and_received, PROGRAM, End.RECEIVED, "", _fails_in_the_shop),
+    Way(retried_and_waits, QUEUE, End.IN_ITS_QUEUE, "", _fails_in_the_shop),
+    Way(copy_deleted_with_its_queue, PERSON, End.COPY_TAKEN, "NACK_Q_DELETED", _fails_in_the_shop),
+    Way(being_processed, "the trigger, whose call lasts", End.BEING_PROCESSED),
+)
+
+LATE: Final = ("too-late-for-its-queue", "too-late-to-be-received")
+"""Their time is over only after a while."""
+PLAIN: Final = (
+    "received-from-a-plain-queue",
+    "purged-from-a-plain-queue",
+    "letter-purged",
+    "deleted-at-the-intermediate",
+    TOLD,
+)
+"""Queues without transactions."""
+CUES: Final = {
+    **{
+        way.name: [Cue.BUSINESS_ERROR]
+        for way in WAYS
+        if way.first is not None or way.end in (End.IN_ERROR_QUEUE, End.COPY_TAKEN, End.RESOLVED, End.ERASED)
+    },
+    "attempted-too-often": [Cue.FAIL],
+    "refused-without-an-error-queue": [Cue.BUSINESS_ERROR],
+    "retried-and-processed": [Cue.BUSINESS_ERROR, Cue.ACCEPT],
+    "being-processed": [Cue.TIME_OUT],
+}
+"""What the consumer does at the first call for a message, at its second, and so on."""

@@ -1,0 +1,206 @@
+"""What a validation does and expects, a scenario as the files in `scenarios` have them; and what came of it.
+
+title = "A consumer that fails is called again, until it accepts"
+heading = "Message Consumer Rules"      # of which document of the project it is the test
+messages = 3
+cues = ["fail", "fail"]                 # of each message's first call and second; then it is accepted
+
+[expect]                                # of each stage, how often; or at least
+accepted = 3
+attempted = 9
+duplicates = ">=0"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from mqproto.base.errors import UsageError
+from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.rig.load.validator import Cue
+
+STAGES: Final[dict[str, str]] = {
+    "accepted": "messages that the first queue manager has accepted",
+    "dropped": "submissions that the gateway has dropped as duplicates",
+    "read": "times that a message was read from its queue",
+    "attempted": "times that the trigger has called the consumer",
+    "rolled_back": "times that the transaction of a read was rolled back",
+    "committed": "messages that have left their queue for good",
+    "error_queue": "messages in the error queue",
+    "in_doubt": "messages of which nobody can tell whether they were processed",
+    "validator": "messages that reached their final destination",
+    "duplicates": "times that the final destination was given one again",
+    "out_of_order": "messages that reached it before one that was sent earlier",
+    "unaccounted": "messages that were answered 200, and nobody has them",
+}
+"""What is counted."""
+UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
+"""What is expected of a stage, if the scenario does not say; of the others, anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """A process is killed, and started again: a node by its name, `gateway`, or `trigger`.
+
+    when, count: once the logs have `count` lines of this waypoint; or `called`, once the consumer has `count` calls.
+    """
+
+    kill: str
+    when: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One validation.
+
+    heading: of the document that it tests.
+    messages: how many the producer sends.
+    via: `gateway` over HTTP, each with an id of its own; `client` from within.
+    unread: how many answers to each submission the producer does not read; he submits the message once more.
+    cues: what the consumer does at a message's first call, at its second, and so on; then it accepts.
+    only: the number of the one message that the cues are for, counted from 0; each by default.
+    absent: until how many reads were rolled back nobody listens where the consumer should be.
+    attempts: how often a message may be delivered.
+    timeout_s: how long the consumer may take.
+    strikes: who is killed, in this order.
+    expect: by stage, a number, or `">=3"`.
+    """
+
+    title: str
+    heading: str
+    expect: dict[str, int | str]
+    messages: int = 3
+    via: Literal["gateway", "client"] = "gateway"
+    unread: int = 0
+    cues: tuple[Cue, ...] = ()
+    only: int | None = None
+    absent: int = 0
+    attempts: int = 20
+    timeout_s: float = 5.0
+    strikes: tuple[Strike, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for stage, expected in self.expect.items():
+            if stage not in STAGES:
+                raise ValueError(f"expect.{stage}: no such stage; there are: {', '.join(STAGES)}")
+            if isinstance(expected, str) and not expected.removeprefix(">=").isdecimal():
+                raise ValueError(f'expect.{stage} = {expected!r}: write a number, or ">=3"')
+        if not 1 <= self.messages <= 1_000:
+            raise ValueError(f"messages = {self.messages}: must be 1 to 1,000")
+
+    def expected(self, stage: str) -> int | str:
+        """How often a stage is to be reached."""
+        return self.expect.get(stage, UNLESS_SAID.get(stage, ">=0"))
+
+    def holds(self, stage: str, count: int) -> bool:
+        """Whether a stage was reached as often as expected."""
+        expected = self.expected(stage)
+        if isinstance(expected, str):
+            return count >= int(expected.removeprefix(">="))
+        return count == expected
+
+
+def shipped() -> list[str]:
+    """The names of the scenarios that come with mqproto."""
+    folder = resources.files("mqproto.simulator.rig.validation") / "scenarios"
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def load(name_or_path: str) -> Scenario:
+    """A scenario: a shipped one by its name, any other by its path, which ends in .toml.
+
+    Raises:
+        UsageError: there is none, or it cannot be.
+    """
+    if name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise UsageError(f"no file {name_or_path}")
+        text = path.read_text("utf-8")
+    elif name_or_path in shipped():
+        text = (
+            resources.files("mqproto.simulator.rig.validation") / "scenarios" / f"{name_or_path}.toml"
+        ).read_text("utf-8")
+    else:
+        raise UsageError(f"no scenario {name_or_path}; there are: {', '.join(shipped())}")
+    try:
+        return msgspec.convert(tomllib.loads(text), Scenario)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name_or_path} is no scenario: {error}") from None
+
+
+class Outcome(NamedTuple):
+    """What came of a scenario.
+
+    counts: by stage.
+    trouble: why it did not come to its end; empty if it did.
+    logs: the folder of the logs, if something is broken.
+    """
+
+    name: str
+    scenario: Scenario
+    counts: dict[str, int]
+    trouble: str = ""
+    logs: str = ""
+
+    @property
+    def broken(self) -> list[str]:
+        """The stages that were not reached as often as expected."""
+        return [stage for stage, count in self.counts.items() if not self.scenario.holds(stage, count)]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything was as expected."""
+        return not (self.trouble or self.broken)
+
+
+def show(outcomes: Iterable[Outcome]) -> None:
+    """A table with a row for each scenario, and what is broken."""
+    table = plain_table("", *(stage.replace("_", " ") for stage in STAGES))
+    kept = list(outcomes)
+    for outcome in kept:
+        marks = {stage: "!" * (stage in outcome.broken) for stage in STAGES}
+        table.add_row(outcome.name, *(f"{outcome.counts[stage]:,}{marks[stage]}" for stage in STAGES))
+    wide_console().print(table, markup=False)
+    for outcome in kept:
+        for line in told(outcome):
+            print(line)
+    held = sum(outcome.holds for outcome in kept)
+    print(f"{held} of {len(kept)} scenarios went as expected")
+
+
+def told(outcome: Outcome) -> Iterator[str]:
+    """What is broken, in words."""
+    if outcome.trouble:
+        yield f"{outcome.name}: {outcome.trouble}"
+    for stage in outcome.broken:
+        expected = outcome.scenario.expected(stage)
+        yield f"{outcome.name}: {STAGES[stage]}: {outcome.counts[stage]:,}, expected {expected}"
+    if outcome.logs:
+        yield f"{outcome.name}: logs are in {outcome.logs}"
+
+
+def as_json(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {
+            "scenario": outcome.name,
+            "title": outcome.scenario.title,
+            "heading": outcome.scenario.heading,
+            "counts": outcome.counts,
+            "expected": outcome.scenario.expect,
+            "broken": outcome.broken,
+            "trouble": outcome.trouble,
+            "logs": outcome.logs,
+        }
+        for outcome in outcomes
+    ]

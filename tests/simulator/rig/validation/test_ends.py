@@ -1,0 +1,267 @@
+"""Each way in which a message can end is named by an audit, and a loss at each of these ends is missed by its name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from mqproto.edge.custody import End, end_of
+from mqproto.simulator.client import ReceivedMessage
+from mqproto.simulator.edges.history.history import open_history
+from mqproto.simulator.edges.operators.reading import Audit, audited
+from mqproto.simulator.edges.trail import Trail, trail_of
+from mqproto.simulator.rig.validation.ends.lists import HOLDERS, Holder, Lists
+from mqproto.simulator.rig.validation.ends.report import EndsReport
+from mqproto.simulator.rig.validation.ends.running import run_ends
+from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
+from mqproto.simulator.topology import places
+from mqproto.simulator.topology.places import Place
+from mqproto.turn.effects import POSITION_BITS
+from tests.conformance import ROOT
+from tests.simulator.typed import in_process
+
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
+AT_LEAST: Final = 25
+"""How many ways the issue of custody wants."""
+IN_STORES: Final = frozenset(
+    {
+        End.IN_ITS_QUEUE,
+        End.ON_ITS_WAY,
+        End.BEING_PROCESSED,
+        End.DEAD_LETTER,
+        End.LETTER_IN_DOUBT,
+        End.IN_ERROR_QUEUE,
+        End.IN_IN_DOUBT_QUEUE,
+    }
+)
+ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
+named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+IN_SOME_STORE: Final = [way for way in WAYS if way.end is not End.HEARD_ELSEWHERE]
+"""Of all others: what its producer was told in a queue of his own, no store says."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> EndsReport:
+    """All ways were gone, and nobody runs any more."""
+    return trio.run(run_ends, tmp_path_factory.mktemp("ends"))
+
+
+@pytest.fixture(scope="module")
+def place(report: EndsReport, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A copy of its stores and logs."""
+    folder = tmp_path_factory.mktemp("copy") / "ends"
+    shutil.copytree(report.place.directory, folder, ignore=shutil.ignore_patterns(*ROOM))
+    with closing(sqlite3.connect(folder / "history.sqlite")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return Place(report.place.topology, folder)
+
+
+@pytest.fixture(scope="module")
+def stopped(place: Place) -> Audit:
+    return audited(place)
+
+
+@pytest.mark.long
+def test_each_way_ends_as_it_should_and_all_lists_agree(report: EndsReport) -> None:
+    assert report.broken == []
+    assert len(WAYS) >= AT_LEAST
+    ends = report.audit.counted()
+    assert len(report.lists.answered) == sum(map(len, ends.values()))
+    assert ends[End.UNACCOUNTED] == []
+
+
+def test_the_stores_say_the_same_when_nobody_runs(report: EndsReport, stopped: Audit) -> None:
+    assert list(report.lists.differences(stopped.answered)) == []
+    assert stopped.counted() == report.audit.counted()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", IN_SOME_STORE, ids=lambda way: way.name)
+def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
+    report: EndsReport, place: Place, way: Way
+) -> None:
+    message = message_of(report, way)
+    names = report.audit.answered[message].names
+    with lost(place.directory, way, names, report.lists.answered[message].key):
+        after = audited(place)
+    assert named(report.lists, after) == [message]
+    assert end_of(after.answered[message]) is End.UNACCOUNTED
+    assert after.unknown.not_whole == []
+
+
+FAILED: Final = frozenset({End.IN_ERROR_QUEUE, End.IN_IN_DOUBT_QUEUE, End.DEAD_LETTER, End.LETTER_IN_DOUBT})
+"""Of these the desk has something to do."""
+LIFE: Final = ("state", "message", "message_class", "attempts", "reason")
+"""What is told of each life of a message."""
+
+
+@pytest.fixture(scope="module")
+def told(place: Place) -> dict[str, dict[str, dict[str, Any]]]:
+    """By command and message, who has it as each tells it."""
+    typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
+    audit = json.loads(in_process("audit", "--each", *typed).out)
+    listed = json.loads(in_process("failed", "list", *typed).out)
+    return {
+        "audit": {one["message"]: one for one in audit["messages"]},
+        "failed": {one["key"] or one["message"]: one for one in listed["failed"]},
+    }
+
+
+@pytest.mark.long
+@named_ways
+def test_whoever_is_asked_tells_the_same_of_it(
+    report: EndsReport, place: Place, told: dict[str, dict[str, dict[str, Any]]], way: Way
+) -> None:
+    message = message_of(report, way)
+    sent = report.lists.answered[message]
+    typed = ("-t", place.directory / "sender.seen.toml", "--directory", place.directory, "--json")
+    audit = told["audit"][message]
+    assert (audit["end"], audit["reason"]) == (way.end, way.reason)
+    # Most have the name of a queue, which `explain` takes for that.
+    is_queue = sent.key in place.topology.nodes["destination"].queues
+    for command, name in (
+        ("history", sent.key),
+        ("explain", "" if is_queue else sent.key),
+        ("explain", message),
+    ):
+        if name:
+            [said] = json.loads(in_process(command, name, *typed).out)["whereabouts"]
+            assert said == audit, command
+    failed = told["failed"].get(sent.key or message)
+    assert (failed is not None) == (way.end in FAILED)
+    if failed is not None:
+        named = {name: failed[name] for name in ("queue", "key", "end")}
+        assert named == {name: audit[name] for name in named}
+        assert (failed["message"], failed["lies_in"]) == (audit["lives"][-1]["message"], audit["owner"])
+    if sent.key:
+        trail = trio.run(trail_in, place, sent.queue, sent.key)
+        assert trail is not None
+        lives = [{name: getattr(life, name) for name in LIFE} for life in (*trail.before, trail)]
+        assert lives == [{name: life[name] for name in LIFE} for life in audit["lives"]]
+        assert trail.state == audit["state"]
+
+
+async def trail_in(place: Place, queue: str, key: str) -> Trail | None:
+    """What GET says."""
+    async with open_history(places.history_url(place.directory)) as history:
+        return await trail_of(history, queue, key)
+
+
+@named_ways
+def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
+    report: EndsReport, stopped: Audit, way: Way
+) -> None:
+    message = message_of(report, way)
+    text = report.lists.answered[message].text
+    others = {name: holder for name, holder in report.lists.has.items() if name != text}
+    if way.end in IN_STORES:  # Somebody has it who should not.
+        others[text] = Holder.CONSUMER
+    lists = Lists(report.lists.answered, others)
+    assert named(lists, stopped) == [message]
+
+
+@named_ways
+def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
+    report: EndsReport, stopped: Audit, way: Way
+) -> None:
+    """An answer that the audit does not know, and one that was never given."""
+    message = message_of(report, way)
+    answered = dict(report.lists.answered)
+    sent = answered.pop(message)
+    assert named(Lists(answered, report.lists.has), stopped) == [message]
+    lists = Lists({**report.lists.answered, "nobody's": sent._replace(way="none")}, report.lists.has)
+    assert named(lists, report.audit) == ["nobody's"]
+
+
+def test_the_readme_has_each_way_with_its_owner_and_its_end() -> None:
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    rows = [
+        f"| `{way.name}` | {way.owner} | {way.end}{f': {way.reason}' if way.reason else ''} |" for way in WAYS
+    ]
+    assert "\n".join(rows) in readme
+
+
+def message_of(report: EndsReport, way: Way) -> str:
+    return [message for message, sent in report.lists.answered.items() if sent.way == way.name][-1]
+
+
+def named(lists: Lists, audit: Audit) -> list[str]:
+    """The messages of which anything is said."""
+    return [line.partition(" ")[0] for line in lists.differences(audit.answered)]
+
+
+# A loss
+
+
+@contextmanager
+def lost(folder: Path, way: Way, names: Collection[str], key: str) -> Iterator[None]:
+    """Behind the back of the system, what tells who has a message is gone; it is back at the end."""
+    files = [path for path in folder.iterdir() if path.suffix in (".sqlite", ".log")]
+    kept = {path: path.read_bytes() for path in files}
+    if way.end in IN_STORES:
+        for path in folder.glob("*.sqlite"):
+            if path.stem != "history":
+                lose_packets(path, names)
+    else:
+        forget(folder / "history.sqlite", names, key)
+        for path in folder.glob("*.log"):
+            lose_lines(path, names, key)
+    yield
+    for path, data in kept.items():
+        path.write_bytes(data)
+
+
+def lose_packets(store: Path, names: Collection[str]) -> None:
+    """Rows of the message, or of its copy; the counts of the tables say afterwards that nothing is missing.
+
+    What its sender retains stays: it is not the sender who has the message.
+    """
+    owned = (
+        "SELECT key, message.checksum, final_ack, packet FROM message JOIN queue ON queue = key >> ? "
+        "WHERE kind <> 'final'"
+    )
+    with closing(sqlite3.connect(store)) as db, db:
+        for key, checksum, final_ack, packet in db.execute(owned, (POSITION_BITS,)).fetchall():
+            message = ReceivedMessage(packet)
+            if not {str(message.id), str(message.correlation)}.isdisjoint(names):
+                db.execute("DELETE FROM message WHERE key = ?", (key,))
+                db.execute(
+                    "UPDATE queue SET message_count = message_count - 1, size_bytes = size_bytes - ?, "
+                    "message_checksums = message_checksums - ?, final_ack_count = final_ack_count - ? WHERE queue = ?",
+                    (len(packet), checksum, final_ack, key >> POSITION_BITS),
+                )
+
+
+def forget(history: Path, names: Collection[str], key: str) -> None:
+    """All but that it was accepted."""
+    with closing(sqlite3.connect(history)) as db, db:
+        for name in {*names, key}:
+            db.execute(
+                "DELETE FROM document_history WHERE key = ? AND scope NOT LIKE 'gateway/%' AND ? <> ''",
+                (name, name),
+            )
+
+
+def lose_lines(log: Path, names: Collection[str], key: str) -> None:
+    """The same of a log."""
+    lines = log.read_text("utf-8").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if not tells(line, names, key)), "utf-8")
+
+
+def tells(line: str, names: Collection[str], key: str) -> bool:
+    said = json.loads(line)
+    is_about = said.get("message") in names or (key != "" and said.get("key") == key)
+    return said["event"] != "accepted" and is_about
+
+
+def test_each_end_but_those_of_what_nobody_has_is_on_somebodys_list_or_in_a_store() -> None:
+    assert set(End) == IN_STORES | set(HOLDERS) | {End.UNACCOUNTED, End.FORGOTTEN}
