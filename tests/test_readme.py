@@ -122,7 +122,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make kills": "tests/simulator/client/test_submission.py::"
     "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
     "make producers": "tests/simulator/edges/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
-    "mqproto history": "tests/simulator/command/test_story.py::"
+    "mqproto history": "tests/simulator/client/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
     "mqproto failed": "tests/simulator/edges/operators/test_reports.py::test_the_desk_of_the_readme",
     "mqproto erase": "tests/simulator/edges/operators/test_erasing.py::"

@@ -199,7 +199,7 @@ def send(
 ) -> int:
     """Send a message, or one for each line, and print the identifiers."""
     from mqproto.messages.drafts import Draft
-    from mqproto.simulator.command import talk
+    from mqproto.simulator.client import talk
     from mqproto.wire import INFINITE
 
     privacy_level, algorithm = talk.privacy(cipher, encrypts=encrypt)
@@ -261,8 +261,8 @@ def _counted(count: int) -> Iterator[Callable[[int], None]]:
 def _send_imported(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None, *, as_json: bool
 ) -> int:
+    from mqproto.simulator.client import talk
     from mqproto.simulator.client.live import as_it_is
-    from mqproto.simulator.command import talk
 
     place = run_task(partial(as_it_is, place))
     importing = talk.importing(place, node, queue, file, journal)
@@ -324,7 +324,7 @@ def receive(
     as_json: JsonOption = False,
 ) -> int:
     """Receive messages in a transaction, and print the bodies. Status 1 if none came."""
-    from mqproto.simulator.command import talk
+    from mqproto.simulator.client import talk
 
     if resume is not None and reject:
         raise UsageError("--resume keeps what was taken: leave --reject out")
@@ -349,7 +349,7 @@ def peek(
     as_json: JsonOption = False,
 ) -> int:
     """Look at the first messages of a queue, which stay there. Status 1 if it is empty."""
-    from mqproto.simulator.command import talk
+    from mqproto.simulator.client import talk
 
     messages = run_task(partial(talk.peek, place, node, queue, count))
     for message in messages:
@@ -364,8 +364,8 @@ def queues(
     as_json: JsonOption = False,
 ) -> int:
     """Show what waits where, on every node that runs. Status 1 if none runs."""
+    from mqproto.simulator.client import oversee
     from mqproto.simulator.client.live import as_it_is
-    from mqproto.simulator.command import oversee
 
     place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.statuses, place))
@@ -439,9 +439,9 @@ def explain(
     """
     from msgspec import to_builtins
 
+    from mqproto.simulator.client import oversee
+    from mqproto.simulator.client.explain import Explainer
     from mqproto.simulator.client.live import as_it_is
-    from mqproto.simulator.command import oversee
-    from mqproto.simulator.command.explain import Explainer
     from mqproto.simulator.edges.operators.account import asked_after
     from mqproto.simulator.edges.trigger.standing import told
     from mqproto.simulator.rig.byhand import broken_now
@@ -523,8 +523,8 @@ def history(
     """
     if not subject:
         raise UsageError("an empty text names no message: type its identifier, or its producer's id")
-    from mqproto.simulator.command import oversee, story
-    from mqproto.simulator.command.explain import Explainer
+    from mqproto.simulator.client import oversee, story
+    from mqproto.simulator.client.explain import Explainer
     from mqproto.simulator.edges.operators.account import account_of
 
     logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
@@ -604,7 +604,7 @@ def purge(
     $ mqproto receive orders --count 100000 --json > orders.jsonl
     """
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.command import oversee
+    from mqproto.simulator.client import oversee
 
     with working(f"deleting messages of {queue}"):
         at, count = run_task(partial(oversee.purge, place, node, queue))
@@ -661,7 +661,7 @@ def resume(
 
 
 def _hold(place: Place, queue: str, node: str | None, *, on_hold: bool, as_json: bool) -> int:
-    from mqproto.simulator.command import oversee
+    from mqproto.simulator.client import oversee
 
     sender = run_task(partial(oversee.hold, place, node, queue, on_hold=on_hold))
     state = "paused" if on_hold else "resumed"

@@ -17,8 +17,8 @@ from mqproto.base.errors import UsageError
 from mqproto.manager.status import NodeStatus
 from mqproto.simulator.base.program.again import asked_to_end
 from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.client import oversee
 from mqproto.simulator.client.live import Away
-from mqproto.simulator.command import oversee
 from mqproto.simulator.rig import byhand
 from mqproto.simulator.rig.links import Links
 from mqproto.simulator.rig.supervisor import Supervisor, capture_of, stopped_at_the_end

@@ -15,7 +15,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import counted
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
-from mqproto.simulator.command.explain import brief, duration
+from mqproto.simulator.client.explain import brief, duration
 from mqproto.simulator.command.options import (
     DONE,
     MISUSE,

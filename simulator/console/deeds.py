@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import shown
 from mqproto.base.words import counted
-from mqproto.simulator.command import oversee
+from mqproto.simulator.client import oversee
 from mqproto.simulator.console.breaking import Breaking
 from mqproto.simulator.console.traffic import Traffic
 from mqproto.simulator.edges.gateway.tokens import Opened

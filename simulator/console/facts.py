@@ -9,8 +9,8 @@ from typing import Any, Final
 from mqproto.captures.drawing.sequence import NARROW, Numbers, spoken, strip
 from mqproto.captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
-from mqproto.simulator.command.explain import duration, is_kept
-from mqproto.simulator.command.oversee import next_hop, why_it_waits
+from mqproto.simulator.client.explain import duration, is_kept
+from mqproto.simulator.client.oversee import next_hop, why_it_waits
 from mqproto.simulator.console.rates import Rates
 from mqproto.simulator.console.routemap import key_of, manager_name
 from mqproto.simulator.rig.byhand import WORDS, Deed

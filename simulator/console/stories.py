@@ -13,10 +13,10 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.captures.drawing.ladder import Pause, Row, Rung, drawn
 from mqproto.captures.drawing.shapes import as_json
-from mqproto.simulator.command import oversee, story
-from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.client import oversee, story
+from mqproto.simulator.client.explain import Explainer
+from mqproto.simulator.client.story import Step, Story
 from mqproto.simulator.command.options import start_again
-from mqproto.simulator.command.story import Step, Story
 from mqproto.simulator.console.deeds import failed
 from mqproto.simulator.edges.operators.account import account_of, asked_after
 from mqproto.simulator.edges.operators.failures import Chosen

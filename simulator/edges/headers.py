@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 from mqproto.simulator.client.client import DraftOptions
-from mqproto.simulator.command.talk import ACKNOWLEDGMENTS, privacy, signer
+from mqproto.simulator.client.talk import ACKNOWLEDGMENTS, privacy, signer
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.simulator.topology.errors import nearest
 from mqproto.turn.guard import CIPHERS

@@ -14,7 +14,7 @@ from mqproto.bodies.lexical import TYPES
 from mqproto.edge.custody import RESOLVED, State
 from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.simulator.base.traces.context import TRACE, TRACE_STATE
-from mqproto.simulator.command.talk import ACKNOWLEDGMENTS
+from mqproto.simulator.client.talk import ACKNOWLEDGMENTS
 from mqproto.simulator.edges import headers
 from mqproto.simulator.edges.gateway.confirmations import CLASSES
 from mqproto.simulator.edges.gateway.refusals import Code

@@ -17,10 +17,10 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.edge.custody import NOT_OVER, End, Evidence, end_of
 from mqproto.manager.whereabouts import Spot
 from mqproto.queues.localqueue import DEAD_LETTERS
+from mqproto.simulator.client.explain import Explainer, identifier
 from mqproto.simulator.client.live import Away
-from mqproto.simulator.command.explain import Explainer, identifier
-from mqproto.simulator.command.oversee import explanations
-from mqproto.simulator.command.story import Story, story_of
+from mqproto.simulator.client.oversee import explanations
+from mqproto.simulator.client.story import Story, story_of
 from mqproto.simulator.edges.operators.reading import Audit, audited
 from mqproto.simulator.edges.operators.report import known_as_json, known_told
 from mqproto.simulator.node.control import Explanation

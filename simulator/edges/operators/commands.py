@@ -148,7 +148,7 @@ def show(
 ) -> int:
     """Show a message that failed: why, and everything in it."""
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.command.talk import message_as_json
+    from mqproto.simulator.client.talk import message_as_json
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
     from mqproto.simulator.edges.operators.report import failure_shown
 

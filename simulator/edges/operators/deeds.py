@@ -17,7 +17,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.custody import Deed
-from mqproto.simulator.command.story import logs_in, steps_in
+from mqproto.simulator.client.story import logs_in, steps_in
 from mqproto.simulator.edges.operators.failures import Failure
 
 NAME: Final = "operators.log"

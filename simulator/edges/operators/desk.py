@@ -18,8 +18,7 @@ import trio
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.edge.custody import IN_DOUBT, RESOLVED, RESOLVED_BY, Deed, State
 from mqproto.edge.exactlyonce import Attempt
-from mqproto.simulator.client import Client, MessageId, RolledBack, connect
-from mqproto.simulator.command import oversee
+from mqproto.simulator.client import Client, MessageId, RolledBack, connect, oversee
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.operators.deeds import facts_of, note_down, returned
 from mqproto.simulator.edges.operators.failures import Chosen, Failure, lies_as

@@ -23,7 +23,7 @@ from mqproto.messages.kept import is_letter as is_chosen_letter
 from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
-from mqproto.simulator.command.story import Step, logs_in, messages_with, steps_in
+from mqproto.simulator.client.story import Step, logs_in, messages_with, steps_in
 from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Look, Record
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER

@@ -23,7 +23,7 @@ from mqproto.edge.custody import (
 )
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
-from mqproto.simulator.command.talk import message_as_json
+from mqproto.simulator.client.talk import message_as_json
 from mqproto.simulator.edges.operators.failures import Failure
 from mqproto.simulator.edges.operators.reading import Audit
 

@@ -44,7 +44,7 @@ from mqproto.base.errors import UsageError
 from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import ReceivedMessage
-from mqproto.simulator.command.talk import message_as_json, privacy
+from mqproto.simulator.client.talk import message_as_json, privacy
 from mqproto.simulator.edges.forwarding import ENCODING
 from mqproto.simulator.edges.headers import MessageOptions, headers_of
 from mqproto.simulator.edges.httpclient import (

@@ -23,7 +23,7 @@ from mqproto.messages.drafts import (
 )
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
-from mqproto.simulator.command.talk import privacy
+from mqproto.simulator.client.talk import privacy
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mqproto.simulator.command.explain import duration
+from mqproto.simulator.client.explain import duration
 from mqproto.simulator.edges.history.documents import Documents
 from mqproto.simulator.edges.trigger.breaker import Held, state_in
 from mqproto.simulator.edges.trigger.detection import scope_of

@@ -24,7 +24,7 @@ from mqproto.edge.custody import End, end_of
 from mqproto.simulator.base.screen import ProgressScreen
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
-from mqproto.simulator.command.story import logs_in, read_step, story_of, told
+from mqproto.simulator.client.story import logs_in, read_step, story_of, told
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.links import is_free
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer

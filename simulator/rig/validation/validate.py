@@ -23,7 +23,7 @@ import trio
 from mqproto.base.errors import MqprotoError
 from mqproto.edge.custody import End
 from mqproto.simulator.client import connect
-from mqproto.simulator.command.story import Step, logs_in, read_step
+from mqproto.simulator.client.story import Step, logs_in, read_step
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import Validator, scripted

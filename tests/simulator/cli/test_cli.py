@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from mqproto.simulator.command import talk
+from mqproto.simulator.client import talk
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import store_path
 from mqproto.wire import TransactionHeader, encode_packet

@@ -20,7 +20,7 @@ import trio
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import FLOOD_SESSIONS, FloodStatus, Kind, PeerStatus
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.command.peers import blocked_words, show_peers
 from mqproto.simulator.node.control import Blocked, Explanation
 from mqproto.simulator.topology import Topology, parse

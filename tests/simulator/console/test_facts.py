@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.drawing.placing import Room
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
-from mqproto.simulator.command.oversee import queues_as_json
+from mqproto.simulator.client.oversee import queues_as_json
 from mqproto.simulator.console.facts import (
     local_facts,
     node_facts,

@@ -20,9 +20,9 @@ import trio
 
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
+from mqproto.simulator.client.explain import is_kept
 from mqproto.simulator.client.live import Away
-from mqproto.simulator.command.explain import is_kept
-from mqproto.simulator.command.oversee import queues_as_json
+from mqproto.simulator.client.oversee import queues_as_json
 from mqproto.simulator.console import watch
 from mqproto.simulator.console.state import State
 from mqproto.simulator.console.stories import FIRST

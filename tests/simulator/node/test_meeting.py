@@ -23,7 +23,7 @@ import trio
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.node.control import RolledBack
 from mqproto.simulator.topology import Topology, parse
 from mqproto.simulator.topology.views import as_toml

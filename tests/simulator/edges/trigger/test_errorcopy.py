@@ -6,7 +6,7 @@ from hypothesis import example, given, strategies as st
 
 from mqproto.messages.drafts import BODY_LIMIT_BYTES
 from mqproto.simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope, FailureNote
-from mqproto.simulator.command.talk import message_as_json
+from mqproto.simulator.client.talk import message_as_json
 from mqproto.simulator.edges.trigger.errorcopy import copy_for
 from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.wire import Guid, encode_packet, message_identifier

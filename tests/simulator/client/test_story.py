@@ -15,9 +15,8 @@ import trio
 from hypothesis import given, strategies as st
 
 from mqproto.edge.custody import End, end_of
-from mqproto.simulator.client import connect
-from mqproto.simulator.command import story
-from mqproto.simulator.command.story import LINE_LIMIT_BYTES, logs_in, story_of, told
+from mqproto.simulator.client import connect, story
+from mqproto.simulator.client.story import LINE_LIMIT_BYTES, logs_in, story_of, told
 from mqproto.simulator.edges.operators.account import account_of
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.rig.supervisor import supervised

@@ -12,10 +12,10 @@ import pytest
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.manager.status import DuplicatesStatus, LocalStatus, NodeStatus
-from mqproto.simulator.client import Client, NodeUnreachable, live
+from mqproto.simulator.client import Client, NodeUnreachable, live, oversee
+from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.live import Away, ask_all
-from mqproto.simulator.command import options, oversee
-from mqproto.simulator.command.explain import Explainer
+from mqproto.simulator.command import options
 from mqproto.simulator.node.control import Explanation, Receiver
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.places import Place

@@ -19,7 +19,7 @@ import msgspec
 
 from mqproto.base.words import counted
 from mqproto.edge.custody import is_called
-from mqproto.simulator.command.explain import is_kept
+from mqproto.simulator.client.explain import is_kept
 from mqproto.simulator.node.clients.deeds import EVENT
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.topology import Topology

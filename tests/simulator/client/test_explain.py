@@ -16,9 +16,9 @@ from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
+from mqproto.simulator.client.explain import Explainer, duration
 from mqproto.simulator.client.live import Away
-from mqproto.simulator.command.explain import Explainer, duration
-from mqproto.simulator.command.oversee import explained
+from mqproto.simulator.client.oversee import explained
 from mqproto.simulator.node.control import Explanation, Receiver
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import INFINITE, MessageClass, guid_text
