@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqproto.simulator.command.options import (
-    DONE,
-    run_task,
-)
+from mqproto.simulator.base.program.output import DONE, run_task
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place

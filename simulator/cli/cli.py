@@ -23,6 +23,17 @@ from typer.main import get_command
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.simulator.base.program.again import AGAIN
 from mqproto.simulator.base.program.extras import to_install, version_line
+from mqproto.simulator.base.program.output import (
+    DONE,
+    FINDING,
+    INTERRUPTED,
+    MISUSE,
+    complain,
+    only_one,
+    print_json,
+    run_task,
+    tell,
+)
 from mqproto.simulator.cli import breaking, commands, keys, store
 from mqproto.simulator.cli.choosing import only
 from mqproto.simulator.cli.helping import ByTask, worded
@@ -30,26 +41,12 @@ from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.queues import app as queue_app
 from mqproto.simulator.cli.service import command as services
 from mqproto.simulator.command import analysis, decoding, peers, reporting
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    INTERRUPTED,
-    MISUSE,
-    Commands,
-    HistoryOption,
-    JsonOption,
-    TracesOption,
-    WaypointsOption,
-    complain,
-    only_one,
-    print_json,
-    run_task,
-    tell,
-)
+from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOption
 from mqproto.simulator.console import command as live
 from mqproto.simulator.edges.command import gateway, trigger
 from mqproto.simulator.edges.gateway import command as tokens
 from mqproto.simulator.edges.operators.commands import audit, erase, failed
+from mqproto.simulator.edges.options import HistoryOption, TracesOption
 from mqproto.simulator.fuzz import commands as fuzz
 
 if TYPE_CHECKING:

@@ -15,19 +15,10 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    HistoryOption,
-    JsonOption,
-    NodeOption,
-    all_down,
-    complain,
-    print_json,
-    run_task,
-    start_again,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task, tell
+from mqproto.simulator.command.options import JsonOption, NodeOption, all_down
+from mqproto.simulator.edges.options import HistoryOption
+from mqproto.simulator.topology.places import start_again
 
 if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away

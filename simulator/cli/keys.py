@@ -17,16 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    Commands,
-    JsonOption,
-    complain,
-    only_node,
-    print_json,
-    run_task,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task
+from mqproto.simulator.command.options import Commands, JsonOption, only_node
 from mqproto.simulator.security.keyfiles import (
     ASIDE,
     OF_USER,

@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program import output
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
+from mqproto.simulator.base.program.output import DONE
 from mqproto.simulator.cli.queues import asked_for
-from mqproto.simulator.command import options
 from mqproto.simulator.command.options import (
-    DONE,
     ConfigOption,
     DirectoryOption,
     TopologyOption,
-    TracesOption,
     WaypointsOption,
     only_node,
     place_of,
 )
+from mqproto.simulator.edges.options import TracesOption
 
 
 def node(
@@ -130,7 +130,7 @@ def node(
         place = place.with_waypoints()
     name = place.topology.node_named(name).name
     if supervised:
-        options.LOG_OF = name
+        output.LOG_OF = name
     if metrics is not None:
         place = place.with_metrics(metrics, name)
     if traces:

@@ -11,17 +11,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.command.options import (
-    DONE,
-    Commands,
-    JsonOption,
-    NodeOption,
-    all_down,
-    only_node,
-    print_json,
-    run_task,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, print_json, run_task, tell
+from mqproto.simulator.command.options import Commands, JsonOption, NodeOption, all_down, only_node
 
 if TYPE_CHECKING:
     from mqproto.simulator.client import Client

@@ -19,15 +19,8 @@ import typer
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.logfile import private
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    Commands,
-    JsonOption,
-    complain,
-    print_json,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, tell
+from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.command.options import Later

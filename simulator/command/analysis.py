@@ -15,15 +15,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.environment import TOPOLOGY_VARIABLE
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    MISUSE,
-    JsonOption,
-    complain,
-    print_json,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain, print_json, tell
+from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

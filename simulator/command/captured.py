@@ -42,9 +42,9 @@ from mqproto.captures.net.recent import AHEAD_COUNT
 from mqproto.captures.net.turns import Turn, Turns
 from mqproto.captures.packets import PacketReader
 from mqproto.captures.systems import Systems, contents_of
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain, print_json
 from mqproto.simulator.base.screen import wide_console
 from mqproto.simulator.command import show
-from mqproto.simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
 from mqproto.simulator.command.viewing import Options
 from mqproto.simulator.topology import Topology, load
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping

@@ -10,7 +10,7 @@ import typer
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 from mqproto.base.words import counted
-from mqproto.simulator.command.options import DONE, FINDING, complain, print_json
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json
 from mqproto.simulator.command.viewing import Options
 
 if TYPE_CHECKING:

@@ -1,15 +1,9 @@
-"""What several commands have in common: their options, how they run, what they print, and how they end."""
+"""What several commands have in common: their options, and how they take them."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import os
-import re
-import signal
-import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cached_property, partial, update_wrapper
 from pathlib import Path
@@ -19,25 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.base.program.environment import (
-    DEFAULT_TOPOLOGY,
-    DIRECTORY_VARIABLE,
-    TOPOLOGY_VARIABLE,
-)
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
+from mqproto.simulator.base.program.output import FINDING, complain
 
 if TYPE_CHECKING:
-    import trio
-
     from mqproto.simulator.topology.places import Place
 
     Later = Callable[[], Place]
-
-DONE: Final = 0
-FINDING: Final = 1
-MISUSE: Final = 2
-INTERRUPTED: Final = 130
-PATIENCE_S: Final = 2.0
-"""After what time a program that waits says for what."""
 
 TopologyOption = Annotated[
     str,
@@ -57,45 +39,6 @@ DirectoryOption = Annotated[
 NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
 WaypointsOption = Annotated[
     bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
-]
-TracesOption = Annotated[
-    str,
-    typer.Option(
-        "--traces",
-        metavar="URL",
-        help="Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
-        "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
-        show_default=False,
-    ),
-]
-METRICS_PORT: Final = 9190
-"""Where a gateway or a trigger answers /metrics if no port is named; nodes begin at 9180."""
-ForwardOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--forward-header",
-        metavar="NAME",
-        help="A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
-        show_default=False,
-    ),
-]
-
-MetricsOption = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST[:PORT]",
-        help=f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
-        show_default=False,
-    ),
-]
-HistoryOption = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
-        "by default history.sqlite beside the stores.",
-        show_default=False,
-    ),
 ]
 
 
@@ -125,7 +68,6 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]
-SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 T = TypeVar("T")
@@ -259,96 +201,9 @@ def only_node(place: Place) -> str:
     return nodes[0]
 
 
-def start_again(place: Place) -> tuple[Callable[[str], str], str]:
-    """What has to be typed to start a node, by its name; and the options of all other commands for these nodes."""
-    from mqproto.simulator.topology.places import start_command
-
-    return partial(start_command, place.topology, directory=place.directory), place.again
-
-
 def all_down(place: Place, found: Mapping[str, Any]) -> int:
     """Say that no node has answered (`mqproto.simulator.client.live.ask_all`); the exit status."""
     from mqproto.simulator.client.live import none_answered
 
     complain(none_answered(place.topology.name, found, f"mqproto run{place.again}"))
     return FINDING
-
-
-def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run under trio. One error that came through nurseries is that error."""
-    import trio
-
-    try:
-        return trio.run(task)
-    except BaseExceptionGroup as group:
-        raise only_one(group) from None
-
-
-def end_with_input() -> None:
-    """End this process, as SIGTERM does, when its standard input ends: so it does not outlive who started it."""
-
-    def wait() -> None:
-        while os.read(sys.stdin.fileno(), 1_024):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="input", daemon=True).start()
-
-
-def called(node: str, name: str) -> str:
-    """What the files of a gateway or trigger of a node are called.
-
-    Raises:
-        UsageError: they cannot be called so.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
-        raise UsageError(f"--name {name!r}: files are called so; up to 40 letters, digits, - and _")
-    return f"{node}-{name}"
-
-
-async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
-    """Tell who sits in front of a screen for what a gateway or trigger waits, if it is not ready soon.
-
-    start: the command that starts its node.
-    """
-    import trio
-
-    await trio.sleep(PATIENCE_S)
-    if not ready.is_set():
-        complain(f"waits until its node runs ({start}); the log is {log}")
-
-
-def only_one(error: BaseException) -> BaseException:
-    """The error within groups of one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-LOG_OF = ""
-"""The node whose log the standard error output is; empty if people read it."""
-
-
-def complain(text: str) -> None:
-    """One line on the standard error output; in a node's log it is an event."""
-    text = " ".join(text.splitlines())
-    if LOG_OF:
-        from mqproto.simulator.base.log import COMPLAINT, node_log
-
-        node_log(sys.stderr, LOG_OF).error(COMPLAINT, reason=text)
-    else:
-        print(f"mqproto: {text}", file=sys.stderr)
-
-
-def print_json(value: object) -> None:
-    """JSON, on lines of its own where a person looks."""
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
-
-
-def tell(value: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """The same for programs, or for people."""
-    if as_json:
-        print_json(value)
-        return
-    for line in lines:
-        print(line)

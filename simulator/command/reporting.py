@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
-from mqproto.simulator.command.options import DONE, FINDING, JsonOption, print_json, tell
+from mqproto.simulator.base.program.output import DONE, FINDING, print_json, tell
+from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
     from mqproto.captures.pipeline.report.counts.messages import Sought

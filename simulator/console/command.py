@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.simulator.command.options import (
-    DONE,
-    ConfigOption,
-    run_task,
-)
+from mqproto.simulator.base.program.output import DONE, run_task
+from mqproto.simulator.command.options import ConfigOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.base.log import Lines

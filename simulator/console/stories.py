@@ -16,14 +16,13 @@ from mqproto.captures.drawing.shapes import as_json
 from mqproto.simulator.client import oversee, story
 from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.story import Step, Story
-from mqproto.simulator.command.options import start_again
 from mqproto.simulator.console.deeds import failed
 from mqproto.simulator.edges.operators.account import account_of, asked_after
 from mqproto.simulator.edges.operators.failures import Chosen
 from mqproto.simulator.rig.byhand import broken_now
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
-from mqproto.simulator.topology.places import Place, run_socket
+from mqproto.simulator.topology.places import Place, run_socket, start_again
 from mqproto.turn.waypoints import DROPS, Waypoint
 
 FIRST: Final = 20

@@ -17,8 +17,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.program.output import only_one
 from mqproto.simulator.client import Client, NodeUnreachable, RolledBack, connect
-from mqproto.simulator.command.options import only_one
 from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import guid_text
 

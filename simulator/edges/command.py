@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqproto.simulator.command.options import (
-    DONE,
-    ConfigOption,
-    SupervisedOption,
-    end_with_input,
-    run_task,
-)
-from mqproto.simulator.edges.options import GatewayOptions, TriggerOptions
+from mqproto.simulator.base.program.output import DONE, end_with_input, run_task
+from mqproto.simulator.command.options import ConfigOption
+from mqproto.simulator.edges.options import GatewayOptions, SupervisedOption, TriggerOptions
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place

@@ -1,16 +1,19 @@
-"""What a trigger tells whoever sits in front of its screen: the first failure, and not each; the log has each."""
+"""What a gateway or trigger tells people at its screen: what it waits for, the first failure; the log has each."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import trio
 
-from mqproto.simulator.command.options import complain
+from mqproto.simulator.base.program.output import complain
 
+PATIENCE_S: Final = 2.0
+"""After what time a program that waits says for what."""
 QUIET_S: Final = 10.0
 """Between two lines of one kind, also where failures and successes take turns."""
 
@@ -72,3 +75,13 @@ def on_screen(text: str) -> None:
     with suppress(OSError):
         complain(text)
         sys.stderr.flush()
+
+
+async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
+    """Tell who sits in front of a screen for what a gateway or trigger waits, if it is not ready soon.
+
+    start: the command that starts its node.
+    """
+    await trio.sleep(PATIENCE_S)
+    if not ready.is_set():
+        complain(f"waits until its node runs ({start}); the log is {log}")

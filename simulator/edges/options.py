@@ -11,13 +11,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.command.options import (
-    ForwardOption,
-    HistoryOption,
-    MetricsOption,
-    SupervisedOption,
-    TracesOption,
-)
+from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.topology.file import read_address
 from mqproto.simulator.topology.places import Place
 
@@ -27,6 +21,44 @@ LEASE_LIMIT: Final = 64
 PORT: Final = 8_080
 BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
+
+TracesOption = Annotated[
+    str,
+    typer.Option(
+        "--traces",
+        metavar="URL",
+        help="Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
+        "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
+        show_default=False,
+    ),
+]
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward-header",
+        metavar="NAME",
+        help="A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
+        show_default=False,
+    ),
+]
+MetricsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help=f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
+        show_default=False,
+    ),
+]
+HistoryOption = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
+        "by default history.sqlite beside the stores.",
+        show_default=False,
+    ),
+]
+SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    INTERRUPTED,
-    JsonOption,
-    print_json,
-    run_task,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, INTERRUPTED, print_json, run_task, tell
+from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.fuzz.parser.parser import Report

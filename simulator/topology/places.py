@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import stat
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,6 +141,11 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
     return f"{alone}, or all nodes with `{run_command(topology, directory)}`"
 
 
+def start_again(place: Place) -> tuple[Callable[[str], str], str]:
+    """What has to be typed to start a node, by its name; and the options of all other commands for these nodes."""
+    return partial(start_command, place.topology, directory=place.directory), place.again
+
+
 def run_anew(topology: Topology, directory: Path | None, lacks: str) -> str:
     """Return the command to type if `mqproto run` still has an older copy of a topology.
 
@@ -196,6 +203,17 @@ def keys_path(directory: Path, name: str) -> Path:
 def public_path(directory: Path, name: str) -> Path:
     """The folder of a node's public keys and certificates, for everybody."""
     return directory / f"{name}.public"
+
+
+def called(node: str, name: str) -> str:
+    """What the files of a gateway or trigger of a node are called.
+
+    Raises:
+        UsageError: they cannot be called so.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+        raise UsageError(f"--name {name!r}: files are called so; up to 40 letters, digits, - and _")
+    return f"{node}-{name}"
 
 
 def history_url(directory: Path) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain
 from mqproto.simulator.base.screen import ProgressScreen
-from mqproto.simulator.command.options import DONE, FINDING, MISUSE, complain
 from tests.bench import analyse, backlog, chain, codec, edges, growth, outage, worlds
 from tests.bench.figures import Options, Result, Told, as_json, as_markdown
 from tests.bench.machine import machine

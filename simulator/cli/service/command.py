@@ -12,9 +12,10 @@ from typer.main import get_command
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import settings
+from mqproto.simulator.base.program.output import DONE, complain
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
-from mqproto.simulator.command.options import DONE, Commands, complain
+from mqproto.simulator.command.options import Commands
 from mqproto.simulator.console.command import console
 from mqproto.simulator.edges.command import gateway, trigger
 

@@ -18,7 +18,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import private
-from mqproto.simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json
+from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import Holder

@@ -26,7 +26,7 @@ from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.traces.asked import checked_collector
 from mqproto.simulator.base.traces.starting import edge_traces
-from mqproto.simulator.command.options import METRICS_PORT, called, say_why_it_waits
+from mqproto.simulator.edges.firstfailures import say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
 from mqproto.simulator.edges.gateway.confirmations import CLASSES, Confirmations
@@ -39,11 +39,13 @@ from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, history_known_
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.tokens import TokenFile
 from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.options import GatewayOptions
 from mqproto.simulator.edges.trigger.signing import secrets_in
 from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.file import read_address
+from mqproto.simulator.topology.places import called
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

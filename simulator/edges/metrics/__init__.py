@@ -1,1 +1,6 @@
 """What gateways and triggers tell Prometheus, and those who keep processes running."""
+
+from typing import Final
+
+METRICS_PORT: Final = 9190
+"""Where a gateway or a trigger answers /metrics if no port is named; nodes begin at 9180."""

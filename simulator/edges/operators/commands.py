@@ -14,17 +14,9 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
-from mqproto.simulator.command.options import (
-    DONE,
-    FINDING,
-    Commands,
-    FirstByDefault,
-    HistoryOption,
-    JsonOption,
-    complain,
-    run_task,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, complain, run_task, tell
+from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption
+from mqproto.simulator.edges.options import HistoryOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.operators.failures import Chosen, Failure

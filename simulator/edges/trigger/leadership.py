@@ -28,8 +28,8 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import appended
-from mqproto.simulator.command.options import called
 from mqproto.simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Leader
+from mqproto.simulator.topology.places import called
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

@@ -20,15 +20,16 @@ from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.program.manager import keep_telling
+from mqproto.simulator.base.program.output import complain
 from mqproto.simulator.base.traces.asked import checked_collector, shown
 from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.client.live import as_it_is, those_away
-from mqproto.simulator.command.options import METRICS_PORT, PATIENCE_S, called, complain, say_why_it_waits
-from mqproto.simulator.edges.firstfailures import on_screen
+from mqproto.simulator.edges.firstfailures import PATIENCE_S, on_screen, say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.httpclient import HttpClient
+from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.options import Policy, TriggerOptions
 from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from mqproto.simulator.edges.trigger.callee import (
@@ -48,7 +49,7 @@ from mqproto.simulator.edges.trigger.telling import Offer, Teller
 from mqproto.simulator.edges.trigger.trigger import Trigger
 from mqproto.simulator.topology import TopologyError, places
 from mqproto.simulator.topology.file import read_address
-from mqproto.simulator.topology.places import Place, host_of
+from mqproto.simulator.topology.places import Place, called, host_of
 from mqproto.simulator.topology.resolve import is_bare
 
 if TYPE_CHECKING:

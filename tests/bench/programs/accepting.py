@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from mqproto.simulator.command.options import end_with_input
+from mqproto.simulator.base.program.output import end_with_input
 
 Message = MutableMapping[str, Any]
 Waiting = tuple[str, bytes, asyncio.Future[bool]]

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from json import dumps
 from typing import Final
 
-from mqproto.simulator.command.options import end_with_input
+from mqproto.simulator.base.program.output import end_with_input
 
 READ_BYTES: Final = 262_144
 SHOWN_BYTES: Final = 40

@@ -14,7 +14,7 @@ from typing import Final
 
 import httpx
 
-from mqproto.simulator.command.options import end_with_input
+from mqproto.simulator.base.program.output import end_with_input
 from tests.bench.programs.accepting import database
 
 SCHEMA: Final = """

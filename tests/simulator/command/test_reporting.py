@@ -12,8 +12,8 @@ import pytest
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.tables import Tables
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE
 from mqproto.simulator.cli.cli import run_command
-from mqproto.simulator.command.options import DONE, FINDING, MISUSE
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.report.counts.test_security import secured_rows
 from tests.captures.pipeline.report.tables import made_up, sample

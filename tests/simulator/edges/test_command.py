@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mqproto.simulator.command.options import MISUSE
+from mqproto.simulator.base.program.output import MISUSE
 from tests.conformance import ROOT
 from tests.simulator.typed import COMMAND, in_process, node, topology_file
 from tests.test_readme import Command, console_blocks

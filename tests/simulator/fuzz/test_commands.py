@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mqproto.simulator.base.program.output import INTERRUPTED
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from mqproto.simulator.command.options import INTERRUPTED
 from mqproto.simulator.fuzz.parser import parser as fuzzing
 from tests.conformance import ROOT
 from tests.simulator.fuzz import planted

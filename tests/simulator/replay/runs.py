@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from mqproto.captures.net.conversation import Side
+from mqproto.simulator.base.program.output import only_one
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.command.options import only_one
 from mqproto.simulator.node.received import ReceivedMessage
 from mqproto.simulator.replay.command import Options, replay
 from mqproto.simulator.replay.report import Report

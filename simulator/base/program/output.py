@@ -1,0 +1,75 @@
+"""What programs of ours print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
+
+DONE: Final = 0
+FINDING: Final = 1
+MISUSE: Final = 2
+INTERRUPTED: Final = 130
+
+T = TypeVar("T")
+
+
+def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run under trio. One error that came through nurseries is that error."""
+    import trio
+
+    try:
+        return trio.run(task)
+    except BaseExceptionGroup as group:
+        raise only_one(group) from None
+
+
+def end_with_input() -> None:
+    """End this process, as SIGTERM does, when its standard input ends: so it does not outlive who started it."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1_024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="input", daemon=True).start()
+
+
+def only_one(error: BaseException) -> BaseException:
+    """The error within groups of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+LOG_OF = ""
+"""The node whose log the standard error output is; empty if people read it."""
+
+
+def complain(text: str) -> None:
+    """One line on the standard error output; in a node's log it is an event."""
+    text = " ".join(text.splitlines())
+    if LOG_OF:
+        from mqproto.simulator.base.log import COMPLAINT, node_log
+
+        node_log(sys.stderr, LOG_OF).error(COMPLAINT, reason=text)
+    else:
+        print(f"mqproto: {text}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """JSON, on lines of its own where a person looks."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def tell(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """The same for programs, or for people."""
+    if as_json:
+        print_json(value)
+        return
+    for line in lines:
+        print(line)
