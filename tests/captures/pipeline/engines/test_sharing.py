@@ -41,7 +41,7 @@ def other_java(tmp_path: Path) -> Java:
     for file in ("java/bin/java", "java/lib/server/classes.jsa", "java/lib/server/libjvm.so"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    return Java(tmp_path / "java", tmp_path / "java/bin/java", "21.0.8", "JAVA_HOME")
+    return Java(tmp_path / "java", tmp_path / "java/bin/java", "21.0.8")
 
 
 def start(java: Java, sharing: Sharing) -> None:
