@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies codec coverage lint format bench samples pictures lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies codec coverage docs lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -114,6 +114,9 @@ codec: $(DEV)  ## mqproto/wire/generated.py anew, after a change of the layouts
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+docs: $(DEV)  ## the site in build/docs; a link that leads nowhere ends it
+	@$(VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going -b html -d build/doctrees docs build/docs $(ARGS)
 
 lint: $(DEV)  ## ruff format, ruff check, mypy --strict
 	@$(VENV)/bin/ruff format --check

@@ -1,9 +1,9 @@
-"""Every command and every Python block of every README.md runs, and prints what the README shows.
+"""Every command and every Python block of every README.md, and of docs/, runs and prints what the page shows.
 
 A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
-`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `yaml`,
-`dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other block is an error, so
-that none is passed over by mistake.
+`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `{toctree}`,
+`yaml`, `dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other block is an
+error, so that none is passed over by mistake.
 
 The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
 what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
@@ -170,11 +170,12 @@ class Command:
 
 
 def readmes() -> list[Path]:
-    """The README.md of the project, and that of every folder in it that has one."""
+    """The README.md of the project, that of every folder in it that has one, and the pages of docs/."""
     folders = ("mqproto", "captures", "simulator", "tests")
     return [
         ROOT / "README.md",
         *sorted(path for name in folders for path in (ROOT / name).rglob("README.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
     ]
 
 
@@ -198,20 +199,19 @@ def blocks(markdown: str) -> Iterator[Block]:
             yield Block(language.strip(), "\n".join(content), number + 1)
 
 
-def section(heading: str) -> str:
-    """The section of simulator/README.md with a heading that begins so."""
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    return readme[readme.index(f"## {heading}") + 1 :].partition("\n## ")[0]
+def how_to(name: str) -> str:
+    """The page docs/how-to/NAME.md."""
+    return (ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8")
 
 
-def section_blocks(heading: str, language: str) -> list[Block]:
-    """The blocks of one kind in that section."""
-    return [block for block in blocks(section(heading)) if block.language == language]
+def blocks_of(name: str, language: str) -> list[Block]:
+    """The blocks of one kind on that page."""
+    return [block for block in blocks(how_to(name)) if block.language == language]
 
 
-def console_blocks(heading: str) -> list[list[Command]]:
-    """What that section has people type."""
-    return [list(commands(block)) for block in section_blocks(heading, "console")]
+def console_blocks(name: str) -> list[list[Command]]:
+    """What that page has people type."""
+    return [list(commands(block)) for block in blocks_of(name, "console")]
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -332,7 +332,7 @@ def check(block: Block) -> None:
             tomllib.loads(block.text)
         case "json":
             json.loads(block.text)
-        case "text":
+        case "text" | "{toctree}":
             pass
         case "yaml" | "dockerfile" | "c" | "python spark":
             assert ELSEWHERE[f"a block of {block.language}"]

@@ -12,10 +12,10 @@ from mqproto.turn import waypoints
 from mqproto.turn.effects import Trace
 from mqproto.turn.waypoints import DROPS, NEXT_WAYPOINTS, Waypoint, class_name, message_name, missing_before
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
-from tests.conformance import ROOT
 from tests.examples import a_user_message
 from tests.observing import arrive
 from tests.pair import Net, at, chain, guid_of, queue
+from tests.test_readme import how_to
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 LONG_MS = 120_000
@@ -430,6 +430,5 @@ def test_a_class_goes_by_its_name_if_it_has_one() -> None:
 
 
 def test_the_readme_has_the_meaning_of_each_waypoint() -> None:
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
     rows = "\n".join(f"| {waypoint.value} | {waypoint.meaning} |" for waypoint in Waypoint)
-    assert rows in readme
+    assert rows in how_to("story-of-a-message")

@@ -123,7 +123,7 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("first line\nsecond line\n")
-    [typed] = console_blocks("How do I send so that")
+    [typed] = console_blocks("send-exactly-once")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"), node(file, tmp_path, "destination"):
         there: dict[str, str] = {}
         for command in typed:
@@ -136,16 +136,14 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "heading", ["What can a message say beside its body?", "How do I send what .NET and COM read?"]
-)
+@pytest.mark.parametrize("page", ["properties-of-a-message", "net-and-com"])
 def test_what_the_readme_shows_of_messages_is_what_the_commands_say(
-    heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = topology_file(tmp_path)
     monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
-    [typed] = console_blocks(heading)
+    [typed] = console_blocks(page)
     with node(file, tmp_path, "destination"):
         there: dict[str, str] = {}
         for command in typed:
@@ -196,7 +194,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
         # The consumer is ahead of the OrderAck.
         eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
 
-    stuck, dead = console_blocks("Why is my message stuck?")
+    stuck, dead = console_blocks("stuck-message")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"):
         with node(file, tmp_path, "destination"):
             in_process("send", "orders", "--body", "hello")

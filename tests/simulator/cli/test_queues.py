@@ -169,7 +169,7 @@ def test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     topology, _ = node_alone("shop", address="{}:{}".format(*reserved_address()))
     guid = guid_text(topology.nodes["shop"].guid)
-    [[first, *typed]] = console_blocks("How do I run one node alone")
+    [[first, *typed]] = console_blocks("run-one-node")
     command = [*COMMAND, *shlex.split(first.text.removesuffix(" &"))[1:]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
         try:

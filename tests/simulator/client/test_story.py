@@ -22,8 +22,8 @@ from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import Place
-from tests.conformance import ROOT
 from tests.simulator.typed import in_process
+from tests.test_readme import console_blocks
 
 THREE = load("three-node")
 FIRST, SECOND = (str(MessageId(THREE.nodes["sender"].guid, ordinal)) for ordinal in (1, 12))
@@ -239,9 +239,8 @@ async def test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_nod
     tmp_path: Path,
 ) -> None:
     """Keep the Logs Clean: "log the important waypoints for each message id"."""
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    section = readme[readme.index("$ mqproto history") : readme.index("Nodes write these steps")]
-    shown = {text.partition("  ")[2] for text in section.splitlines() if text.startswith("2026")}
+    [[command]] = console_blocks("story-of-a-message")
+    shown = {text.partition("  ")[2] for text in (command.output or "").splitlines()}
     topology = load("three-node").with_free_ports().with_waypoints()
     async with supervised(topology, tmp_path) as nodes:
         await nodes.kill("destination")

@@ -36,9 +36,9 @@ from mqproto.wire import (
     guid_text,
     user_message,
 )
-from tests.conformance import ROOT
 from tests.simulator.running import NodeProcess, processes, running
 from tests.simulator.typed import Done, in_process
+from tests.test_readme import how_to
 
 X, Y = Guid(b"a stranger's guid"[:16]), Guid(b"another's guid..")
 PAIR = """
@@ -186,8 +186,7 @@ async def test_nobody_from_a_blocked_network_gets_an_answer_over_restarts_as_wel
 def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
     pair: Topology, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    shown = page.partition("$ mqproto peers office\n")[2].partition("```")[0].splitlines()
+    shown = how_to("strangers").partition("$ mqproto peers office\n")[2].partition("```")[0].splitlines()
     shop = PeerStatus(
         host="10.0.0.7",
         kind=Kind.NEIGHBOUR,

@@ -54,7 +54,7 @@ from tests.examples import a_transaction_header, a_user_message
 from tests.programs import needs
 from tests.simulator.certificates import AUTHORITY, EXPIRED, issue, over_tls, signed_by_itself, write_key
 from tests.simulator.running import DESTINATION, Log, running, until_sent
-from tests.test_readme import section_blocks
+from tests.test_readme import blocks_of
 
 STRANGER = Guid(b"a stranger's guid"[:16])
 STREAM = trio.SSLStream[trio.SocketStream]
@@ -850,8 +850,7 @@ async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_w
 
 @needs("openssl")
 async def test_the_topology_and_the_certificates_of_the_readme_serve(tmp_path: Path) -> None:
-    section = "How do I have TLS between nodes?"
-    [topology], [openssl] = section_blocks(section, "toml"), section_blocks(section, "sh")
+    [topology], [openssl] = blocks_of("tls", "toml"), blocks_of("tls", "sh")
     subprocess.run(["sh", "-euc", openssl.text], cwd=tmp_path, check=True, capture_output=True)  # noqa: ASYNC221
     file = tmp_path / "mine.toml"
     file.write_text(topology.text, "utf-8")

@@ -1,4 +1,4 @@
-"""A newcomer's way to a message from machine to machine, as simulator/README.md has it.  [MS-MQQB] 2.1
+"""A newcomer's way to a message from machine to machine, as docs/how-to/two-machines.md has it.  [MS-MQQB] 2.1
 
 Both machines are network namespaces. Root may have these, and on most systems everybody may.
 """

@@ -1,4 +1,4 @@
-"""Two machines on one: what simulator/README.md has people type at each, in network namespaces with a wire between.
+"""Two machines on one: what docs/how-to/two-machines.md has people type at each, in namespaces with a wire between.
 
     python -m tests.simulator.node.twomachines FOLDER
 
@@ -15,9 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.test_readme import blocks, commands, section, shows
+from tests.test_readme import blocks, commands, how_to, shows
 
-HEADING: Final = "How do two machines exchange messages"
 ADDRESSES: Final = {"shop": "10.9.0.1", "office": "10.9.0.2"}
 CALLS_OUT: Final = ("shop", "nft add rule inet filter output tcp dport 1801 accept")
 """The README's table has this in words: where a firewall is shut towards outside as well."""
@@ -101,7 +100,7 @@ def walk(machines: dict[str, Machine]) -> None:
     Raises:
         SystemExit: one does not.
     """
-    text = section(HEADING)
+    text = how_to("two-machines")
     lines = text.splitlines()
     known: dict[str, str] = {}
 

@@ -371,7 +371,7 @@ async def test_what_the_readme_shows_is_what_the_command_says(tmp_path: Path, id
         await settled(sender)
     async with a_destination(tmp_path) as (_, address):
         report = await played(capture, address)
-    [[command]] = console_blocks("How do I replay")
+    [[command]] = console_blocks("replay-a-capture")
     assert command.text.startswith("mqproto replay run-sender.pcapng --to ")
     printed, shown = (without_figures(text) for text in ("\n".join(report.as_lines()), command.output or ""))
     fields = {line for line in printed + shown if " -> " in line}

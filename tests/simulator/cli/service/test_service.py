@@ -35,6 +35,7 @@ from tests.simulator.edges.trigger.test_trigger import TOPOLOGY
 from tests.simulator.gateways import GatewayProcess, options_for
 from tests.simulator.running import running
 from tests.simulator.typed import COMMAND, in_process
+from tests.test_readme import readmes
 
 CONTAINERFILE: Final = ROOT / "simulator/cli/service/Containerfile"
 PATIENCE_S: Final = 60.0
@@ -237,7 +238,7 @@ def test_there_is_no_unit_for_what_is_no_service() -> None:
 
 def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
     file, shown = tmp_path / "mqproto.toml", set[str]()
-    for text in (block for readme in ROOT.rglob("simulator/**/README.md") for block in settings_in(readme)):
+    for text in (block for readme in readmes() for block in settings_in(readme)):
         file.write_text(text)
         done = in_process("config", "check", file)
         assert done.status == 0, done.err

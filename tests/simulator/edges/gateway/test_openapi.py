@@ -21,7 +21,7 @@ from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from mqproto.simulator.edges.gateway.schemas import OF_HEADERS
 from mqproto.simulator.edges.gateway.tokens import Tokens
 from mqproto.simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
-from tests.conformance import ROOT
+from tests.test_readme import how_to
 
 LONG = st.integers(KEY_LENGTH - 2, KEY_LENGTH + 2).map("x".__mul__)
 
@@ -133,7 +133,7 @@ def test_the_readme_has_the_same_table() -> None:
         f"| {meaning.status} | `{code}` | {meaning.retry_after_s or ''} | {meaning.text} |"
         for code, meaning in MEANINGS.items()
     ]
-    assert "\n".join(rows) in (ROOT / "simulator/README.md").read_text("utf-8")
+    assert "\n".join(rows) in how_to("http-in")
 
 
 def test_every_status_is_that_of_a_code() -> None:

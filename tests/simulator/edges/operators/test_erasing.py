@@ -26,12 +26,12 @@ from mqproto.simulator.storage import Limits, Store
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
-from tests.conformance import ROOT
 from tests.databases import Server
 from tests.simulator.edges.operators.desks import TWO, Typed, fails, rejects
 from tests.simulator.gateways import gateway
 from tests.simulator.running import running, running_with_client, until
 from tests.simulator.typed import in_process
+from tests.test_readme import how_to
 
 ONE: Final = """
 [node.far]
@@ -222,8 +222,7 @@ def test_the_command_says_what_it_does_not_know(tmp_path: Path) -> None:
         f"nobody knows nobody's: `mqproto audit --each {where}` has all that was answered 200"
     )
     assert done.out == "0 messages erased, 0 taken out of queues\n"
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    assert done.out.replace("0", "2", 1).replace("0", "3") in readme
+    assert done.out.replace("0", "2", 1).replace("0", "3") in how_to("erase-data")
 
 
 def test_a_store_that_goes_on_has_nothing_of_what_has_left_it_in_sqlites_log_either(tmp_path: Path) -> None:

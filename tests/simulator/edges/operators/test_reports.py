@@ -37,7 +37,7 @@ def test_the_audit_of_the_readme() -> None:
         *several(3, on_its_way=True),
     ]
     audit = Audit({str(number): one for number, one in enumerate(known)}, Unknown())
-    [[shown]] = console_blocks("Who has what was answered 200?")
+    [[shown]] = console_blocks("audit")
     assert list(audit_told(audit)) == (shown.output or "").splitlines()
     audit.answered["7"] = Evidence(r"destination\orders", "order-7", ["7"])
     audit.unknown.not_here.append("intermediate")
@@ -65,7 +65,7 @@ def test_the_desk_of_the_readme() -> None:
         failure(2871206365, "order-21", errors, "retrieval failure: HTTP 503", 20, at(41, 50)),
         failure(2871206370, "order-26", letters, "NACK_Q_EXCEED_QUOTA", 0, at(42, 7)),
     ]
-    [[shown]] = console_blocks("What do I do with messages that have failed?")
+    [[shown]] = console_blocks("failed-messages")
     assert list(failures_told(failures)) == (shown.output or "").splitlines()
 
 

@@ -34,7 +34,7 @@ from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_fro
 from tests.simulator.forks import Fork, Forks
 from tests.simulator.running import running_with_client, until
 from tests.simulator.typed import MAIN
-from tests.test_readme import blocks, console_blocks, shows
+from tests.test_readme import blocks_of, console_blocks, shows
 
 TRIGGERS: Final = Forks("mqproto.simulator.cli.cli", "mqproto.simulator.edges.trigger.run")
 
@@ -349,9 +349,12 @@ async def test_a_trigger_that_is_stopped_during_the_call_lets_it_end(desk: Clien
 
 
 async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path) -> None:
-    page = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    [[shown]] = console_blocks("How do I have my service called")
-    [log] = [block.text for block in blocks(page) if block.text.startswith('{"node": "destination trigger"')]
+    [[shown]] = console_blocks("http-out")
+    [log] = [
+        block.text
+        for block in blocks_of("http-out", "text")
+        if block.text.startswith('{"node": "destination trigger"')
+    ]
     file = tmp_path / "shop.toml"
     file.write_text(TOPOLOGY.replace("desk", "destination"))
     topology = parse(file.read_text(), str(file)).with_free_ports()

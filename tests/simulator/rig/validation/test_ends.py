@@ -25,8 +25,8 @@ from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
-from tests.conformance import ROOT
 from tests.simulator.typed import in_process
+from tests.test_readme import how_to
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -183,11 +183,10 @@ def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
 
 
 def test_the_readme_has_each_way_with_its_owner_and_its_end() -> None:
-    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
     rows = [
         f"| `{way.name}` | {way.owner} | {way.end}{f': {way.reason}' if way.reason else ''} |" for way in WAYS
     ]
-    assert "\n".join(rows) in readme
+    assert "\n".join(rows) in how_to("audit")
 
 
 def message_of(report: EndsReport, way: Way) -> str:
