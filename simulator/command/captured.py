@@ -33,6 +33,7 @@ from mqproto.captures.decode import (
 from mqproto.captures.decode.names import SHORT_GUID, QueueKey
 from mqproto.captures.decode.security.keyring import Evidence, read_keys
 from mqproto.captures.decode.selection import kinds_named, moment_named, sequence_named
+from mqproto.captures.decode.systems import Systems, contents_of
 from mqproto.captures.decode.views.evidence import evidence_lines
 from mqproto.captures.decode.views.quality import kinds
 from mqproto.captures.files.frame import CaptureError, Frame
@@ -41,7 +42,6 @@ from mqproto.captures.net.merging import merged, series_of
 from mqproto.captures.net.recent import AHEAD_COUNT
 from mqproto.captures.net.turns import Turn, Turns
 from mqproto.captures.packets import PacketReader
-from mqproto.captures.systems import Systems, contents_of
 from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain, print_json
 from mqproto.simulator.base.screen import wide_console
 from mqproto.simulator.command import show

@@ -1,4 +1,4 @@
-"""Series that are not from the tables' system; see mqproto.captures.systems."""
+"""Series that are not from the tables' system; see mqproto.captures.decode.systems."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from mqproto.captures.decode.systems import APART, LOOK_COUNT, Systems
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.pipeline.run.known import Known
 from mqproto.captures.pipeline.run.work import Work
 from mqproto.captures.pipeline.tables.lists import values
 from mqproto.captures.pipeline.tables.parts import Store, parquet
-from mqproto.captures.systems import APART, LOOK_COUNT, Systems
 
 ROWS: Final = 8_192
 ROW_LIMIT: Final = 65_536

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.decode.findings import Finding, Severity, of_damaged
+from mqproto.captures.decode.systems import APART
 from mqproto.captures.files.frame import CaptureError, Frame
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net.recent import KEPT_COUNT, LONGEST_BYTES, NEAR_COUNT, is_damaged
@@ -23,7 +24,6 @@ from mqproto.captures.pipeline.judging.schema import FINDINGS
 from mqproto.captures.pipeline.judging.tasks.buckets import PacketPart, read
 from mqproto.captures.pipeline.judging.tasks.workbench import OPEN, Bench, Done, Task, opened
 from mqproto.captures.pipeline.tables.schemas import packets
-from mqproto.captures.systems import APART
 
 OF_SESSIONS: Final = "findings of sessions"
 OF_SEQUENCES: Final = "findings of sequences"

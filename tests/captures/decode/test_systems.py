@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from mqproto.captures import spoil
+from mqproto.captures.decode.systems import Systems, contents_of
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.packets import PacketReader
-from mqproto.captures.systems import Systems, contents_of
 from mqproto.wire import UserMessage
 from tests.captures.pipeline.samples import FRAMES, in_one_laboratory
 from tests.captures.truth.kinds import apart
