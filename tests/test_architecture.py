@@ -1,6 +1,7 @@
 """Three packages, one direction: simulator -> captures -> mqproto, and mqproto does no input or output.
 
-A fourth, pyspark_mqproto, has nothing but a name by which Spark finds what captures has for it.
+A fourth, pyspark_mqproto, has nothing but a name by which Spark finds what captures has for it. Within the simulator:
+workshop -> house, whose commands stand above everything else in it.
 
 Ruff says the same about mqproto while you type. Here every import of every module counts, wherever it stands.
 The same inside each folder: among its modules and folders imports lead in no circle, and there are at most sixteen.
@@ -60,6 +61,24 @@ LAYERS: Final = (
     Layer("simulator/testing", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )
+ROOMS: Final = ("console", "fuzz", "replay", "rig", "testing", "world")
+WORKSHOP: Final = tuple(f"simulator/{room}/" for room in ROOMS)
+"""What breaks, watches and judges the house, which is all else of the simulator and does without it."""
+COMMANDS: Final = ("simulator/cli/", "simulator/command/")
+"""The commands of both, on which only the workshop stands."""
+BEFOREHAND: Final = {
+    "simulator/cli/cli.py": "registers the commands of fuzz and console, which stand beside them",
+    "simulator/cli/service/command.py": "writes units, and knows the console's options for them",
+    "simulator/cli/samples.py": "makes the sample captures of worlds, when a maintainer runs it",
+    "simulator/cli/running.py": "is `mqproto run`, which plays links and kills by hand; no other command loads it",
+}
+"""The modules of commands that import the workshop as soon as they are loaded."""
+READERS: Final = {
+    "simulator/base/recorder.py": "writes the traffic of links as a capture",
+    "simulator/base/tap.py": "records what a node sends and receives",
+    "simulator/storage/care/export.py": "writes messages as the rows that the readers of captures write",
+}
+"""The modules of the house that use captures; its commands and the workshop may."""
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 LINKED: Final = ("captures", "simulator")
 """Folders of the root that are mqproto.captures and mqproto.simulator, by links in mqproto/. Here they have the names
@@ -141,6 +160,26 @@ def distributions(extras: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
+def wrong_way(path: str, imported: Import) -> str | None:
+    """Why that points against: workshop -> house -> mqproto, and commands stand on both; None if it does not."""
+    target = f"{in_tree(imported.name).replace('.', '/')}/"
+    if not path.startswith("simulator/") or path.startswith(WORKSHOP):
+        return None
+    if path.startswith(COMMANDS):
+        if target.startswith(WORKSHOP) and not imported.lazy and path not in BEFOREHAND:
+            return "A command loads the workshop when it is typed: import it inside the function."
+        return None
+    if target.startswith(COMMANDS):
+        return (
+            "Only the workshop stands on commands: move what both need to simulator/client, or further down."
+        )
+    if target.startswith(WORKSHOP):
+        return "The house does without the workshop: move what both need to where the house has it."
+    if target.startswith("captures/") and path not in READERS:
+        return "The house reads no captures: only its recorder and its export do, and its commands."
+    return None
+
+
 def fault(path: str, imported: Import) -> str | None:
     """Why the module at `path` may not import that, and what to do instead; None if it may."""
     layer = layer_of(path)
@@ -160,7 +199,7 @@ def fault(path: str, imported: Import) -> str | None:
             return "Arrows point one way: simulator -> captures -> mqproto. Move what both need downwards."
         if missing := sorted(distributions(target.extras) - installed):
             return f"{target.folder} needs {', '.join(missing)}: import it inside a function."
-        return None
+        return wrong_way(path, imported)
     # What is not installed here is known by its own name alone, or, in a namespace of several, by the names around it.
     unknown = [top, imported.name.rpartition(".")[0]]
     names = {canonicalize_name(name) for name in DISTRIBUTIONS_OF.get(top, unknown)}
@@ -210,6 +249,11 @@ def test_no_import_points_the_wrong_way() -> None:
         ("simulator/node/node.py", "import pytest", "extra 'simulator'"),
         ("simulator/node/node.py", "def f():\n    import mypy", "extra 'simulator'"),
         ("mqproto/wire/schema/record.py", "def f():\n    from mqproto import testing", "needs hypothesis"),
+        ("simulator/edges/trail.py", "def f():\n    import mqproto.simulator.command", "on commands"),
+        ("simulator/client/talk.py", "import mqproto.simulator.cli.cli", "stands on commands"),
+        ("simulator/edges/trail.py", "def f():\n    import mqproto.simulator.rig", "without the workshop"),
+        ("simulator/command/edges.py", "from mqproto.simulator.console import front", "when it is typed"),
+        ("simulator/node/node.py", "import mqproto.captures.files.pcap", "reads no captures"),
     ],
 )
 def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: str) -> None:
@@ -227,9 +271,12 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("simulator/command/keys.py", "def f():\n    from mqproto.security import keys"),
         ("captures/files/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
         (
-            "simulator/node/node.py",
+            "simulator/base/tap.py",
             "import trio, sqlite3, mqproto.captures.files.pcap, mqproto.base.moment\nfrom . import storage",
         ),
+        ("simulator/fuzz/a.py", "import mqproto.simulator.command.options, mqproto.captures.files.pcap"),
+        ("simulator/command/edges.py", "def f():\n    from mqproto.simulator.console import front"),
+        ("simulator/command/show.py", "import mqproto.captures.files.pcap"),
         ("simulator/fuzz.py", "def f():\n    from mqproto.testing.packets import any_packet"),
         ("simulator/fuzz.py", "if TYPE_CHECKING:\n    from mqproto.testing.packets import any_packet"),
     ],
