@@ -115,7 +115,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
         ["mqproto gateway", "curl --data", "curl http://127.0.0.1:8080/queues/orders/messages/order-17"],
-        "tests/simulator/edges/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
+        "tests/simulator/command/test_edges.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
     "mqproto demo --edges": "tests/simulator/rig/validation/test_demo.py::"
     "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",

@@ -40,12 +40,11 @@ from mqproto.simulator.cli.helping import ByTask, worded
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.queues import app as queue_app
 from mqproto.simulator.cli.service import command as services
-from mqproto.simulator.command import analysis, decoding, peers, reporting
+from mqproto.simulator.command import analysis, decoding, peers, reporting, tokens
+from mqproto.simulator.command.edges import gateway, trigger
+from mqproto.simulator.command.failed import audit, erase, failed
 from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOption
 from mqproto.simulator.console import command as live
-from mqproto.simulator.edges.command import gateway, trigger
-from mqproto.simulator.edges.gateway import command as tokens
-from mqproto.simulator.edges.operators.commands import audit, erase, failed
 from mqproto.simulator.edges.options import HistoryOption, TracesOption
 from mqproto.simulator.fuzz import commands as fuzz
 

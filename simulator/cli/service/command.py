@@ -15,9 +15,9 @@ from mqproto.simulator.base.program import settings
 from mqproto.simulator.base.program.output import DONE, complain
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
+from mqproto.simulator.command.edges import gateway, trigger
 from mqproto.simulator.command.options import Commands
 from mqproto.simulator.console.command import console
-from mqproto.simulator.edges.command import gateway, trigger
 
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """What takes its settings from a file."""
