@@ -153,8 +153,10 @@ class Sending:
             self.lose(facts.time_ns, facts, ENDLESS)
         if facts.header is not None:
             if view.is_counted:
+                # A packet that is cut before its number is counted, and still is not known.
                 self.holes[self.settled :] = [
-                    hole._replace(recoverable_bytes=0) for hole in self.holes[self.settled :]
+                    hole if hole.size_bytes == ENDLESS else hole._replace(recoverable_bytes=0)
+                    for hole in self.holes[self.settled :]
                 ]
             self.settled = len(self.holes)
         self.last_ns = facts.time_ns

@@ -164,6 +164,16 @@ def test_a_session_header_tells_whether_a_hole_had_a_recoverable_message(hidden:
     assert scene.faults() == ([] if explained else [("order-ack-beyond", wrong.number)])
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.5")
+def test_a_message_that_is_cut_before_its_number_explains_an_order_ack_though_it_is_counted() -> None:
+    scene, wire = direct(1, 2)
+    cut = wire.send("a", transactional(3))
+    cut.data, cut.cut_bytes = cut.data[:82], len(cut.data) - 82
+    wire.ack("a")
+    wire.send("c", ordered(3))
+    assert scene.faults() == []
+
+
 def test_two_holes_are_not_one_that_reaches_from_one_to_the_other() -> None:
     scene, wire = direct(1, 2)
     wire.send("a", transactional(2)).missing_bytes = 200

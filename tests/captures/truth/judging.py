@@ -251,38 +251,13 @@ def head_bytes(truth: Truth, number: int) -> int:
 
 def lines(scores: dict[str, Score]) -> Iterator[str]:
     """The table."""
-    head = (
-        "kind",
-        "captures",
-        "accused",
-        "faults",
-        "sentences",
-        "false",
-        "unchecked",
-        "there",
-        "right",
-        "open",
-        "share",
-        "apart",
-    )
+    head = ["kind", "captures", "accused", "faults", "sentences", "false"]
+    head += ["unchecked", "there", "right", "open", "share", "apart"]
     rows = [head]
     for kind, score in scores.items():
-        rows.append(
-            (
-                kind,
-                f"{score.captures}",
-                f"{score.accused}",
-                f"{score.false_faults}",
-                f"{score.claims:,}",
-                f"{score.false_claims}",
-                f"{score.unchecked}",
-                f"{score.there:,}",
-                f"{score.right:,}",
-                f"{score.not_known}",
-                f"{score.share:.1%}",
-                f"{score.apart}",
-            )
-        )
+        said = score.accused, score.false_faults, score.claims, score.false_claims, score.unchecked
+        counts = score.captures, *said, score.there, score.right, score.not_known
+        rows.append([kind, *(f"{count:,}" for count in counts), f"{score.share:.1%}", f"{score.apart}"])
     widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
     for row in rows:
         rest = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
