@@ -82,7 +82,7 @@ class SequenceChecker:
             view.opened, view.filled, view.findings = hop.advance(message)
         sequence.write(number, message.sent_s, message.time_ns)
         if previous < number - 1:
-            sequence.passed.add(previous + 1, number - 1)
+            sequence.pass_over(previous, number)
         known = sequence.packets.get(number)
         if known is None:
             view.is_new = True

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mqproto.captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
 from mqproto.captures.decode.findings import Finding
-from mqproto.captures.decode.ranges import BoundedRanges, first_missing
+from mqproto.captures.decode.ranges import first_missing
 from mqproto.captures.decode.sequences.progress import HopProgress
 from mqproto.captures.decode.sight import Acknowledged
 from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
@@ -19,6 +19,8 @@ CLAIM_LIMIT: Final = 100
 """How many acknowledgments of one sequence that seem to be wrong are remembered."""
 SAID_LIMIT: Final = 16
 """How many OrderAcks of one sequence are compared with each other, those that were made last."""
+PASSED_LIMIT: Final = 256
+"""How many messages of one sequence that have passed others over are remembered."""
 WRITTEN_LIMIT: Final = 64
 """For how many seconds it is remembered which number was the first that was written in it."""
 
@@ -66,7 +68,7 @@ class Sequence:
     early: OrderAcks that the capture has before its first message, the last of them.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
-    passed: numbers that a later message has passed over, so that no acknowledgment of a higher one tells of them.
+    passed: by the number of each message that has passed others over, the lowest that it names as the one before it.
     written: pairs of SentTime and number: from this number on, all were written then or later.
     is_ahead: whether a SentTime was beyond the time of the capture, so that none of them says anything.
     suspicions: what is a fault unless the identifier turns out to be that of two queues; by code and acknowledgment, as
@@ -85,7 +87,7 @@ class Sequence:
     order_ack_id: int = 0
     order_ack_ended: Acknowledged | None = None
     said: list[Said] = field(default_factory=list)
-    passed: BoundedRanges = field(default_factory=BoundedRanges)
+    passed: dict[int, int] = field(default_factory=dict)
     written: list[tuple[int, int]] = field(default_factory=list)
     is_ahead: bool = False
     claims: list[Claim] = field(default_factory=list)
@@ -115,6 +117,16 @@ class Sequence:
         """Remember what has not been borne out, but not more than is bearable."""
         if len(self.claims) < CLAIM_LIMIT:
             self.claims.append(claim)
+
+    def pass_over(self, previous: int, number: int) -> None:
+        """A message of a number names another one before it than the next lower."""
+        self.passed[number] = min(previous, self.passed.get(number, previous))
+        if len(self.passed) > PASSED_LIMIT:
+            del self.passed[next(iter(self.passed))]
+
+    def is_passed(self, number: int, acknowledged: int) -> bool:
+        """Whether an acknowledgment does not tell of a lower number, as a message up to it has passed that over."""
+        return any(previous < number < by <= acknowledged for by, previous in self.passed.items())
 
     def give_up(self) -> None:
         """From here on nobody can say what belongs to it."""

@@ -131,31 +131,23 @@ class SequenceCount:
         assert sequence.towards is not None, "it has a message"
         found: dict[bool, Row] = {}
         for each in self.order_rows:
-            if each.number >= number and sequence.towards[0] in (each.acker, NULL_GUID):
+            is_told = each.number >= number and not sequence.is_passed(number, each.number)
+            if is_told and sequence.towards[0] in (each.acker, NULL_GUID):
                 found.setdefault(each.at_source, each.row)
         return list(found.values())
 
-    def proved_through(self, number: int) -> list[tuple[int, int, int | None]]:
-        """Take the numbers up to one that has been acknowledged: all that it proves to have come.
+    def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
+        """Take the numbers up to one: all that an acknowledgment of this or the next proves to have come.
 
-        What a later message has passed over is not among them, as who was sent it may not have taken it; the last is.
+        What a message has passed over is not among them, as who was sent it may not have taken it.
         """
-        passed = self.sequence.passed
-        proved = []
-        for each in self.unseen.through(number):
-            if each[0] == number or each[0] not in passed:
-                proved.append(each)
-        return proved
+        is_passed = self.sequence.is_passed
+        return [each for each in self.unseen.through(number) if not is_passed(each[0], acknowledged)]
 
     def doubt(self, number: int, message_id: int) -> None:
         """One that an OrderAck covers may be passed over."""
         if len(self.doubtful) < NUMBER_LIMIT:
             self.doubtful[number] = message_id
-
-    def believed(self) -> list[tuple[int, int]]:
-        """Take those that were in doubt, and that nobody has passed over: each with its MessageID."""
-        numbers = [number for number in self.doubtful if number not in self.sequence.passed]
-        return [(number, self.doubtful.pop(number)) for number in numbers]
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
         """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""

@@ -261,8 +261,8 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         elif view.is_new:
             # The captures have its OrderAck before they have it: they began later, or lack its first copies.
-            # One that was passed over is in doubt, or may be by what comes as late unless it was seen to come.
-            if hop[1] == message.towards[0] and number not in view.sequence.passed:
+            # It may be passed over by what comes as late, unless it was seen to come.
+            if hop[1] == message.towards[0]:
                 self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
             else:
                 count.doubt(number, message_id)
@@ -308,7 +308,7 @@ class SequenceStage:
         confirmed = []
         if is_first:
             count.order_acks += 1
-            covered = count.proved_through(ack.sequence_number)
+            covered = count.proved_through(ack.sequence_number, ack.sequence_number)
             confirmed = [message_id for _, message_id, _ in covered]
             if not at_source:
                 count.returning.extend((number, message_id) for number, message_id, _ in covered)
@@ -379,10 +379,11 @@ class SequenceStage:
         sequence = count.sequence
         if sequence.towards is None or not count.place:
             return
-        for number, message_id in count.believed():
+        for number, message_id in count.doubtful.items():
             self._confirmed += ((row, [message_id]) for row in count.confirming(sequence, number))
         # What an OrderAck has confirmed by now needs no FinalAck to say so.
-        covered = [message_id for _, message_id, _ in count.proved_through(count.final_number - 1)]
+        proved = count.proved_through(count.final_number - 1, count.final_number)
+        covered = [message_id for _, message_id, _ in proved]
         if covered:
             self._confirmed.append((count.final_row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])

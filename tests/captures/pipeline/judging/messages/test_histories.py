@@ -247,6 +247,20 @@ def test_nor_of_what_its_receiver_was_sent_and_may_not_have_taken(comes_late: bo
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize(("passing", "answer", "is_told"), [(3, final(3), False), (9, ordered(3), True)])
+def test_so_it_is_of_a_final_ack_and_a_higher_number_than_is_acknowledged_passes_nothing_over(
+    passing: int, answer: bytes, is_told: bool
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in (passing, 1, 2, 3):
+        wire.send("a", transactional(number, previous=1 if number == passing else number - 1))
+    wire.send("c", answer)
+    found = {row["sequence_number"]: row["outcome"] for row in histories(scene)}
+    assert (found[1], found[2]) == (Outcome.CONFIRMED, Outcome.CONFIRMED if is_told else Outcome.REACHED)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_an_order_ack_of_its_own_confirms_what_a_later_message_has_passed_over() -> None:
     scene = Scene()
     wire = scene.wire("a", "c")
