@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
-from glob import glob, has_magic, iglob
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -32,6 +32,8 @@ S3: Final = ("s3", "s3a", "s3n")
 """Hadoop's names for S3, too."""
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+ALTERNATIVES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
+"""What Hadoop's patterns have beside Python's."""
 REQUESTS: Final = 16
 """How many small requests are sent at a time."""
 # Linux then reserves no memory for it; Python has a name for this since 3.13.
@@ -59,7 +61,21 @@ def is_remote(path: str) -> bool:
 
 def may_be_there(path: str) -> bool:
     """Whether a path or pattern matches anything on this machine; for an object only its server knows."""
-    return is_remote(path) or os.path.lexists(path) or (has_magic(path) and any(iglob(path)))
+    return is_remote(path) or os.path.lexists(path) or any(glob(one) for one in alternatives(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether it may stand for several names."""
+    return has_magic(path) or ALTERNATIVES.search(path) is not None
+
+
+def alternatives(path: str) -> list[str]:
+    """Return the patterns that one with {x,y} stands for; else itself."""
+    found = ALTERNATIVES.search(path)
+    if found is None:
+        return [path]
+    some = [path[: found.start()] + one + path[found.end() :] for one in found[1].split(",")]
+    return [one for each in some for one in alternatives(each)]
 
 
 def absolute(path: str) -> str:
@@ -140,15 +156,15 @@ def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) ->
 
 
 def files_at(path: str) -> Iterator[Found]:
-    """Yield the files that a path means: itself, everything in a folder, or all that fit a pattern with *, ? or [].
+    """Yield the files that a path means: itself, everything in a folder, or all that fit a pattern with *, ?, [] or {}.
 
     Raises:
         UsageError, OSError: as for `opened`; or nothing fits the pattern.
     """
     if is_remote(path):
         yield from _objects_at(path)
-    elif has_magic(path) and not os.path.lexists(path):
-        fitting = sorted(glob(path))
+    elif is_pattern(path) and not os.path.lexists(path):
+        fitting = sorted({one for each in alternatives(path) for one in glob(each)})
         if not fitting:
             raise FileNotFoundError(None, "no file has a name that fits", path)
         for one in fitting:
@@ -188,19 +204,21 @@ def _objects_at(uri: str) -> Iterator[Found]:
 
     place = place_of(uri)
     info = place.system.get_file_info(place.path)
-    if info.type == FileType.File or (info.type == FileType.NotFound and not has_magic(place.name)):
+    if info.type == FileType.File or (info.type == FileType.NotFound and not is_pattern(place.name)):
         yield Found(uri, is_meant=True)
         return
     steps = place.path.split("/")
-    known = next((count for count, step in enumerate(steps) if has_magic(step)), len(steps))
+    patterns = [one.split("/") for one in alternatives(place.path)]
+    known = next((count for count, step in enumerate(steps) if has_magic(step) or "{" in step), len(steps))
     if info.type == FileType.Directory:
         known = len(steps)
     every = FileSelector("/".join(steps[:known]), allow_not_found=True, recursive=True)
     paths = sorted(each.path for each in place.system.get_file_info(every) if each.type == FileType.File)
-    fitting = [path for path in paths if known == len(steps) or _fits(path.split("/"), steps)]
-    if not fitting and known < len(steps):
+    if known < len(steps):
+        paths = [path for path in paths if any(_fits(path.split("/"), pattern) for pattern in patterns)]
+    if not paths and known < len(steps):
         raise FileNotFoundError(None, "no object has a name that fits", uri)
-    yield from (Found(place.uri(path), is_meant=False) for path in fitting)
+    yield from (Found(place.uri(path), is_meant=False) for path in paths)
 
 
 def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
-from glob import has_magic
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import pyarrow as pa
 
+from mqproto.captures.pipeline.source.storage import is_pattern
 from mqproto.captures.pipeline.tables import delta, runs
 from mqproto.captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
 from mqproto.captures.pipeline.tables.runs import VERSION, Row, Runs, State
@@ -376,7 +376,7 @@ def is_there(place: str) -> bool:
     store = Store.at(place)
     if store.folder is not None:
         return (store.folder / runs.TABLE / delta.LOG).is_dir()
-    return not has_magic(place) and delta.newest(store, runs.TABLE) is not None
+    return not is_pattern(place) and delta.newest(store, runs.TABLE) is not None
 
 
 @contextmanager

@@ -149,6 +149,8 @@ def test_folders_and_patterns_have_what_fits_and_names_stand_for_themselves(
         assert found("day*2") == ["day 2/a.pcapng", "day 2/deeper/c.pcapng"]
         assert found("day [12]/b.pcapng") == ["day 1/b.pcapng"]
         assert found("day[3]") == ["day[3]/d.pcapng"]
+        assert found("day {2,1,9}/{a,deeper/c}*") == [names[0], *names[2:4]]
+        assert found("{day 1/b,night}*") == [names[1]]
         single = f"{root}/day 1/a.pcapng"
         assert list(files_at(single)) == [Found(single, is_meant=True)]
         with pytest.raises(FileNotFoundError, match="has a name that fits"):
