@@ -1,14 +1,12 @@
 """Packs our packages into one zip, for executors on machines that do not have them.
 
-`python -m mqproto.captures.pipeline.engines.shipping FILE.zip` writes it for spark-submit's --py-files. construct is
-included, because it is small and pure Python. Compiled packages have to be installed: numpy, pyarrow, and before
-Python 3.14 backports.zstd.
+spark-submit takes it by --py-files. construct is included, because it is small and pure Python. Compiled packages have
+to be installed: numpy, pyarrow, and before Python 3.14 backports.zstd.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 import zipfile
 from glob import glob
 from importlib.util import cache_from_source
@@ -18,7 +16,7 @@ from typing import Final
 PACKAGES: Final = ("mqproto", "pyspark_mqproto", "construct")
 
 
-def pack(path: Path) -> Path:
+def pack(path: Path | str) -> Path | str:
     """Write the zip; its name has to end in .zip, or Python does not import from it."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in PACKAGES:
@@ -33,16 +31,3 @@ def pack(path: Path) -> Path:
                     if (compiled := Path(cache_from_source(str(folder / source)))).exists():
                         file.write(compiled, Path(name) / f"{source}c")
     return path
-
-
-def main(arguments: list[str]) -> int:
-    """Run the command; its status is 2 for misuse."""
-    if len(arguments) != 1 or not arguments[0].endswith(".zip"):
-        print("usage: python -m mqproto.captures.pipeline.engines.shipping FILE.zip", file=sys.stderr)
-        return 2
-    print(pack(Path(arguments[0])))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

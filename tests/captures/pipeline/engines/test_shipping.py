@@ -7,8 +7,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from mqproto.captures.pipeline.engines import shipping
 
 ASK = """
@@ -33,15 +31,3 @@ def test_an_interpreter_with_nothing_but_zstd_imports_our_packages_from_it(tmp_p
     command = [sys.executable, "-S", "-I", "-c", ASK, str(path), str(compiled)]
     told = subprocess.check_output(command, text=True)
     assert told == f"{tmp_path / 'shipped'} {{'.pyc'}}\n"
-
-
-def test_the_command_says_what_it_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(tmp_path / "shipped.zip")
-    assert shipping.main([path]) == 0
-    assert capsys.readouterr().out == f"{path}\n"
-
-
-@pytest.mark.parametrize("arguments", [[], ["shipped.tar"], ["a.zip", "b.zip"]])
-def test_misuse_has_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert shipping.main(arguments) == 2
-    assert capsys.readouterr().err == "usage: python -m mqproto.captures.pipeline.engines.shipping FILE.zip\n"
