@@ -22,7 +22,7 @@ from mqproto.simulator.topology.places import start_again
 
 if TYPE_CHECKING:
     from mqproto.simulator.client.live import Away
-    from mqproto.simulator.edges.trigger.standing import Standing
+    from mqproto.simulator.edges.trigger.standing import TriggerStanding
     from mqproto.simulator.node.control import Explanation
     from mqproto.simulator.topology.places import Place
 
@@ -468,17 +468,17 @@ def explain(
 
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
-) -> dict[str, list[Standing]]:
+) -> dict[str, list[TriggerStanding]]:
     """By node, who delivers from the queues that are told of; of a node that does not run, from all."""
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 
-    known: list[Standing] = []
+    known: list[TriggerStanding] = []
     try:
         known = standings(place, history)
     except HistoryError as error:
         complain(f"whether a trigger holds a queue is not known: {error}")
-    triggers: dict[str, list[Standing]] = {name: [] for name in found}
+    triggers: dict[str, list[TriggerStanding]] = {name: [] for name in found}
     for standing in known:
         node, _, queue = standing.queue.partition("\\")
         if node in found:

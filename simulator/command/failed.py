@@ -19,7 +19,7 @@ from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOpti
 from mqproto.simulator.edges.options import HistoryOption
 
 if TYPE_CHECKING:
-    from mqproto.simulator.edges.operators.failures import Chosen, Failure
+    from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
     from mqproto.simulator.edges.operators.reading import Unknown
     from mqproto.simulator.topology.places import Place
 
@@ -52,12 +52,12 @@ class Narrowing:
         datetime | None, typer.Option("--until", help="Only messages that failed before this time, UTC.")
     ] = None
 
-    def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> Chosen:
+    def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
         """Of these, or of all."""
-        from mqproto.simulator.edges.operators.failures import Chosen
+        from mqproto.simulator.edges.operators.failures import FailureFilter
 
         since, until = (one and one.replace(tzinfo=UTC) for one in (self.since, self.until))
-        return Chosen(
+        return FailureFilter(
             names=names, queue=self.queue, reason=self.reason, since=since, until=until, in_doubt=in_doubt
         )
 
@@ -123,7 +123,7 @@ def list_(
     return _list(failures, unknown, as_json=as_json)
 
 
-def _list(failures: list[Failure], unknown: Unknown, *, as_json: bool) -> int:
+def _list(failures: list[FailedMessage], unknown: Unknown, *, as_json: bool) -> int:
     from mqproto.simulator.edges.operators.report import failures_told
 
     value = {"failed": [failure.as_json() for failure in failures], **asdict(unknown)}
@@ -215,8 +215,8 @@ def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
 
 def _see_to(
     place: Place,
-    chosen: Chosen,
-    act: Callable[[list[Failure]], Coroutine[Any, Any, int]] | None,
+    chosen: FailureFilter,
+    act: Callable[[list[FailedMessage]], Coroutine[Any, Any, int]] | None,
     done: str,
     as_json: bool,
     again: str,
@@ -258,7 +258,7 @@ def _see_to(
     return FINDING if missing else DONE
 
 
-def _called(name: str, found: list[Failure]) -> list[Failure]:
+def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
     """Those that a name means: the whole of an id means no other that ends so."""
     whole = [one for one in found if name in (one.id, one.key)]
     return whole or [one for one in found if one.is_called(name)]

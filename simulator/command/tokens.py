@@ -22,7 +22,7 @@ from mqproto.simulator.base.program.output import DONE, FINDING, complain, print
 from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
-    from mqproto.simulator.edges.gateway.tokens import Holder
+    from mqproto.simulator.edges.gateway.tokens import TokenHolder
 
 BEGINS: Final = "mqproto_"
 """So that those who look for secrets in code and logs find a token."""
@@ -71,19 +71,19 @@ def make(
     $ mqproto tokens make shop --role send --queue orders --into tokens.toml
     mqproto_9wNf1uUX2lqk3v0pI7s1Zq0nT5y8m4cEJgQbR6dLxHA
     """
-    from mqproto.simulator.edges.gateway.tokens import Holder, Role
+    from mqproto.simulator.edges.gateway.tokens import TokenHolder, TokenRole
 
     if not re.fullmatch(NAME, name):
         raise UsageError(f"{name!r}: a token's name has up to 64 letters, digits, _ and -")
-    if role not in list(Role):
-        raise UsageError(f"--role {role or 'is needed'}: type one of {', '.join(Role)}")
+    if role not in list(TokenRole):
+        raise UsageError(f"--role {role or 'is needed'}: type one of {', '.join(TokenRole)}")
     if not queues:
         raise UsageError("--queue is needed: a token opens the queues that it names, and no others")
     token = BEGINS + secrets.token_urlsafe(TOKEN_BYTES)
-    holder = Holder(
+    holder = TokenHolder(
         sha256=hashlib.sha256(token.encode()).hexdigest(),
         queues=queues,
-        role=Role(role),
+        role=TokenRole(role),
         producer=producer,
         made=datetime.now(UTC).replace(microsecond=0),
     )
@@ -155,13 +155,13 @@ def revoke(
     return DONE
 
 
-def _holders(text: str, file: Path) -> dict[str, Holder]:
+def _holders(text: str, file: Path) -> dict[str, TokenHolder]:
     from mqproto.simulator.edges.gateway.tokens import holders_of
 
     return holders_of(text, str(file))
 
 
-def _table(name: str, holder: Holder) -> str:
+def _table(name: str, holder: TokenHolder) -> str:
     lines = [f"[{name}]", f'sha256 = "{holder.sha256}"', f'role = "{holder.role}"']
     lines.append(f"queues = [{', '.join(map(_quoted, holder.queues))}]")
     if holder.producer is not None:

@@ -23,7 +23,7 @@ from mqproto.simulator.console.breaking import Breaking
 from mqproto.simulator.console.traffic import Traffic
 from mqproto.simulator.edges.gateway.tokens import Opened
 from mqproto.simulator.edges.operators import desk
-from mqproto.simulator.edges.operators.failures import Chosen, Failure
+from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.rig.byhand import Deed
 from mqproto.simulator.topology.places import Place
@@ -141,7 +141,7 @@ class Deeds:
     async def _retry(self, wish: Wish) -> list[str]:
         if not 0 < len(wish.messages) <= MESSAGES_LIMIT:
             raise UsageError(f"name up to {MESSAGES_LIMIT} messages")
-        failures, _ = await failed(self._place(), Chosen(names=wish.messages))
+        failures, _ = await failed(self._place(), FailureFilter(names=wish.messages))
         if not failures:
             raise UsageError("none of these has failed, or it was seen to meanwhile")
         count = await desk.retry(self._place(), "", failures)
@@ -157,10 +157,10 @@ class Deeds:
         return [f"{wish.rate} messages a second from {wish.nodes[0]} to {wish.nodes[1]}"]
 
 
-async def failed(place: Place, chosen: Chosen) -> tuple[list[Failure], list[str]]:
+async def failed(place: Place, chosen: FailureFilter) -> tuple[list[FailedMessage], list[str]]:
     """What has failed, by what the stores have; and what could not be looked into."""
 
-    def read() -> tuple[list[Failure], list[str]]:
+    def read() -> tuple[list[FailedMessage], list[str]]:
         unknown = Unknown()
         found = [failure for failure, _ in failures_in(place, unknown, chosen)]
         return found, list(unknown.told())

@@ -28,7 +28,7 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.console.feed import CLIENTS, Feed, event
 from mqproto.simulator.console.guard import SAFE, Denied, Guard
 from mqproto.simulator.console.watch import Watch
-from mqproto.simulator.edges.gateway.tokens import Opened, Role
+from mqproto.simulator.edges.gateway.tokens import Opened, TokenRole
 
 HERE: Final = files("mqproto.simulator.console") / "page"
 KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -78,7 +78,7 @@ class Front:
             self._guard.check_origin(request)
             if path == "/do":
                 _only(request, "POST")
-                opened = self._guard.opened(request, Role.ALL)
+                opened = self._guard.opened(request, TokenRole.ALL)
                 if not any(
                     kind.partition(";")[0].strip() == "application/json"
                     for kind in request.header("Content-Type")
@@ -86,7 +86,7 @@ class Front:
                     raise Denied(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
                 return _json(await self._backstage.do(await _body(request), opened))
             _only(request, "GET")
-            opened = self._guard.opened(request, Role.READ)
+            opened = self._guard.opened(request, TokenRole.READ)
             if path == "/events":
                 return self._events(opened)
             if (question := self._backstage.questions.get(path)) is None:
@@ -114,7 +114,7 @@ class Front:
         """What one browser is told, as long as it looks."""
         self._browsers += 1
         try:
-            may_act = b"true" if opened.role is Role.ALL else b"false"
+            may_act = b"true" if opened.role is TokenRole.ALL else b"false"
             hello = self._backstage.hello()
             yield event("hello", b'{"may_act":%s,"console":%s}' % (may_act, hello))
             with self._watch.looking():

@@ -15,7 +15,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.http.server import Request
-from mqproto.simulator.edges.gateway.tokens import Holder, Opened, Opener, Role, Tokens
+from mqproto.simulator.edges.gateway.tokens import Opened, Opener, TokenHolder, TokenRole, Tokens
 
 OWN: Final = "console"
 """The name of the token that a console makes for itself."""
@@ -50,7 +50,7 @@ class Guard:
     def __init__(self, others: Opener | None = None) -> None:
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = hashlib.sha256(self.token.encode()).hexdigest()
-        self._own = Tokens({OWN: Holder(sha256=digest, queues=["*"], role=Role.ALL)}, str)
+        self._own = Tokens({OWN: TokenHolder(sha256=digest, queues=["*"], role=TokenRole.ALL)}, str)
         self._others = others
 
     def check_host(self, request: Request) -> None:
@@ -78,7 +78,7 @@ class Guard:
         if strange:
             raise Denied(HTTPStatus.FORBIDDEN, "other pages may not use the console")
 
-    def opened(self, request: Request, needed: Role) -> Opened:
+    def opened(self, request: Request, needed: TokenRole) -> Opened:
         """What a request may do.
 
         Raises:
@@ -103,7 +103,7 @@ class Guard:
         if not opened.role.may(needed):
             raise Denied(
                 HTTPStatus.FORBIDDEN,
-                f"this needs a token with the role {needed} or {Role.ALL}; yours has the role {opened.role}",
+                f"this needs a token with the role {needed} or {TokenRole.ALL}; yours has the role {opened.role}",
             )
         return opened
 

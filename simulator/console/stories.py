@@ -18,7 +18,7 @@ from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.story import Step, Story
 from mqproto.simulator.console.deeds import failed
 from mqproto.simulator.edges.operators.account import account_of, asked_after
-from mqproto.simulator.edges.operators.failures import Chosen
+from mqproto.simulator.edges.operators.failures import FailureFilter
 from mqproto.simulator.rig.byhand import broken_now
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
@@ -108,7 +108,7 @@ async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
     """What has failed, as `mqproto failed list` says it."""
     async with AT_ONCE:
-        failures, notes = await failed(place, Chosen())
+        failures, notes = await failed(place, FailureFilter())
     return {
         "count": len(failures),
         "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],

@@ -51,7 +51,7 @@ class BrokenError(HttpError):
     """Somebody may have seen it."""
 
 
-class Fields(Mapping[str, str]):
+class ResponseHeaders(Mapping[str, str]):
     """Headers of an answer, by names however they are written; the first of a name counts."""
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
@@ -91,7 +91,7 @@ class HttpClient:
 
     def __init__(self, trusted: ssl.SSLContext | None = None) -> None:
         self._trusted = trusted
-        self._kept: dict[tuple[str, str, int], list[_Connection]] = {}
+        self._kept: dict[tuple[str, str, int], list[_HttpConnection]] = {}
 
     async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
         """What a URL answers.
@@ -124,7 +124,7 @@ class HttpClient:
                 connection.close()
         self._kept.clear()
 
-    def _waiting(self, kept: list[_Connection]) -> _Connection | None:
+    def _waiting(self, kept: list[_HttpConnection]) -> _HttpConnection | None:
         """The connection that was used last, if it can be used again. Those that cannot are closed."""
         now_s = trio.current_time()
         while kept and kept[0].kept_until_s < now_s:
@@ -136,14 +136,14 @@ class HttpClient:
             connection.close()
         return None
 
-    async def _connected(self, place: tuple[str, str, int]) -> _Connection:
+    async def _connected(self, place: tuple[str, str, int]) -> _HttpConnection:
         scheme, host, port = place
         try:
             socket = TcpStream(await trio.open_tcp_stream(host, port))
         except OSError as error:
             raise NotConnectedError(str(error)) from error
         if scheme == "http":
-            return _Connection(socket, socket)
+            return _HttpConnection(socket, socket)
         try:
             stream = trio.SSLStream(socket, self._context(), server_hostname=host, https_compatible=True)
             await stream.do_handshake()
@@ -153,7 +153,7 @@ class HttpClient:
         except BaseException:
             socket.close()
             raise
-        return _Connection(socket, stream)
+        return _HttpConnection(socket, stream)
 
     def _context(self) -> ssl.SSLContext:
         if self._trusted is None:
@@ -162,7 +162,7 @@ class HttpClient:
         return self._trusted
 
 
-class _Connection:
+class _HttpConnection:
     """One connection, with one request at a time.
 
     socket: below TLS.
@@ -245,7 +245,7 @@ class _Connection:
                 break
         assert self._head is not None, "h11 has it before its body"
         whole = None if len(self._body) > ANSWER_LIMIT_BYTES else bytes(self._body)
-        return Response(self._head.status_code, Fields(list(self._head.headers)), whole)
+        return Response(self._head.status_code, ResponseHeaders(list(self._head.headers)), whole)
 
     def close(self) -> None:
         """Without a word: all that matters was said."""

@@ -25,7 +25,7 @@ from mqproto.formatname import PrivateName
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.fullness import FullQueues
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
 from mqproto.simulator.edges.trail import ENDS, OWN_QUEUES, Confirmation
 from mqproto.wire import MessageClass
@@ -42,7 +42,7 @@ AGAIN_S: Final = 1.0
 """How long to wait before a queue or a history is tried again that could not be had."""
 
 
-class Confirmations:
+class ConfirmationReader:
     """Takes the confirmations of one gateway.
 
     Args:
@@ -56,14 +56,14 @@ class Confirmations:
         queue: str,
         history: DocumentHistory,
         log: FilteringBoundLogger,
-        fullness: Fullness | None = None,
+        fullness: FullQueues | None = None,
         on_end: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.queue = queue
         self._history = history
         self.ends: Counter[str] = Counter()
         """How many messages have ended with which class."""
-        self._fullness = fullness or Fullness()
+        self._fullness = fullness or FullQueues()
         self._log = log
         self._on_end = on_end
 

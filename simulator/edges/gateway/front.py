@@ -36,11 +36,11 @@ from mqproto.simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, Fai
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, Room
 from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
-from mqproto.simulator.edges.gateway.gateway import Gateway, Handed, Queue
-from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.gateway import Gateway, GatewayQueue, PostedMessage
+from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.outlet import Outlet
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
-from mqproto.simulator.edges.gateway.tokens import Opened, Opener, Role
+from mqproto.simulator.edges.gateway.tokens import Opened, Opener, TokenRole
 from mqproto.simulator.edges.headers import (
     BODY_TYPE,
     EXTENSION,
@@ -81,7 +81,7 @@ FAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class ProducerPolicy:
     """What the gateway asks of producers.
 
     key_header: where their ids are.
@@ -128,7 +128,7 @@ class Policy:
         return Envelope(producer_key=text).producer_key
 
 
-class Front:
+class GatewayFront:
     """Answers requests; its `answer` is a `mqproto.simulator.base.http.server.Handler`.
 
     Args:
@@ -142,10 +142,10 @@ class Front:
         self,
         gateway: Gateway,
         outlet: Outlet,
-        names: Names,
+        names: QueueNames,
         node: str,
         confirmations: str,
-        policy: Policy,
+        policy: ProducerPolicy,
         openapi: dict[str, Any],
         log: FilteringBoundLogger,
         traces: EdgeTraces = NO_TRACES,
@@ -185,7 +185,7 @@ class Front:
                     return await self._message(request, name, facts)
                 case ["queues", name, "messages", key] if key:
                     _only("GET", request)
-                    opened = self._opened(request, Role.READ, facts)
+                    opened = self._opened(request, TokenRole.READ, facts)
                     queue = await self._opened_queue(name, opened)
                     with _refused_as(Code.INVALID):
                         key = self._policy.key_of(key)
@@ -222,7 +222,7 @@ class Front:
         return Answer(200, headers, b"")
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
-        opened = self._opened(request, Role.SEND, facts)
+        opened = self._opened(request, TokenRole.SEND, facts)
         began_s = trio.current_time()
         queue = await self._opened_queue(name, opened)
         facts["queue"] = queue.name
@@ -291,7 +291,7 @@ class Front:
                 )
             with _refused_as(Code.BAD_HEADER):
                 callback = self._policy.callbacks.chosen(asked, key, admin_queue)
-            handed = Handed(
+            handed = PostedMessage(
                 queue,
                 key,
                 envelope.content_type,
@@ -310,7 +310,7 @@ class Front:
     def _forwarded(self, request: Request) -> dict[str, str]:
         return self._policy.forwarding.taken(request.header_names, request.header)
 
-    def _opened(self, request: Request, needed: Role, facts: dict[str, str]) -> Opened:
+    def _opened(self, request: Request, needed: TokenRole, facts: dict[str, str]) -> Opened:
         """What the request may reach. Strangers do not learn which queues there are."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
@@ -323,7 +323,7 @@ class Front:
             if not opened.role.may(needed):
                 raise Refusal(
                     Code.FORBIDDEN,
-                    f"this needs a token with the role {needed} or {Role.ALL}; yours has the role {opened.role}",
+                    f"this needs a token with the role {needed} or {TokenRole.ALL}; yours has the role {opened.role}",
                 )
             return opened
         if request.header("Origin"):
@@ -331,7 +331,7 @@ class Front:
             raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
         return Opened()
 
-    async def _opened_queue(self, name: str, opened: Opened) -> Queue:
+    async def _opened_queue(self, name: str, opened: Opened) -> GatewayQueue:
         """A queue, if it is one of these."""
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
@@ -501,7 +501,7 @@ def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
     return envelope
 
 
-def _options(request: Request, queue: Queue) -> MessageOptions:
+def _options(request: Request, queue: GatewayQueue) -> MessageOptions:
     """What the headers say, such that the message is kept on disk wherever it goes.
 
     Raises:

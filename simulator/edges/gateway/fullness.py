@@ -16,7 +16,7 @@ REMEMBERED: Final = 100_000
 """Of how many messages it is known where they went, those that were accepted last."""
 
 
-class Fullness:
+class FullQueues:
     """Knows where messages went, and which queues had no room."""
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:

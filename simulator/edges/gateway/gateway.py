@@ -31,7 +31,7 @@ from mqproto.messages.drafts import BODY_LIMIT_BYTES, Draft
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.edges.forwarding import ENCODING
-from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.fullness import FullQueues
 from mqproto.simulator.edges.gateway.refusals import Code, Refusal
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError
 from mqproto.simulator.edges.trail import OUTCOMES, Outcome, Trail, trail_of
@@ -49,7 +49,7 @@ FINISH_AGAIN_S: Final = 1.0
 """How long to wait before the history is told again what it could not be told."""
 
 
-class Queue(NamedTuple):
+class GatewayQueue(NamedTuple):
     """Where messages go.
 
     name: such as `destination\\orders`, the same however it was called.
@@ -67,7 +67,7 @@ def scope_of(queue: str) -> str:
     return SCOPE + queue
 
 
-def queue_named(topology: Topology, node: str, name: str) -> Queue:
+def queue_named(topology: Topology, node: str, name: str) -> GatewayQueue:
     """What a name means that a producer uses.
 
     Raises:
@@ -77,20 +77,20 @@ def queue_named(topology: Topology, node: str, name: str) -> Queue:
     found = topology.resolve(whole, at=node)
     if found.queue is None or found.local_name != found.queue.name:
         raise UsageError(f"{name} is a queue of the system's: name one that messages are sent to")
-    return Queue(f"{found.node.name}\\{found.queue.name}", found.queue.transactional)
+    return GatewayQueue(f"{found.node.name}\\{found.queue.name}", found.queue.transactional)
 
 
-def queues_of(topology: Topology) -> list[Queue]:
+def queues_of(topology: Topology) -> list[GatewayQueue]:
     """All queues that messages can be sent to."""
     return [
-        Queue(f"{node.name}\\{queue.name}", queue.transactional)
+        GatewayQueue(f"{node.name}\\{queue.name}", queue.transactional)
         for node in topology.nodes.values()
         for queue in node.queues.values()
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class PostedMessage:
     """A message as a producer handed it in.
 
     key: the producer's id, his name before it if he has one (`tokens.Opened`); empty for none, and then no duplicate
@@ -102,7 +102,7 @@ class Handed:
     holder: the name of the token that it came with, for the log; empty for none.
     """
 
-    queue: Queue
+    queue: GatewayQueue
     key: str
     content_type: str
     draft: Draft
@@ -208,7 +208,7 @@ class Gateway:
         *,
         limit: int = 1_000,
         patience_s: float = PATIENCE_S,
-        fullness: Fullness | None = None,
+        fullness: FullQueues | None = None,
         on_end: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._submitter = submitter
@@ -218,7 +218,7 @@ class Gateway:
         self._nursery = nursery
         self._limit = limit
         self._patience_s = patience_s
-        self._fullness = fullness or Fullness()
+        self._fullness = fullness or FullQueues()
         self._on_end = on_end
         self._counts: Counter[tuple[str, str]] = Counter()
         self._count = 0
@@ -227,7 +227,7 @@ class Gateway:
         """What the node may have, and the history does not know it; of what is not under way any more, the node tells
         on the next connection."""
 
-    async def accept(self, handed: Handed, held: ExitStack) -> Accepted:
+    async def accept(self, handed: PostedMessage, held: ExitStack) -> Accepted:
         """Returns when the message is on disk, now or for a while.
 
         Args:
@@ -261,11 +261,11 @@ class Gateway:
             raise Refusal(Code.IN_PROGRESS, f"{known}: ask again with the same id")
         raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
 
-    async def trail(self, queue: Queue, key: str, earlier: str = "") -> Trail:
+    async def trail(self, queue: GatewayQueue, key: str, earlier: str = "") -> Trail:
         """What has become of a message.
 
         Args:
-            earlier: as of `Handed`.
+            earlier: as of `PostedMessage`.
 
         Raises:
             Refusal: none of this id was accepted, or nobody knows now.
@@ -328,7 +328,7 @@ class Gateway:
         # What the node does not have may be begun anew: the entry may be another gateway's by now.
         self._in_doubt = doubtful
 
-    async def in_question(self, queues: Iterable[Queue]) -> list[Ticket]:
+    async def in_question(self, queues: Iterable[GatewayQueue]) -> list[Ticket]:
         """What the node may have, as far as this life of the gateway and, of these queues, those before it know.
 
         Raises:
@@ -340,7 +340,7 @@ class Gateway:
             places |= {(scope, key) for key in await self._history.started_by(scope, self._owner)}
         return [Ticket(scope.removeprefix(SCOPE), key, "") for scope, key in sorted(places)]
 
-    async def clear(self, queues: Iterable[Queue]) -> None:
+    async def clear(self, queues: Iterable[GatewayQueue]) -> None:
         """Take out of the history what an earlier life of this gateway has begun and never handed to the node. That is
         all that its node does not know, so `recover` comes first, and nothing is accepted before.
 
@@ -358,7 +358,7 @@ class Gateway:
         while self._under_way:
             await next(iter(self._under_way.values())).known.wait()
 
-    def _start(self, handed: Handed, fingerprint: str, held: ExitStack) -> _Submission:
+    def _start(self, handed: PostedMessage, fingerprint: str, held: ExitStack) -> _Submission:
         """A submission of its own, which goes on whether or not anybody waits for it."""
         if self._count >= self._limit:
             raise Refusal(Code.OVERLOADED, f"{self._limit:,} messages are under way: try again later")
@@ -369,7 +369,7 @@ class Gateway:
         self._nursery.start_soon(self._carry_out, handed, submission, held.pop_all())
         return submission
 
-    async def _carry_out(self, handed: Handed, submission: _Submission, held: ExitStack) -> None:
+    async def _carry_out(self, handed: PostedMessage, submission: _Submission, held: ExitStack) -> None:
         outcome: Accepted | Refusal | None = None
         try:
             with held:
@@ -388,7 +388,7 @@ class Gateway:
             submission.end(submission.outcome or outcome)
             submission.known.set()
 
-    async def _outcome(self, handed: Handed, submission: _Submission) -> Accepted:
+    async def _outcome(self, handed: PostedMessage, submission: _Submission) -> Accepted:
         """Check and drop; else submit. Producers are told before the history knows it.
 
         Raises:
@@ -422,7 +422,7 @@ class Gateway:
             self._submitter.forget(self._ticket(handed, fingerprint))
         return accepted
 
-    async def _begin(self, handed: Handed, fingerprint: str) -> str | None:
+    async def _begin(self, handed: PostedMessage, fingerprint: str) -> str | None:
         """None if the message is new, and has begun now; else the id of the first.
 
         Raises:
@@ -469,11 +469,11 @@ class Gateway:
             Code.IN_PROGRESS, f"a message with the id {key} is under way at another gateway: ask again"
         )
 
-    def _ticket(self, handed: Handed, fingerprint: str) -> Ticket:
+    def _ticket(self, handed: PostedMessage, fingerprint: str) -> Ticket:
         given = (handed.earlier or handed.key) if handed.callback else ""
         return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue, handed.callback, given)
 
-    async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
+    async def _submit(self, handed: PostedMessage, fingerprint: str) -> MessageId:
         ticket = self._ticket(handed, fingerprint)
         if wait_s := self._fullness.wait_s(handed.queue.name):
             raise Refusal(
@@ -492,7 +492,7 @@ class Gateway:
         self._fullness.accepted(str(message), handed.queue.name)
         return message
 
-    def _stamped(self, handed: Handed) -> Draft:
+    def _stamped(self, handed: PostedMessage) -> Draft:
         """With the origin in its envelope, where there is room; what a producer has in that place stays as it is."""
         draft = handed.draft
         envelope = Envelope.of(draft.extension)
@@ -527,14 +527,14 @@ class Gateway:
         if ticket.callback and self._on_end is not None:
             await self._on_end(message)
 
-    def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
+    def _note(self, waypoint: str, handed: PostedMessage, identifier: str) -> None:
         facts = {"admin_queue": handed.admin_queue, "holder": handed.holder}
         said = {name: value for name, value in facts.items() if value}
         self._counts[handed.queue.name, waypoint] += 1
         self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key, **said)
 
 
-def _reused(handed: Handed) -> Refusal:
+def _reused(handed: PostedMessage) -> Refusal:
     return Refusal(
         Code.KEY_REUSED,
         f"the id {handed.key} belongs to a message with other content: give each message its own",

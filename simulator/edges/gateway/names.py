@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from mqproto.simulator.client.live import as_it_is
-from mqproto.simulator.edges.gateway.gateway import Queue, queue_named
+from mqproto.simulator.edges.gateway.gateway import GatewayQueue, queue_named
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 
@@ -17,7 +17,7 @@ PATIENCE_S: Final = 2.0
 """How long they may take to answer; after that, what they said before holds."""
 
 
-class Names:
+class QueueNames:
     """The names of queues at one node.
 
     Args:
@@ -30,11 +30,11 @@ class Names:
         self._node = node
         self._asked_s = -FRESH_S
         self._asking = trio.Lock()
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, GatewayQueue] = {}
         self._names: dict[str, str] = {}
         """What was looked up since they were asked."""
 
-    async def queue(self, name: str) -> Queue:
+    async def queue(self, name: str) -> GatewayQueue:
         """What a name means.
 
         Raises:

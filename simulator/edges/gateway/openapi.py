@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mqproto.simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
-from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, Policy
+from mqproto.simulator.edges.gateway.front import LIMIT_BYTES, ProducerPolicy
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from mqproto.simulator.edges.gateway.schemas import (
     OF_HEADERS,
@@ -38,7 +38,7 @@ OF_TRAILS: Final = (
 )
 
 
-def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]:
+def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]:
     """The document.
 
     Args:
@@ -138,7 +138,7 @@ def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]
     }
 
 
-def _never(policy: Policy) -> frozenset[Code]:
+def _never(policy: ProducerPolicy) -> frozenset[Code]:
     """What is not told to anybody, as the gateway was not told to ask for it."""
     asked = {
         Code.UNAUTHORISED: policy.tokens is not None,
@@ -153,13 +153,13 @@ def _queue() -> dict[str, Any]:
     return _parameter("NAME", "path", said, {"type": "string", "minLength": 1}, required=True)
 
 
-def _id(policy: Policy) -> dict[str, Any]:
+def _id(policy: ProducerPolicy) -> dict[str, Any]:
     said = "The message's own id, as its producer gave it."
     schema = {"type": "string", "pattern": key(policy.key_length)}
     return _parameter("ID", "path", said, schema, required=True)
 
 
-def _key(policy: Policy) -> dict[str, Any]:
+def _key(policy: ProducerPolicy) -> dict[str, Any]:
     """The header with the producer's id."""
     said = f"The message's own id: printable ASCII, at most {policy.key_length} characters."
     if policy.tokens is not None:
@@ -169,7 +169,7 @@ def _key(policy: Policy) -> dict[str, Any]:
     return _header(policy.key_header, said, schema, required=policy.require_key)
 
 
-def _callback(policy: Policy) -> list[dict[str, Any]]:
+def _callback(policy: ProducerPolicy) -> list[dict[str, Any]]:
     """The header with the URL that is told how the message ends."""
     if not policy.callbacks.hosts:
         return []
@@ -177,7 +177,7 @@ def _callback(policy: Policy) -> list[dict[str, Any]]:
     return [_header(CALLBACK, f"{CALLBACK_TEXT.capitalize()}.", schema)]
 
 
-def _link(policy: Policy) -> dict[str, Any]:
+def _link(policy: ProducerPolicy) -> dict[str, Any]:
     """How to ask for the trail of what was handed in."""
     place = f"body#/{policy.key_fields[0]}" if policy.key_fields else f"header.{policy.key_header}"
     return {

@@ -21,9 +21,9 @@ from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
 from mqproto.simulator.client.journal import Journal, Seen, opened
-from mqproto.simulator.edges.gateway.confirmations import Confirmations
+from mqproto.simulator.edges.gateway.confirmations import ConfirmationReader
 from mqproto.simulator.edges.gateway.gateway import Ticket
-from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.topology.places import Place
 from mqproto.wire.guid import Guid, guid_text
@@ -86,9 +86,9 @@ class Outlet:
         self,
         place: Place,
         node: str,
-        names: Names,
+        names: QueueNames,
         journal: Path,
-        confirmations: Confirmations,
+        confirmations: ConfirmationReader,
         log: FilteringBoundLogger,
         seen: Callable[[], Seen],
     ) -> None:

@@ -29,11 +29,11 @@ from mqproto.simulator.base.traces.starting import edge_traces
 from mqproto.simulator.edges.firstfailures import say_why_it_waits
 from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate, tls_of
-from mqproto.simulator.edges.gateway.confirmations import CLASSES, Confirmations
-from mqproto.simulator.edges.gateway.front import Front, Policy
-from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.confirmations import CLASSES, ConfirmationReader
+from mqproto.simulator.edges.gateway.front import GatewayFront, ProducerPolicy
+from mqproto.simulator.edges.gateway.fullness import FullQueues
 from mqproto.simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
-from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, history_known_to, owner_in
 from mqproto.simulator.edges.gateway.refusals import Code
@@ -80,7 +80,7 @@ async def run_gateway(
     files = called(node, options.name)
     who = f"{node} {options.name}"
     lines = node_log(log or sys.stderr, who)
-    names = Names(options.place, node)
+    names = QueueNames(options.place, node)
     await names.topology()
     policy = _policy(options, names, node, lines)
     secrets = secrets_in(options.callback_secrets) if options.callback_secrets else ()
@@ -97,14 +97,14 @@ async def run_gateway(
         keep_s = None if options.keep_days is None else options.keep_days * DAY_S
         history = await held.enter_async_context(history_known_to(journal, url, keep_s, lines))
         nursery = await held.enter_async_context(trio.open_nursery())
-        fullness = Fullness()
+        fullness = FullQueues()
         on_end = teller = None
         if policy.callbacks:
             client = held.enter_context(closing(HttpClient()))
             teller = Teller(history, owner, client, lines, policy.callbacks, secrets)
             on_end = teller.tell_if_over
             nursery.start_soon(teller.run)
-        confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness, on_end)
+        confirmations = ConfirmationReader(f"{options.name}-confirmations", history, lines, fullness, on_end)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines, lambda: history.seen)
         gateway = Gateway(
             outlet,
@@ -128,7 +128,9 @@ async def run_gateway(
             is_cleared = True  # What is begun from now on is of this life.
 
         document = openapi(policy, history.keep_s / DAY_S)
-        front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines, traces)
+        front = GatewayFront(
+            gateway, outlet, names, node, confirmations.path, policy, document, lines, traces
+        )
         server = Server(front.answer, front.at_fault, limits, lines, tls, paths=["/health"])
         if metrics is not None:
             # What it takes is imported by those alone who want it.
@@ -213,14 +215,16 @@ async def serve(options: GatewayOptions) -> None:
             around.cancel_scope.cancel()
 
 
-def _policy(options: GatewayOptions, names: Names, node: str, log: FilteringBoundLogger) -> Policy:
+def _policy(
+    options: GatewayOptions, names: QueueNames, node: str, log: FilteringBoundLogger
+) -> ProducerPolicy:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
         raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
 
     def whole(name: str) -> str:
         return queue_named(names.known, node, name).name
 
-    return Policy(
+    return ProducerPolicy(
         key_header=options.key_header,
         key_fields=tuple(options.key_fields or ()),
         key_length=options.key_length,

@@ -42,7 +42,7 @@ EVERY: Final = "*"
 """Stands for every queue; no queue is called so.  [MS-MQMQ] 2.1.1"""
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """What may be done with a token, in the queues that it opens."""
 
     READ = "read"
@@ -51,9 +51,9 @@ class Role(StrEnum):
     """Hand in messages."""
     ALL = "all"
 
-    def may(self, needed: Role) -> bool:
+    def may(self, needed: TokenRole) -> bool:
         """Whether what needs a role is open to this one."""
-        return self in (Role.ALL, needed)
+        return self in (TokenRole.ALL, needed)
 
 
 class Opened(NamedTuple):
@@ -66,7 +66,7 @@ class Opened(NamedTuple):
 
     producer: str = ""
     queues: Collection[str] | None = None
-    role: Role = Role.ALL
+    role: TokenRole = TokenRole.ALL
     holder: str = ""
 
     def whole(self, key: str) -> str:
@@ -74,7 +74,7 @@ class Opened(NamedTuple):
         return f"{self.producer}/{key}" if self.producer and key else key
 
 
-class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TokenHolder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Who has a token, in the file of tokens, and what it opens.
 
     sha256: of the token, in hexadecimal.
@@ -84,7 +84,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     queues: list[str]
-    role: Role = Role.ALL
+    role: TokenRole = TokenRole.ALL
     producer: str | None = None
     made: datetime | None = None
 
@@ -120,7 +120,7 @@ class Tokens:
         UsageError: a producer has a name that he cannot have.
     """
 
-    def __init__(self, holders: dict[str, Holder], whole: Callable[[str], str]) -> None:
+    def __init__(self, holders: dict[str, TokenHolder], whole: Callable[[str], str]) -> None:
         """`whole` gives each queue its one name."""
         self._holders = [
             (
@@ -191,7 +191,7 @@ class TokenFile:
         return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
 
 
-def holders_in(path: Path) -> dict[str, Holder]:
+def holders_in(path: Path) -> dict[str, TokenHolder]:
     """What is in a file of tokens, by name.
 
     Raises:
@@ -200,9 +200,9 @@ def holders_in(path: Path) -> dict[str, Holder]:
     return holders_of(read_secret(path, "the tokens"), str(path))
 
 
-def holders_of(text: str, where: str) -> dict[str, Holder]:
+def holders_of(text: str, where: str) -> dict[str, TokenHolder]:
     """The same of the text of the file `where`."""
     try:
-        return msgspec.convert(tomllib.loads(text), dict[str, Holder])
+        return msgspec.convert(tomllib.loads(text), dict[str, TokenHolder])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{where}: {error}") from None

@@ -50,7 +50,7 @@ from mqproto.simulator.edges.history.databases import (
 from mqproto.simulator.edges.history.errors import HistoryError, explained
 from mqproto.simulator.edges.history.forgetting import DateWatch, OwnTime, forget, passed_s, same_scope
 from mqproto.simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
-from mqproto.simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
+from mqproto.simulator.edges.history.outbox import Hook, OutboxWork, Posting, Tell, expire, posted
 from mqproto.simulator.edges.history.sqlitefile import SqliteFile
 from mqproto.simulator.edges.history.tables import (
     KEEP_S,
@@ -158,8 +158,8 @@ class Reopen:
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
 Call: TypeAlias = Change | Look | StartedBy | Reopen | Election | Posting
-Answer: TypeAlias = Record | list[str] | Leader | Hook | Outbox | FencedError | None
-"""To Begin and Look, StartedBy, Lead and WhoLeads, Find, Due; to one who is no leader any more; to all others."""
+Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
+"""To Begin and Look, StartedBy, BecomeLeader and WhoLeads, Find, Due; to one who leads no more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {

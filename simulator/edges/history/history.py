@@ -42,8 +42,16 @@ from mqproto.simulator.edges.history.documents import (
 )
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import passed_s
-from mqproto.simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
-from mqproto.simulator.edges.history.outbox import Attempted, Due, Find, Hook, Outbox, Tell
+from mqproto.simulator.edges.history.leaders import (
+    Beat,
+    BecomeLeader,
+    FencedError,
+    Leader,
+    LeaveNote,
+    Resign,
+    WhoLeads,
+)
+from mqproto.simulator.edges.history.outbox import Attempted, Due, Find, Hook, OutboxWork, Tell
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -128,7 +136,7 @@ class DocumentHistory:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._waiting = deque[_Asked]()
+        self._waiting = deque[_PendingCall]()
         self._due_s = inf
         """When somebody waits who has waited long enough for company."""
         self._work = trio.Event()
@@ -261,7 +269,7 @@ class DocumentHistory:
             ticket: a number, not 0, of this process.
         """
         _check(scope, owner=name)
-        leader = await self._ask(Lead(scope, name, ticket, instead))
+        leader = await self._ask(BecomeLeader(scope, name, ticket, instead))
         assert isinstance(leader, Leader)
         return leader
 
@@ -288,7 +296,7 @@ class DocumentHistory:
         """
         if len(note) > OUTCOME_LIMIT_BYTES:
             raise UsageError(f"a note of {len(note):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept")
-        await self._ask(Note(scope, epoch, note))
+        await self._ask(LeaveNote(scope, epoch, note))
 
     async def resign(self, scope: str, epoch: int) -> None:
         """The leader of this epoch leads no more.
@@ -314,10 +322,10 @@ class DocumentHistory:
         """
         await self._ask(Tell(hook, epoch))
 
-    async def due(self, sender: str, limit: int) -> Outbox:
+    async def due(self, sender: str, limit: int) -> OutboxWork:
         """What is to be told now."""
         outbox = await self._ask(Due(sender, limit))
-        assert isinstance(outbox, Outbox)
+        assert isinstance(outbox, OutboxWork)
         return outbox
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
@@ -328,7 +336,7 @@ class DocumentHistory:
         if self._is_closed:
             raise UsageError("the document history is closed")
         await trio.lowlevel.checkpoint_if_cancelled()
-        asked = _Asked(call)
+        asked = _PendingCall(call)
         self._waiting.append(asked)
         self._due_s = min(self._due_s, trio.current_time() + (COMPANY_S if patient else 0))
         if patient:
@@ -386,7 +394,7 @@ class _Tickets(dict[tuple[str, ...], int]):
             del self[next(iter(self))]
 
 
-class _Asked:
+class _PendingCall:
     """A call that waits for its answer."""
 
     def __init__(self, call: Call) -> None:

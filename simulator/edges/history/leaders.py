@@ -42,7 +42,7 @@ class Leader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lead:
+class BecomeLeader:
     """Become the leader where there is none; the answer is who is it now.
 
     instead: whom to follow, if that is still the leader, with the same beat.
@@ -63,7 +63,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Note:
+class LeaveNote:
     """Keep something for those who come after."""
 
     scope: str
@@ -86,7 +86,7 @@ class WhoLeads:
     scope: str
 
 
-Election: TypeAlias = Lead | Beat | Note | Resign | WhoLeads
+Election: TypeAlias = BecomeLeader | Beat | LeaveNote | Resign | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
@@ -94,11 +94,11 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
     match call:
         case WhoLeads():
             return _leader(db, call.scope)
-        case Lead():
+        case BecomeLeader():
             return _lead(db, call, int(now_s))
         case Beat():
             changes: dict[str, object] = {"beat": leaders.c.beat + 1}
-        case Note():
+        case LeaveNote():
             changes = {"note": call.note}
         case Resign():
             changes = {"leader": "", "beat": leaders.c.beat + 1}
@@ -151,7 +151,7 @@ def _leader(db: Connection, scope: str, *, locks: bool = False) -> Leader:
     return Leader(*row) if row is not None else Leader()
 
 
-def _lead(db: Connection, call: Lead, now_s: int) -> Leader:
+def _lead(db: Connection, call: BecomeLeader, now_s: int) -> Leader:
     insertion = sqlite.insert(leaders) if db.dialect.name == "sqlite" else postgresql.insert(leaders)
     nobody = {"scope": call.scope, "epoch": 0, "leader": "", "ticket": 0, "beat": 0, "note": b""}
     # Of several that come first at one moment, one makes the line, and the others wait for it here.

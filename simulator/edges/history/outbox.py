@@ -45,7 +45,7 @@ class Hook(NamedTuple):
     state: str = State.DUE
 
 
-class Outbox(NamedTuple):
+class OutboxWork(NamedTuple):
     """What a sender has to do.
 
     wait_s: after how long there is more; None if nothing waits.
@@ -103,7 +103,7 @@ Posting: TypeAlias = Find | Tell | Due | Attempted
 OVER: Final = (State.TOLD, State.GIVEN_UP)
 
 
-def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook | Outbox | None:
+def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook | OutboxWork | None:
     """Carry out a call.
 
     Args:
@@ -122,7 +122,7 @@ def posted(db: Connection, call: Posting, now_s: float, date_s: float) -> Hook |
             later = select(func.min(hooks.c.due_s)).where(waits, hooks.c.due_s > now_s)
             due_s = db.execute(later).scalar_one()
             wait_s = None if due_s is None else due_s - now_s
-            return Outbox([Hook(*row) for row in db.execute(due)], wait_s)
+            return OutboxWork([Hook(*row) for row in db.execute(due)], wait_s)
         case Attempted():
             _attempted(db, call, now_s, changed)
     return None

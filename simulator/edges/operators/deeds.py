@@ -18,7 +18,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.edge.custody import Deed
 from mqproto.simulator.client.story import logs_in, steps_in
-from mqproto.simulator.edges.operators.failures import Failure
+from mqproto.simulator.edges.operators.failures import FailedMessage
 
 NAME: Final = "operators.log"
 WHO: Final = "operator"
@@ -59,7 +59,7 @@ def returned(directory: Path) -> dict[str, str]:
     return {step.message: str(step.facts["again"]) for step in lines if "again" in step.facts}
 
 
-def facts_of(failures: Iterable[Failure]) -> list[dict[str, str]]:
+def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
     """What a line says of each of these."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures

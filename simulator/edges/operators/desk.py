@@ -21,7 +21,7 @@ from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import Client, MessageId, RolledBack, connect, oversee
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.operators.deeds import facts_of, note_down, returned
-from mqproto.simulator.edges.operators.failures import Chosen, Failure, lies_as
+from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter, lies_as
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.edges.trail import ENDS, LIVES, Confirmation, Life
 from mqproto.simulator.edges.trigger.errorcopy import original_of
@@ -37,7 +37,7 @@ READ_S: Final = 0.02
 """How long to wait before a node is looked at again that reads messages from its disk."""
 
 
-async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
+async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -> int:
     """Send messages where they were once more, in their order; how many went.
 
     Each is new to its trigger, under the key that it had: its producer's id, or its first identifier. The
@@ -52,7 +52,7 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
 
-    async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+    async def again(client: Client, documents: DocumentHistory | None, some: list[FailedMessage]) -> int:
         letters = [failure for failure in some if failure.is_letter]
         copies = [failure for failure in some if not failure.is_letter]
         facts = facts_of(copies)
@@ -87,7 +87,7 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     return await _for_each_part(place, history, failures, again)
 
 
-async def _is_over(documents: DocumentHistory, failure: Failure, again: str = "") -> None:
+async def _is_over(documents: DocumentHistory, failure: FailedMessage, again: str = "") -> None:
     """Keep what became of a life that is about to be over, or, by the name that it has since, is.
 
     Who waited for its end waits for that of the next.
@@ -115,7 +115,7 @@ async def send_back(
     if not (url := places.history_there(place.directory, "")):
         return await oversee.send_back(place, node, queue, identifiers)
     async with open_history(url) as documents:
-        before = await trio.to_thread.run_sync(list, failures_in(place, Unknown(), Chosen()))
+        before = await trio.to_thread.run_sync(list, failures_in(place, Unknown(), FailureFilter()))
         done = await oversee.send_back(place, node, queue, identifiers)
         again = returned(place.directory)
         for failure, _ in before:
@@ -124,7 +124,7 @@ async def send_back(
         return done
 
 
-async def resolve(place: Place, history: str, failures: Iterable[Failure], note: str) -> int:
+async def resolve(place: Place, history: str, failures: Iterable[FailedMessage], note: str) -> int:
     """Take messages out of their queues for good, as somebody has seen to them; how many.
 
     Args:
@@ -136,7 +136,7 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
     """
     said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
 
-    async def for_good(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+    async def for_good(client: Client, documents: DocumentHistory | None, some: list[FailedMessage]) -> int:
         note_down(place.directory, Deed.RESOLVED, facts_of(some), note)
         if documents is not None:
             settled = msgspec.json.encode(Confirmation(RESOLVED, int(time.time())))
@@ -150,7 +150,7 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
     return await _for_each_part(place, history, failures, for_good)
 
 
-async def take_out(place: Place, failures: Iterable[Failure]) -> int:
+async def take_out(place: Place, failures: Iterable[FailedMessage]) -> int:
     """Take messages out of their queues for good; how many.
 
     Raises:
@@ -159,7 +159,7 @@ async def take_out(place: Place, failures: Iterable[Failure]) -> int:
     return await _for_each_part(place, "", failures, _out)
 
 
-async def _out(client: Client, _: DocumentHistory | None, some: list[Failure]) -> int:
+async def _out(client: Client, _: DocumentHistory | None, some: list[FailedMessage]) -> int:
     async with client.transaction(some[0].where, chosen=lies_as(some)):
         return len(some)
 
@@ -167,8 +167,8 @@ async def _out(client: Client, _: DocumentHistory | None, some: list[Failure]) -
 async def _for_each_part(
     place: Place,
     history: str,
-    failures: Iterable[Failure],
-    act: Callable[[Client, DocumentHistory | None, list[Failure]], Awaitable[int]],
+    failures: Iterable[FailedMessage],
+    act: Callable[[Client, DocumentHistory | None, list[FailedMessage]], Awaitable[int]],
 ) -> int:
     """Do something with what goes in one transaction each, in the order of their queues; the sum of what it gives."""
     count = 0
@@ -191,8 +191,8 @@ class _PutBackError(Exception):
 
 @asynccontextmanager
 async def in_parts(
-    client: Client, where: str, failures: list[Failure]
-) -> AsyncIterator[Callable[[], Awaitable[list[Failure]]]]:
+    client: Client, where: str, failures: list[FailedMessage]
+) -> AsyncIterator[Callable[[], Awaitable[list[FailedMessage]]]]:
     """The messages that go next in one transaction, each time that it is called; none when all have gone.
 
     Only what is in its node's memory can be chosen. So messages before them that are not meant are received in
@@ -200,7 +200,7 @@ async def in_parts(
     """
     left = list(failures)
 
-    async def following() -> list[Failure]:
+    async def following() -> list[FailedMessage]:
         while left:
             there = {message.id for message in await client.peek(where, BATCH_LIMIT)}
             if some := _together(left, there):
@@ -221,9 +221,9 @@ async def in_parts(
             raise _PutBackError
 
 
-def _together(left: list[Failure], there: Collection[MessageId]) -> list[Failure]:
+def _together(left: list[FailedMessage], there: Collection[MessageId]) -> list[FailedMessage]:
     """The first of them, as far as they are there and not too large together."""
-    some: list[Failure] = []
+    some: list[FailedMessage] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:
         size_bytes += failure.packet_bytes

@@ -24,8 +24,8 @@ from mqproto.simulator.client import MessageId, NodeUnreachable, connect
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.edges.operators.deeds import facts_of, note_down
 from mqproto.simulator.edges.operators.desk import take_out
-from mqproto.simulator.edges.operators.failures import Failure, failure_in
-from mqproto.simulator.edges.operators.reading import Audit, Stored, Unknown, audited, messages_in
+from mqproto.simulator.edges.operators.failures import FailedMessage, failure_in
+from mqproto.simulator.edges.operators.reading import Audit, StoredMessage, Unknown, audited, messages_in
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.topology import places
@@ -76,7 +76,7 @@ class _Meant:
     key: str
     queue: str
     names: set[str]
-    kept: list[Failure] = field(default_factory=list)
+    kept: list[FailedMessage] = field(default_factory=list)
     bodies: set[bytes] = field(default_factory=set)
 
 
@@ -170,7 +170,7 @@ def _find(place: Place, meant: list[_Meant]) -> str:
                 one.kept.append(failure)
             elif is_local and queue.endswith(JOURNAL_SUFFIX):
                 journaled = FailureNote(failure="journal", message=one.message, queue=one.queue)
-                one.kept.append(Failure.of(journaled, node, queue, message))
+                one.kept.append(FailedMessage.of(journaled, node, queue, message))
             else:
                 where = queue if is_local else "on its way, or waits to hear of its end"
                 reason = (
@@ -180,7 +180,7 @@ def _find(place: Place, meant: list[_Meant]) -> str:
     return reason
 
 
-def _is_about(one: _Meant, stored: Stored, failure: Failure | None) -> bool:
+def _is_about(one: _Meant, stored: StoredMessage, failure: FailedMessage | None) -> bool:
     """Whether a packet has the body of a message: itself, a letter, a copy, or an acknowledgment of a refusal."""
     message = stored.message
     if message.record.properties.message_class and stored.queue not in DEAD_LETTERS:

@@ -20,7 +20,7 @@ from mqproto.simulator.topology.directory import known_as
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedMessage:
     r"""A message that has failed.
 
     id: the message's identifier, `GUID\ordinal`; a copy of it has another one, and a dead letter this.
@@ -51,7 +51,7 @@ class Failure:
     packet_bytes: int
 
     @classmethod
-    def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> Failure:
+    def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> FailedMessage:
         """What lies in a queue of a node, and what is noted of it."""
         return cls(
             note.message,
@@ -113,7 +113,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class FailureFilter:
     """Which failures are meant: those for which all of this holds.
 
     names: identifiers of messages, or producers' ids; None for any.
@@ -130,7 +130,7 @@ class Chosen:
     until: datetime | None = None
     in_doubt: bool = False
 
-    def has(self, failure: Failure) -> bool:
+    def has(self, failure: FailedMessage) -> bool:
         """Whether a failure is meant."""
         why = f"{failure.failure}: {failure.reason}"
         return (
@@ -144,7 +144,7 @@ class Chosen:
         )
 
 
-def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
+def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailedMessage | None:
     """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
     note: FailureNote | None
     if where in DEAD_LETTERS or is_letter(message.packet):
@@ -152,7 +152,7 @@ def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessa
         note = FailureNote(failure=message.message_class, message=str(message.id), queue=queue)
     else:
         note = note_of(topology, node, where, message)
-    return None if note is None else Failure.of(note, node, where, message)
+    return None if note is None else FailedMessage.of(note, node, where, message)
 
 
 def destination_of(topology: Topology, message: ReceivedMessage) -> str:
@@ -179,6 +179,6 @@ def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage)
     return msgspec.structs.replace(note, queue=queue)
 
 
-def lies_as(failures: Iterable[Failure]) -> list[MessageId]:
+def lies_as(failures: Iterable[FailedMessage]) -> list[MessageId]:
     """The identifiers of what lies in the queues."""
     return [failure.lies_as for failure in failures]

@@ -28,7 +28,13 @@ from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Look, 
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
 from mqproto.simulator.edges.operators.deeds import WHO
-from mqproto.simulator.edges.operators.failures import Chosen, Failure, destination_of, failure_in, note_of
+from mqproto.simulator.edges.operators.failures import (
+    FailedMessage,
+    FailureFilter,
+    destination_of,
+    failure_in,
+    note_of,
+)
 from mqproto.simulator.edges.trail import ENDS, LIVES, OUTCOMES, called, ended, lived
 from mqproto.simulator.storage.care import salvaged
 from mqproto.simulator.storage.care.export import exported
@@ -59,7 +65,7 @@ LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
 # Stores
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message in the store of a node.
 
     kind, queue: as of `Exported`.
@@ -83,7 +89,7 @@ class Unknown:
     not_here: list[str] = field(default_factory=list)
 
     @contextmanager
-    def may_be_spoilt(self, stored: Stored) -> Iterator[None]:
+    def may_be_spoilt(self, stored: StoredMessage) -> Iterator[None]:
         """Look at a message whose packet may not be whole."""
         try:
             yield
@@ -98,7 +104,7 @@ class Unknown:
             yield f"{', '.join(self.not_here)} {verb} not here: what lies there is not known"
 
 
-def messages_in(place: Place, unknown: Unknown) -> Iterator[Stored]:
+def messages_in(place: Place, unknown: Unknown) -> Iterator[StoredMessage]:
     """All messages of all stores in the folder, in the order of their queues.
 
     Args:
@@ -115,12 +121,12 @@ def messages_in(place: Place, unknown: Unknown) -> Iterator[Stored]:
         with closing(salvaged(SYSTEM_FILES, path)) as store:
             unknown.not_whole += store.findings
             for message in exported(store):
-                yield Stored(name, message.kind, message.queue, ReceivedMessage(message.packet))
+                yield StoredMessage(name, message.kind, message.queue, ReceivedMessage(message.packet))
 
 
 def failures_in(
-    place: Place, unknown: Unknown, chosen: Chosen, history: str = ""
-) -> Iterator[tuple[Failure, ReceivedMessage]]:
+    place: Place, unknown: Unknown, chosen: FailureFilter, history: str = ""
+) -> Iterator[tuple[FailedMessage, ReceivedMessage]]:
     """All that has failed and is meant, with the copy or the letter, in the order of their queues.
 
     Args:
@@ -161,7 +167,7 @@ class Letters:
         if self._history is not None:
             self._history.close()
 
-    def known(self, letter: Failure, message: ReceivedMessage) -> Failure:
+    def known(self, letter: FailedMessage, message: ReceivedMessage) -> FailedMessage:
         """The same, with when it failed, its attempts, and whether it is in doubt."""
         known = Evidence(letter.queue, letter.key, [letter.id])
         end, called_as, life = self._looked((ENDS, letter.id), letter.called, (LIVES, letter.id))
@@ -440,7 +446,7 @@ class _Reader:
             meant = [*self._history.everything(GATEWAY, about=self._subject)]
         return meant or self._documents(GATEWAY)
 
-    def _find(self, stored: Stored) -> None:
+    def _find(self, stored: StoredMessage) -> None:
         message = stored.message
         is_letter = stored.queue in DEAD_LETTERS or is_chosen_letter(message.packet)
         name = str(message.id)

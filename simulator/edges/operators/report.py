@@ -24,7 +24,7 @@ from mqproto.edge.custody import (
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.client.talk import message_as_json
-from mqproto.simulator.edges.operators.failures import Failure
+from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit
 
 NAMED: Final = 20
@@ -119,7 +119,7 @@ def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator
 # Failures
 
 
-def failures_told(failures: list[Failure]) -> Iterator[str]:
+def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
     """A line for each failure, by the queue that has it, and how many there are for each reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
@@ -134,7 +134,7 @@ def failures_told(failures: list[Failure]) -> Iterator[str]:
         yield f"  {len(reasons) - REASONS:,} reasons more"
 
 
-def failure_shown(failure: Failure, message: ReceivedMessage) -> Iterator[str]:
+def failure_shown(failure: FailedMessage, message: ReceivedMessage) -> Iterator[str]:
     """All that is known of one; the copy, or the letter."""
     yield _line(failure)
     yield f"in {failure.place} as {failure.lies_as}"
@@ -144,14 +144,14 @@ def failure_shown(failure: Failure, message: ReceivedMessage) -> Iterator[str]:
             yield f"{name}: {foreign.shown(str(value), SHOWN)}"
 
 
-def _line(failure: Failure) -> str:
+def _line(failure: FailedMessage) -> str:
     attempts = f", {counted(failure.attempts, 'attempt')}" * bool(failure.attempts)
     return f"{_named(failure.id, failure)}: {_why(failure)}{attempts}, {failure.since:%Y-%m-%d %H:%M:%S}"
 
 
-def _named(message: str, known: Evidence | Failure) -> str:
+def _named(message: str, known: Evidence | FailedMessage) -> str:
     return message + f" ({known.key})" * bool(known.key) + f" for {known.queue}" * bool(known.queue)
 
 
-def _why(failure: Failure) -> str:
+def _why(failure: FailedMessage) -> str:
     return failure.failure + (f": {foreign.shown(failure.reason, SHOWN)}" if failure.reason else "")

@@ -64,7 +64,7 @@ def state_in(note: bytes) -> State:
         return State()
 
 
-class Pause(NamedTuple):
+class BreakerPause(NamedTuple):
     """What a failure means while the breaker is open.
 
     pause_s: how long nothing is tried.
@@ -128,7 +128,7 @@ class Breaker:
         self._held, self._cause, self._failures = None, "", 0
         self._failed.clear()
 
-    def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> Pause | None:
+    def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> BreakerPause | None:
         """An attempt failed for now. What to do about it if the breaker is open, or opens.
 
         Args:
@@ -152,7 +152,7 @@ class Breaker:
             self._spared[message] = self._spared.get(message, 0) + 1
             if len(self._spared) > SPARED_LIMIT:
                 del self._spared[next(iter(self._spared))]
-        return Pause(round(self._probe_s - now_s, 3), answer.is_unseen)
+        return BreakerPause(round(self._probe_s - now_s, 3), answer.is_unseen)
 
     def settled(self, message: str) -> None:
         """A message has left the queue."""

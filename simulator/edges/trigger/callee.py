@@ -249,7 +249,7 @@ ALWAYS: Final = {
 """Headers by their names in small letters, unless a message or an operator says otherwise."""
 
 
-class Endpoint:
+class HttpEndpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it."""
 
     def __init__(self, url: httpx.URL, client: HttpClient, access: Access, *, as_json: bool = False) -> None:
@@ -293,7 +293,7 @@ async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Ma
 @asynccontextmanager
 async def endpoint(
     url: str, access: Access | None = None, *, as_json: bool = False
-) -> AsyncIterator[Endpoint]:
+) -> AsyncIterator[HttpEndpoint]:
     """The endpoint of a URL.
 
     Args:
@@ -306,7 +306,7 @@ async def endpoint(
     parsed = url_of_http(url)
     access = access or Access()
     with closing(HttpClient(access.trusted)) as client:
-        yield Endpoint(parsed, client, access, as_json=as_json)
+        yield HttpEndpoint(parsed, client, access, as_json=as_json)
 
 
 def url_of_http(url: str) -> httpx.URL:
@@ -331,7 +331,7 @@ class HttpCallee:
         error_field: a field of an answer's JSON that has a service code, with whatever status; empty for none.
     """
 
-    def __init__(self, endpoint: Endpoint, error_field: str = "") -> None:
+    def __init__(self, endpoint: HttpEndpoint, error_field: str = "") -> None:
         self._endpoint = endpoint
         self._error_field = error_field
 

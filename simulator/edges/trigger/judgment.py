@@ -33,7 +33,7 @@ FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_N
 T = TypeVar("T")
 
 
-class Waypoint(StrEnum):
+class TriggerEvent(StrEnum):
     """What the log says of a message, once it has happened."""
 
     ATTEMPTED = "attempted"
@@ -55,7 +55,7 @@ class Ending(NamedTuple):
     pause_s: the same of the whole queue, which its breaker holds; None if it does not.
     """
 
-    waypoint: Waypoint
+    waypoint: TriggerEvent
     attempt: int
     reason: str = ""
     failure: str = ""
@@ -63,7 +63,7 @@ class Ending(NamedTuple):
     pause_s: float | None = None
 
 
-class Judge:
+class TriggerJudge:
     """Decides what becomes of each message of a queue, and calls the consumer for those that are new.
 
     Args:
@@ -158,15 +158,15 @@ class Judge:
                 found = await self._detection.judge(call, patient=patient)
             except HistoryError as error:
                 self.history_is_away = True
-                return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
+                return Ending(TriggerEvent.ROLLED_BACK, max(call.delivery_count, 1), str(error))
             except FencedError as error:
                 self.fence()
-                return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
+                return Ending(TriggerEvent.ROLLED_BACK, max(call.delivery_count, 1), str(error))
             try:
                 return await self._judged(call, found, decided)
             except FencedError as error:
                 self.fence()
-                return Ending(Waypoint.UNSETTLED, found.attempt, str(error))
+                return Ending(TriggerEvent.UNSETTLED, found.attempt, str(error))
 
     async def _judged(self, call: Call, found: Found, decided: Callable[[], None]) -> Ending:
         verdict, attempt, reason, doubt = found
@@ -178,17 +178,17 @@ class Judge:
                 reason = f"it was delivered {attempt} times, and may be {self._limit} times"
             if verdict is Verdict.NEW:
                 await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, doubt)
-            return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, reason, RETRIEVAL_FAILURE)
+            return Ending(TriggerEvent.RETRIEVAL_FAILURE, attempt, reason, RETRIEVAL_FAILURE)
         if verdict is None:
             verdict, reason, retry_after_s = await self._resolve(call)
             if verdict is None:
-                return Ending(Waypoint.ROLLED_BACK, attempt, reason, retry_after_s=retry_after_s)
+                return Ending(TriggerEvent.ROLLED_BACK, attempt, reason, retry_after_s=retry_after_s)
         match verdict:
             case Verdict.NEW:
                 return await self._attempt(call, attempt, doubt, decided)
             case Verdict.DUPLICATE:
-                return Ending(Waypoint.DUPLICATE_DROPPED, attempt, reason)
-        return Ending(Waypoint.IN_DOUBT, attempt, reason, IN_DOUBT)
+                return Ending(TriggerEvent.DUPLICATE_DROPPED, attempt, reason)
+        return Ending(TriggerEvent.IN_DOUBT, attempt, reason, IN_DOUBT)
 
     async def _attempt(self, call: Call, attempt: int, doubt: str, decided: Callable[[], None]) -> Ending:
         """Call the consumer once. What came of it is in the history before the message leaves its queue.
@@ -201,9 +201,9 @@ class Judge:
         except HistoryError as error:
             self.history_is_away = True
             await self._detection.record(call.key, Attempt.FAILED_FOR_NOW, doubt)
-            return Ending(Waypoint.ROLLED_BACK, attempt, str(error))
+            return Ending(TriggerEvent.ROLLED_BACK, attempt, str(error))
         key = {"key": call.key} if call.key != call.message else {}
-        self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
+        self._log.info(TriggerEvent.ATTEMPTED, message=call.message, **key, attempt=attempt)
         began_s = trio.current_time()
         try:
             answer = await self._called(call, attempt)
@@ -223,23 +223,27 @@ class Judge:
         match answer.attempt:
             case Attempt.SUCCEEDED:
                 self._breaker.answered()
-                return Ending(Waypoint.COMMITTED, attempt)
+                return Ending(TriggerEvent.COMMITTED, attempt)
             case Attempt.FAILED_FOR_GOOD:
                 self._breaker.answered()
-                return Ending(Waypoint.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
+                return Ending(TriggerEvent.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
         pause = None
         if not self._is_stopping:
             pause = self._breaker.failed(call.message, answer, trio.current_time(), time.time())
         pause_s = pause.pause_s if pause else None
         if pause and pause.is_spared:
-            return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, pause_s=pause_s)
+            return Ending(TriggerEvent.ROLLED_BACK, attempt, answer.reason, pause_s=pause_s)
         if retrieval_fails(attempt + 1, self._limit, Verdict.NEW) and not self._is_stopping:
             # To the history it has not failed for good: a person may send it once more, under the same key.
             return Ending(
-                Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE, pause_s=pause_s
+                TriggerEvent.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE, pause_s=pause_s
             )
         return Ending(
-            Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s, pause_s=pause_s
+            TriggerEvent.ROLLED_BACK,
+            attempt,
+            answer.reason,
+            retry_after_s=answer.retry_after_s,
+            pause_s=pause_s,
         )
 
     async def _called(self, call: Call, attempt: int) -> Answer:

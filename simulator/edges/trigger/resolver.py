@@ -21,7 +21,7 @@ from mqproto.simulator.edges.trigger.callee import (
     SPARE_THREADS,
     TEMPORARY,
     Call,
-    Endpoint,
+    HttpEndpoint,
     called,
     in_words,
     one_line,
@@ -59,7 +59,7 @@ class Resolver(Protocol):
 class HttpResolver:
     """A resolver behind HTTP."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: HttpEndpoint) -> None:
         self._endpoint = endpoint
 
     async def resolve(self, call: Call) -> Resolution:

@@ -34,8 +34,8 @@ from mqproto.simulator.edges.options import Policy, TriggerOptions
 from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from mqproto.simulator.edges.trigger.callee import (
     Callee,
-    Endpoint,
     HttpCallee,
+    HttpEndpoint,
     PythonCallee,
     endpoint,
     url_of_http,
@@ -226,7 +226,7 @@ async def _consumer(held: AsyncExitStack, options: TriggerOptions, parallel: int
     return PythonCallee(function(options.call, FUNCTION), parallel)
 
 
-def _endpoint(url: str, options: TriggerOptions) -> AbstractAsyncContextManager[Endpoint]:
+def _endpoint(url: str, options: TriggerOptions) -> AbstractAsyncContextManager[HttpEndpoint]:
     # Secrets are for one server. If the consumer is a function, it is the resolver's.
     is_trusted = is_same_origin(url, options.url or url)
     access = Access(

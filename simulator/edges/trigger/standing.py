@@ -20,7 +20,7 @@ from mqproto.simulator.topology.places import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TriggerStanding:
     r"""What is known of the triggers of one queue.
 
     queue: such as `destination\orders`.
@@ -47,7 +47,7 @@ class Standing:
         }
 
 
-def standings(place: Place, history: str = "") -> list[Standing]:
+def standings(place: Place, history: str = "") -> list[TriggerStanding]:
     """All queues from which a trigger has delivered, by name.
 
     Args:
@@ -62,7 +62,7 @@ def standings(place: Place, history: str = "") -> list[Standing]:
     with closing(Documents(url, None)) as documents:
         found = documents.leaders(scope_of(""))
     return [
-        Standing(
+        TriggerStanding(
             scope.removeprefix(scope_of("")),
             leader.name,
             leader.epoch,
@@ -73,7 +73,7 @@ def standings(place: Place, history: str = "") -> list[Standing]:
     ]
 
 
-def told(found: Iterable[Standing]) -> Iterator[str]:
+def told(found: Iterable[TriggerStanding]) -> Iterator[str]:
     """Why queues are held, for people."""
     for one in found:
         if one.held is None:

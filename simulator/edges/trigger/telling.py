@@ -49,7 +49,7 @@ from mqproto.simulator.edges.trigger.callee import (
     system_error,
     url_of_http,
 )
-from mqproto.simulator.edges.trigger.judgment import Ending, Waypoint
+from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent
 from mqproto.simulator.edges.trigger.signing import signed
 
 CALLBACK: Final = "MQ-Callback"
@@ -66,11 +66,11 @@ HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 
 
 STATES: Final = {
-    Waypoint.COMMITTED: State.PROCESSED,
-    Waypoint.DUPLICATE_DROPPED: State.PROCESSED,
-    Waypoint.IN_DOUBT: State.IN_DOUBT,
-    Waypoint.DEAD_LETTERED: State.FAILED,
-    Waypoint.RETRIEVAL_FAILURE: State.FAILED,
+    TriggerEvent.COMMITTED: State.PROCESSED,
+    TriggerEvent.DUPLICATE_DROPPED: State.PROCESSED,
+    TriggerEvent.IN_DOUBT: State.IN_DOUBT,
+    TriggerEvent.DEAD_LETTERED: State.FAILED,
+    TriggerEvent.RETRIEVAL_FAILURE: State.FAILED,
 }
 """How messages end for a trigger."""
 
@@ -85,7 +85,7 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
         copy_in: the queue that gets a copy, if one is made.
     """
     state = STATES.get(ending.waypoint)
-    if state is None or (ending.waypoint is Waypoint.DUPLICATE_DROPPED and call.delivery_count == 1):
+    if state is None or (ending.waypoint is TriggerEvent.DUPLICATE_DROPPED and call.delivery_count == 1):
         # Delivered again it was processed, and somebody died before that was told.
         return None
     return Trail(

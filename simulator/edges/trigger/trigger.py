@@ -51,7 +51,7 @@ from mqproto.simulator.edges.trigger.breaker import Breaker, Held, kept, state_i
 from mqproto.simulator.edges.trigger.callee import Callee
 from mqproto.simulator.edges.trigger.detection import Detection
 from mqproto.simulator.edges.trigger.errorcopy import copy_for
-from mqproto.simulator.edges.trigger.judgment import Ending, Judge, Waypoint, call_for
+from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent, TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.edges.trigger.schedule import Schedule
 from mqproto.simulator.edges.trigger.telling import Teller, end_of
@@ -88,7 +88,7 @@ class _RollBackError(Exception):
     """Ends a transaction without a commit."""
 
 
-class _Held:
+class _Leased:
     """A message that is leased, as the others see it."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Trigger:
         self._leadership = leadership or Leadership()
         self._hook = hook
         self._breaker = self._new_breaker()
-        self._judge = Judge(
+        self._judge = TriggerJudge(
             consumer,
             detection,
             self._breaker,
@@ -154,11 +154,11 @@ class Trigger:
         self._on_ready = on_ready
         self._is_kept = detection.is_kept
         self._schedule = self._new_schedule()
-        self._held: dict[MessageId, _Held] = {}
+        self._held: dict[MessageId, _Leased] = {}
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
         self._stopping = trio.Event()
-        self.endings: dict[Waypoint, int] = {each: 0 for each in Waypoint if each is not Waypoint.ATTEMPTED}
+        self.endings = {each: 0 for each in TriggerEvent if each is not TriggerEvent.ATTEMPTED}
         """How deliveries ended."""
         self._leads = False
         self._is_connected = False
@@ -168,7 +168,7 @@ class Trigger:
         self._is_refused = False
 
     @property
-    def judge(self) -> Judge:
+    def judge(self) -> TriggerJudge:
         """What becomes of its messages, and how its consumer answers."""
         return self._judge
 
@@ -320,9 +320,9 @@ class Trigger:
     async def _lease(self, client: Client) -> None:
         """Receive a message, wait until it is its turn, and decide what becomes of it."""
         message: ReceivedMessage | None = None
-        held: _Held | None = None
+        held: _Leased | None = None
         ending: Ending | None = None
-        broken: tuple[Waypoint, str] | None = Waypoint.UNSETTLED, "the trigger was cancelled"
+        broken: tuple[TriggerEvent, str] | None = TriggerEvent.UNSETTLED, "the trigger was cancelled"
         try:
             async with AsyncExitStack() as transaction:
                 taken = await self._receive(client, transaction)
@@ -343,20 +343,20 @@ class Trigger:
         except _RollBackError:
             broken = None
         except InDoubt as error:
-            broken = Waypoint.UNSETTLED, str(error)
+            broken = TriggerEvent.UNSETTLED, str(error)
             self._say_gone(str(error))
         except NodeUnreachable as error:
-            broken = Waypoint.ROLLED_BACK, str(error)
+            broken = TriggerEvent.ROLLED_BACK, str(error)
             self._say_gone(str(error))
         except RolledBack as error:
-            broken = Waypoint.ROLLED_BACK, str(error)
+            broken = TriggerEvent.ROLLED_BACK, str(error)
             if message is None:
                 await self._see_who_leads(str(error))
         except (UsageError, FormatNameError) as error:
             if ending is None:
                 raise
             # The queue for the copy does not take it: the message stays until it does.
-            ending, broken = ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error)), None
+            ending, broken = ending._replace(waypoint=TriggerEvent.ROLLED_BACK, reason=str(error)), None
         finally:
             self._changed.set()
             if message is None or held is None:
@@ -400,13 +400,13 @@ class Trigger:
             return taken
         return None
 
-    async def _hold(self, message: ReceivedMessage) -> _Held:
+    async def _hold(self, message: ReceivedMessage) -> _Leased:
         """Have the schedule say when the message may be attempted."""
         while (earlier := self._held.get(message.id)) is not None:
             # The connection broke, and the queue hands it out again.
             earlier.void()
             await earlier.over.wait()
-        held = self._held[message.id] = _Held()
+        held = self._held[message.id] = _Leased()
         group: Hashable = message.record.properties.correlation_id if self._policy.group_by else None
         self._schedule.leased(message.id, group, priority=message.priority, size_bytes=len(message.body))
         if self._serves_no_more:
@@ -428,7 +428,7 @@ class Trigger:
                 self._log.warning("breaker-closed", reason="the consumer answers again")
         elif ending.pause_s is not None:
             # After one that was given up the next is tried at once: perhaps it was that which failed.
-            is_over = ending.waypoint is Waypoint.RETRIEVAL_FAILURE
+            is_over = ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE
             self._open_breaker(0 if is_over else ending.pause_s, is_news=not was_held)
         note = kept(self._breaker.state)
         if note != self._leadership.note and not self._judge.is_fenced:
@@ -463,10 +463,10 @@ class Trigger:
             await self._hook.tell(end, self._leadership.epoch)
         except HistoryError as error:
             self._judge.history_is_away = True
-            return ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error), failure="")
+            return ending._replace(waypoint=TriggerEvent.ROLLED_BACK, reason=str(error), failure="")
         except FencedError as error:
             self._judge.fence()
-            return ending._replace(waypoint=Waypoint.UNSETTLED, reason=str(error), failure="")
+            return ending._replace(waypoint=TriggerEvent.UNSETTLED, reason=str(error), failure="")
         return ending
 
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
@@ -475,7 +475,7 @@ class Trigger:
         Raises:
             _RollBackError, Reject: it is not to commit.
         """
-        if ending.waypoint in (Waypoint.ROLLED_BACK, Waypoint.UNSETTLED):
+        if ending.waypoint in (TriggerEvent.ROLLED_BACK, TriggerEvent.UNSETTLED):
             raise _RollBackError
         if not ending.failure:
             return
@@ -497,7 +497,7 @@ class Trigger:
         return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
     def _is_over(
-        self, message: ReceivedMessage, ending: Ending | None, broken: tuple[Waypoint, str] | None
+        self, message: ReceivedMessage, ending: Ending | None, broken: tuple[TriggerEvent, str] | None
     ) -> None:
         """The transaction has ended.
 
@@ -520,13 +520,13 @@ class Trigger:
         if self._judge.is_fenced:
             self._schedule.given_back(message.id)
             log.warning(ending.waypoint, reason=ending.reason)
-        elif ending.waypoint is Waypoint.ROLLED_BACK:
+        elif ending.waypoint is TriggerEvent.ROLLED_BACK:
             delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
             delay_s = (
                 round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
             )
             self._schedule.given_back(message.id, trio.current_time() + delay_s)
-            log.info(Waypoint.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
+            log.info(TriggerEvent.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
             self._say_retried(message, ending.reason, delay_s)
         else:
             self._schedule.settled(message.id)
@@ -534,7 +534,7 @@ class Trigger:
             self._log_settled(log, ending)
             if ending.failure:
                 self._failures.given_up(str(message.id), ending.reason, self._copy_to(ending))
-            elif ending.waypoint is Waypoint.COMMITTED:
+            elif ending.waypoint is TriggerEvent.COMMITTED:
                 self._failures.processed()
 
     def _say_retried(self, message: ReceivedMessage, reason: str, next_try_s: float) -> None:
@@ -546,7 +546,7 @@ class Trigger:
         if not ending.failure:
             log.info(ending.waypoint, **facts)
             return
-        if ending.waypoint is Waypoint.RETRIEVAL_FAILURE:
+        if ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE:
             log.warning(ending.waypoint, **facts)
-        waypoint = Waypoint.IN_DOUBT if ending.failure == IN_DOUBT else Waypoint.DEAD_LETTERED
+        waypoint = TriggerEvent.IN_DOUBT if ending.failure == IN_DOUBT else TriggerEvent.DEAD_LETTERED
         log.warning(waypoint, **facts, to=self._copy_to(ending) or "the sender")

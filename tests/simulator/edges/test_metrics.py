@@ -13,7 +13,7 @@ import trio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqproto.simulator.edges.trigger.judgment import Waypoint
+from mqproto.simulator.edges.trigger.judgment import TriggerEvent
 from mqproto.simulator.topology import Topology, load, parse
 from mqproto.simulator.topology.file import written_address
 from mqproto.simulator.topology.ports import reserved_address
@@ -143,9 +143,9 @@ async def test_a_trigger_tells_what_became_of_messages(tmp_path: Path) -> None:
         name: sorted(each) for name, each in table("trigger").items()
     }
     assert of(found["mqproto_trigger_deliveries_total"]) == {
-        Waypoint.COMMITTED: 1,
-        Waypoint.ROLLED_BACK: 1,
-        Waypoint.DEAD_LETTERED: 1,
+        TriggerEvent.COMMITTED: 1,
+        TriggerEvent.ROLLED_BACK: 1,
+        TriggerEvent.DEAD_LETTERED: 1,
     }
     assert of(found["mqproto_trigger_answers_total"]) == {
         "processed": 1,

@@ -14,7 +14,7 @@ from mqproto.simulator.client import Client
 from mqproto.simulator.edges.history.history import DocumentHistory
 from mqproto.simulator.edges.operators import desk
 from mqproto.simulator.edges.operators.erasing import erase
-from mqproto.simulator.edges.operators.failures import Chosen, Failure
+from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.rig.load.validator import Cue, Validator
 from mqproto.simulator.rig.programs import Programs
@@ -139,15 +139,15 @@ class System:
 
     # Operators
 
-    async def failure(self, key: str) -> Failure:
+    async def failure(self, key: str) -> FailedMessage:
         """A message that has failed, as the desk has it."""
         found = await trio.to_thread.run_sync(self._failures, key)
         if len(found) != 1:
             raise WayError(f"{key}: {len(found)} failures are called so")
         return found[0]
 
-    def _failures(self, key: str) -> list[Failure]:
-        return [one for one, _ in failures_in(self.place, Unknown(), Chosen(names=[key]))]
+    def _failures(self, key: str) -> list[FailedMessage]:
+        return [one for one, _ in failures_in(self.place, Unknown(), FailureFilter(names=[key]))]
 
     async def retry(self, key: str) -> None:
         """`mqproto failed retry`."""

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mqproto.simulator.client import Client, Reject, connect
-from mqproto.simulator.edges.gateway.fullness import Fullness
+from mqproto.simulator.edges.gateway.fullness import FullQueues
 from mqproto.simulator.topology import Topology, parse
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import gateway
@@ -200,7 +200,7 @@ async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path:
 
 def test_a_queue_is_full_for_a_while_after_a_message_had_no_room() -> None:
     now_s = 100.0
-    fullness = Fullness(lambda: now_s)
+    fullness = FullQueues(lambda: now_s)
     for message, queue in (("a", "orders"), ("b", "orders"), ("c", "notes")):
         fullness.accepted(message, queue)
     fullness.ended("a", "ACK_RECEIVE")

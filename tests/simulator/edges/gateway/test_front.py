@@ -31,7 +31,7 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.judgment import Judge, call_for
+from mqproto.simulator.edges.trigger.judgment import TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.topology import Topology, load, places
 from tests.simulator.edges.history.test_tables import forget_lives, make_earlier
@@ -489,7 +489,9 @@ async def test_nor_beside_an_extension_of_the_producers_if_gateway_and_trigger_h
     async with open_history(url) as history:
         detection = Detection(r"destination\orders", "trigger", history)
         breaker = Breaker(0, Retries(), 1)
-        judge = Judge(Consumer(), detection, breaker, Leadership().confirm, 9, 30, node_log(Log(), "trigger"))
+        judge = TriggerJudge(
+            Consumer(), detection, breaker, Leadership().confirm, 9, 30, node_log(Log(), "trigger")
+        )
         for message in await node.receive("orders", 2):
             await judge.decide(message)
     assert ["MQ-Admin-Queue" in call.headers() for call in calls] == [not is_shared, True]

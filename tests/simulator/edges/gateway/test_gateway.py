@@ -28,8 +28,8 @@ from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable
 from mqproto.simulator.edges.gateway.gateway import (
     Accepted,
     Gateway,
-    Handed,
-    Queue,
+    GatewayQueue,
+    PostedMessage,
     Ticket,
     queue_named,
     queues_of,
@@ -42,12 +42,14 @@ from mqproto.simulator.topology import load
 from mqproto.wire import Guid
 from tests.simulator.running import Log
 
-ORDERS = Queue(r"destination\orders", True)
+ORDERS = GatewayQueue(r"destination\orders", True)
 MANAGER = Guid(bytes(range(16)))
 
 
-def a_message(key: str = "order-1", body: bytes = b"three pieces", queue: Queue = ORDERS) -> Handed:
-    return Handed(queue, key, "text/plain", Draft(body=body, label="a label", transactional=True))
+def a_message(
+    key: str = "order-1", body: bytes = b"three pieces", queue: GatewayQueue = ORDERS
+) -> PostedMessage:
+    return PostedMessage(queue, key, "text/plain", Draft(body=body, label="a label", transactional=True))
 
 
 class Dice:
@@ -197,7 +199,7 @@ async def a_gateway(
         nursery.cancel_scope.cancel()
 
 
-async def handed_in(gateway: Gateway, handed: Handed) -> Accepted | Code:
+async def handed_in(gateway: Gateway, handed: PostedMessage) -> Accepted | Code:
     """What becomes of it."""
     try:
         return await gateway.accept(handed, ExitStack())
@@ -436,12 +438,12 @@ async def test_an_id_that_was_given_to_another_message_is_refused(
     draft = Draft(
         body=b"four" if other == "body" else first.draft.body, label="" if other == "label" else "a label"
     )
-    second = Handed(ORDERS, "order-1", "" if other == "content_type" else "text/plain", draft)
+    second = PostedMessage(ORDERS, "order-1", "" if other == "content_type" else "text/plain", draft)
     async with a_gateway(node, storage) as gateway:
         for _ in range(2):  # Both at a time, and when the first is known.
             found: list[Accepted | Code] = []
 
-            async def one(handed: Handed, found: list[Accepted | Code] = found) -> None:
+            async def one(handed: PostedMessage, found: list[Accepted | Code] = found) -> None:
                 found.append(await handed_in(gateway, handed))
 
             async with trio.open_nursery() as nursery:
@@ -455,7 +457,7 @@ async def test_an_id_that_was_given_to_another_message_is_refused(
 async def test_the_same_id_in_another_queue_is_another_message(node: Node, storage: Storage) -> None:
     """Eliminating Duplicates on OSB: an id is unique where it is used."""
     async with a_gateway(node, storage) as gateway:
-        for queue in (ORDERS, Queue("destination\\notes", False)):
+        for queue in (ORDERS, GatewayQueue("destination\\notes", False)):
             accepted = await handed_in(gateway, a_message(queue=queue))
             assert isinstance(accepted, Accepted)
             assert not accepted.duplicate

@@ -15,7 +15,7 @@ from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.edges.forwarding import ALWAYS, Forwarding
 from mqproto.simulator.edges.gateway.admission import Rate
-from mqproto.simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, Policy, refused
+from mqproto.simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, ProducerPolicy, refused
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from mqproto.simulator.edges.gateway.schemas import OF_HEADERS
@@ -31,7 +31,7 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from path.values()
 
 
-EVERYTHING = Policy(
+EVERYTHING = ProducerPolicy(
     key_header="X-Id",
     require_key=True,
     tokens=Tokens({}, str),
@@ -67,20 +67,20 @@ def test_every_code_occurs_under_its_status() -> None:
     "policy",
     [
         EVERYTHING,
-        Policy(key_fields=("id",), tokens=Tokens({}, str)),
-        Policy(certificates=True),
-        Policy(),
+        ProducerPolicy(key_fields=("id",), tokens=Tokens({}, str)),
+        ProducerPolicy(certificates=True),
+        ProducerPolicy(),
     ],
     ids=["all that may be asked for", "tokens", "certificates", "nothing"],
 )
-def test_the_document_is_valid(policy: Policy) -> None:
+def test_the_document_is_valid(policy: ProducerPolicy) -> None:
     """OpenAPI 3.1, by a validator that is not ours."""
     OpenAPIV31SpecValidator(openapi(policy)).validate()
 
 
 @pytest.mark.parametrize("require_key", [False, True])
 def test_the_id_is_required_where_it_is_asked_for(require_key: bool) -> None:
-    post = openapi(Policy(require_key=require_key))["paths"]["/queues/{NAME}/messages"]["post"]
+    post = openapi(ProducerPolicy(require_key=require_key))["paths"]["/queues/{NAME}/messages"]["post"]
     [key] = [each for each in post["parameters"] if each["name"] == "Idempotency-Key"]
     assert key["required"] is require_key
 
@@ -97,19 +97,19 @@ def codes_in(document: dict[str, Any]) -> set[str]:
 
 def test_a_document_says_nothing_that_its_gateway_does_not_ask_for() -> None:
     asks = {
-        Code.UNAUTHORISED: Policy(tokens=Tokens({}, str)),
-        Code.KEY_MISSING: Policy(require_key=True),
-        Code.TOO_MANY: Policy(rate=Rate(1.0)),
+        Code.UNAUTHORISED: ProducerPolicy(tokens=Tokens({}, str)),
+        Code.KEY_MISSING: ProducerPolicy(require_key=True),
+        Code.TOO_MANY: ProducerPolicy(rate=Rate(1.0)),
     }
     for code, policy in asks.items():
-        assert codes_in(openapi(policy)) == codes_in(openapi(Policy())) | {code}
+        assert codes_in(openapi(policy)) == codes_in(openapi(ProducerPolicy())) | {code}
     assert codes_in(openapi(EVERYTHING)) == {*Code} - {Code.NOT_FOUND, Code.METHOD_NOT_ALLOWED}
 
 
 def test_who_may_ask_is_a_scheme_of_its_own() -> None:
     token, certificate = {"type": "http", "scheme": "bearer"}, {"type": "mutualTLS"}
-    assert "securitySchemes" not in openapi(Policy())["components"]
-    document = openapi(Policy(certificates=True))
+    assert "securitySchemes" not in openapi(ProducerPolicy())["components"]
+    document = openapi(ProducerPolicy(certificates=True))
     assert document["components"]["securitySchemes"] == {"certificate": certificate}
     assert document["security"] == [{"certificate": []}]
     document = openapi(EVERYTHING)
@@ -117,12 +117,12 @@ def test_who_may_ask_is_a_scheme_of_its_own() -> None:
     post = document["paths"]["/queues/{NAME}/messages"]["post"]
     assert post["security"] == [{"token": [], "certificate": []}]
     assert "over HTTPS alone" in document["servers"][0]["description"]
-    assert "over HTTP alone" in openapi(Policy())["servers"][0]["description"]
+    assert "over HTTP alone" in openapi(ProducerPolicy())["servers"][0]["description"]
 
 
 @pytest.mark.parametrize("code", Code)
 def test_a_refusal_is_what_the_document_says(code: Code) -> None:
-    schema = openapi(Policy())["components"]["schemas"]["Problem"]
+    schema = openapi(ProducerPolicy())["components"]["schemas"]["Problem"]
     body = json.loads(refused(Refusal(code, "as it is")).body)
     assert list(body) == schema["required"] == list(schema["properties"])
     assert body["type"] in schema["properties"]["type"]["enum"]
@@ -138,15 +138,15 @@ def test_the_readme_has_the_same_table() -> None:
 
 def test_every_status_is_that_of_a_code() -> None:
     known = {"200"} | {str(meaning.status) for meaning in MEANINGS.values()}
-    for operation in operations(openapi(Policy())):
+    for operation in operations(openapi(ProducerPolicy())):
         assert set(operation["responses"]) <= known
 
 
 def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
-    policy = Policy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
+    policy = ProducerPolicy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
     post = openapi(policy)["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS, *ALWAYS, "x-tenant"]
-    post = openapi(Policy(key_fields=("id",)))["paths"]["/queues/{NAME}/messages"]["post"]
+    post = openapi(ProducerPolicy(key_fields=("id",)))["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]
 
@@ -155,7 +155,9 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     text=st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format), data=st.data()
 )
 def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str, data: st.DataObject) -> None:
-    policy = Policy(key_length=data.draw(st.sampled_from([KEY_LENGTH, KEY_LENGTH + 1, 1, KEY_LENGTH_MOST])))
+    policy = ProducerPolicy(
+        key_length=data.draw(st.sampled_from([KEY_LENGTH, KEY_LENGTH + 1, 1, KEY_LENGTH_MOST]))
+    )
     try:
         policy.key_of(text)
         is_taken = True
@@ -190,7 +192,7 @@ def test_the_schema_of_a_header_is_what_the_gateway_takes(name: str, data: st.Da
 
 
 def test_what_is_referred_to_is_there() -> None:
-    document = openapi(Policy())
+    document = openapi(ProducerPolicy())
 
     def references(value: Any) -> Iterator[str]:
         if isinstance(value, dict):

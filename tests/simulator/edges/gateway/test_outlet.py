@@ -20,9 +20,9 @@ from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable, connect
 from mqproto.simulator.client.journal import Seen, opened
 from mqproto.simulator.edges.gateway import outlet
-from mqproto.simulator.edges.gateway.confirmations import Confirmations
+from mqproto.simulator.edges.gateway.confirmations import ConfirmationReader
 from mqproto.simulator.edges.gateway.gateway import Ticket
-from mqproto.simulator.edges.gateway.names import Names
+from mqproto.simulator.edges.gateway.names import QueueNames
 from mqproto.simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from mqproto.simulator.edges.history.history import DocumentHistory, HistoryError, open_history
 from mqproto.simulator.topology import Topology, load, places
@@ -64,8 +64,8 @@ async def an_outlet(topology: Topology, folder: Path, recovery: Recovery) -> Asy
     async with open_history(places.history_url(folder)) as history, trio.open_nursery() as nursery:
         log = node_log(Log(), "gateway")
         place = Place(topology, folder)
-        names = Names(place, "destination")
-        confirmations = Confirmations("the-confirmations", history, log)
+        names = QueueNames(place, "destination")
+        confirmations = ConfirmationReader("the-confirmations", history, log)
         outlet = Outlet(
             place, "destination", names, folder / "the.journal", confirmations, log, lambda: history.seen
         )

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.gateway.refusals import Code
-from mqproto.simulator.edges.gateway.tokens import PRODUCER, Opened, Role, Tokens, holders_in
+from mqproto.simulator.edges.gateway.tokens import PRODUCER, Opened, TokenRole, Tokens, holders_in
 from mqproto.simulator.topology import Topology, load
 from tests.simulator.gateways import bearer, gateway, hashed, written_tokens
 from tests.simulator.running import Log, running
@@ -36,7 +36,7 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 def test_a_token_opens_its_queues_by_their_one_name(tmp_path: Path) -> None:
     path = written_tokens(tmp_path, s='queues = ["orders", "NOTES"]', b='queues = []\nrole = "read"')
     tokens = Tokens.read(path, str.lower)
-    assert tokens.opened_by(SHOP) == Opened("s", {"orders", "notes"}, Role.ALL, "s")
+    assert tokens.opened_by(SHOP) == Opened("s", {"orders", "notes"}, TokenRole.ALL, "s")
     every = Tokens.read(written_tokens(tmp_path, s='queues = ["*"]', b='queues = ["x", "*"]'), str.lower)
     assert [opened and opened.queues for opened in map(every.opened_by, (SHOP, BANK, "x"))] == [
         None,
@@ -44,7 +44,7 @@ def test_a_token_opens_its_queues_by_their_one_name(tmp_path: Path) -> None:
         None,
     ]
     assert every.opened_by("x") is None
-    assert tokens.opened_by(BANK) == Opened("b", set(), Role.READ, "b")
+    assert tokens.opened_by(BANK) == Opened("b", set(), TokenRole.READ, "b")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_token_is_shown_once_and_its_file_has_a_hash(tmp_path: Path) -> None:
     for said in (path.read_text(), tokens("show", path).out, tokens("show", path, "--json").out):
         assert not any(form in said for form in forms(shop))
     opened = Tokens.read(path, str).opened_by(desk)
-    assert opened == Opened("shop", {"orders"}, Role.READ, "desk")
+    assert opened == Opened("shop", {"orders"}, TokenRole.READ, "desk")
 
 
 def test_what_people_write_into_the_file_survives_another_token_and_its_end(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from mqproto.simulator.edges.history import databases, moving
 from mqproto.simulator.edges.history.databases import SETTINGS, name_of
 from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Call, Documents, Finish, Look, Record
 from mqproto.simulator.edges.history.errors import HistoryError
-from mqproto.simulator.edges.history.leaders import Lead, Leader, WhoLeads
+from mqproto.simulator.edges.history.leaders import BecomeLeader, Leader, WhoLeads
 from mqproto.simulator.edges.history.moving import back_up, copy, inventory, still
 from mqproto.simulator.edges.history.outbox import Find, Hook, State, Tell
 from mqproto.simulator.edges.history.tables import LAYOUT, MOVED, layouts, metadata
@@ -65,7 +65,7 @@ def fill(documents: Documents, count: int = 8) -> None:
     documents.carry_out([finish(number) for number in range(count)])
     documents.carry_out([Begin(ORDERS, "begun", "gateway 1", 77)])
     documents.carry_out([Tell(armed(f"hook {number}", b"x")) for number in range(count // 2)])
-    documents.carry_out([Lead("trigger/orders", "t", 5)])
+    documents.carry_out([BecomeLeader("trigger/orders", "t", 5)])
 
 
 def answer(documents: Documents, call: Call) -> Any:
@@ -123,7 +123,12 @@ def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_chan
 
         line = str(answer(documents, Look(ORDERS, "1")))
         assert line.endswith(f"the history was moved to {made.target}: name that")
-        for call in (Lead("trigger/orders", "t", 5), Find("hook 1"), finish(1), Begin(ORDERS, "n", "g", 9)):
+        for call in (
+            BecomeLeader("trigger/orders", "t", 5),
+            Find("hook 1"),
+            finish(1),
+            Begin(ORDERS, "n", "g", 9),
+        ):
             assert str(answer(documents, call)) == line
         with pytest.raises(HistoryError, match="was moved to"):
             [*documents.everything("")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqproto.simulator.edges.history.history import FencedError, Hook, open_history
-from mqproto.simulator.edges.history.outbox import Outbox, State
+from mqproto.simulator.edges.history.outbox import OutboxWork, State
 
 KEEP_S = 100.0
 URL = "http://shop.example/ends"
@@ -15,17 +15,17 @@ async def test_what_is_due_is_told_once_whoever_says_it_again_and_by_its_own_sen
     now_s = 1_800_000_000.0
     async with open_history(history_url, keep_s=KEEP_S, clock=lambda: 0, passed_s=lambda: now_s) as history:
         await history.tell(Hook("1", "gateway", URL, b"known", state=State.ARMED))
-        assert await history.due("gateway", 9) == Outbox([], None)
+        assert await history.due("gateway", 9) == OutboxWork([], None)
         assert await history.hook("1") == Hook("1", "gateway", URL, b"known", 0, State.ARMED)
         for body in (b"ended", b"ended otherwise"):
             await history.tell(Hook("1", "gateway", "", body))
         await history.tell(Hook("1", "gateway", URL, b"known", state=State.ARMED))
         await history.tell(Hook("2", "trigger", URL, b"processed"))
-        assert await history.due("gateway", 9) == Outbox([Hook("1", "gateway", URL, b"ended")], None)
+        assert await history.due("gateway", 9) == OutboxWork([Hook("1", "gateway", URL, b"ended")], None)
         await history.attempted("1", has_heard=False, again_s=5)
-        assert await history.due("gateway", 9) == Outbox([], 5)
+        assert await history.due("gateway", 9) == OutboxWork([], 5)
         now_s += 5
-        assert await history.due("gateway", 9) == Outbox([Hook("1", "gateway", URL, b"ended", 1)], None)
+        assert await history.due("gateway", 9) == OutboxWork([Hook("1", "gateway", URL, b"ended", 1)], None)
         await history.attempted("1", has_heard=True)
         for sender in ("gateway", "trigger"):
             await history.tell(Hook("1", sender, URL, b"once more"))

@@ -27,14 +27,14 @@ from mqproto.simulator.client import Client, DraftOptions, MessageId, ReceivedMe
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.operators.desk import resolve, retry
-from mqproto.simulator.edges.operators.failures import Chosen, note_of
+from mqproto.simulator.edges.operators.failures import FailureFilter, note_of
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.edges.options import CORRELATION, Policy, Retries
 from mqproto.simulator.edges.trail import ENDS, LIFE, LIVES, Confirmation, Life
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Answer, Call
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.judgment import Judge, Waypoint
+from mqproto.simulator.edges.trigger.judgment import TriggerEvent, TriggerJudge
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.edges.trigger.telling import About, armed
 from mqproto.simulator.edges.trigger.trigger import Trigger
@@ -263,7 +263,7 @@ async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
     async with open_history(history_url) as history:
         detection, retries = Detection(r"desk\orders", "desk trigger", history), Retries(attempts=9)
         for answer in answers:  # Whether by the same trigger or another: all that is known is in the history.
-            judge = Judge(
+            judge = TriggerJudge(
                 Says(answer),
                 detection,
                 Breaker(0, retries, 1),
@@ -272,7 +272,7 @@ async def test_a_dead_letter_is_in_doubt_if_one_of_its_calls_had_no_answer(
                 30,
                 node_log(Log(), "desk trigger"),
             )
-            assert (await judge.decide(message)).waypoint is Waypoint.ROLLED_BACK
+            assert (await judge.decide(message)).waypoint is TriggerEvent.ROLLED_BACK
         await desk.purge("orders")
         [letter] = await listed(typed, *options)
         said = ("in doubt", "no answer within 30 s; NACK_Q_PURGED") if is_in_doubt else ("NACK_Q_PURGED", "")
@@ -394,14 +394,14 @@ async def test_a_dead_letter_is_dated_by_when_it_failed(
     with LogFile(tmp_path / "desk.log") as log:
         node_log(log, "desk").info("dead-lettered", message=str(sent))
     line = json.loads((tmp_path / "desk.log").read_text("utf-8"))
-    late, purged = failures_in(place, unknown, Chosen(), history_url)
+    late, purged = failures_in(place, unknown, FailureFilter(), history_url)
     assert late[0].since == late[1].sent_time + timedelta(seconds=1)
     assert purged[0].since == datetime.fromisoformat(line["timestamp"])
     async with open_history(history_url) as history:
         confirmation = msgspec.json.encode(Confirmation("NACK_Q_PURGED", 2**31))
         await history.finish(ENDS, str(sent), Attempt.FAILED_FOR_GOOD, confirmation)
     since = datetime.fromtimestamp(2**31, UTC)
-    [(failure, _)] = failures_in(place, unknown, Chosen(since=since), history_url)
+    [(failure, _)] = failures_in(place, unknown, FailureFilter(since=since), history_url)
     assert (failure.id, failure.since) == (str(sent), since)
     assert not unknown.not_whole
 
@@ -413,7 +413,9 @@ async def test_without_its_history_the_desk_says_what_it_does_not_know(
     await desk.send("orders", b"1", transactional=True, journal_negative=True)
     await desk.purge("orders")
     (tmp_path / "other.sqlite").write_bytes(b"no database at all" * 99)
-    [_] = failures_in(Place(topology, tmp_path), unknown, Chosen(), f"sqlite:///{tmp_path}/other.sqlite")
+    [_] = failures_in(
+        Place(topology, tmp_path), unknown, FailureFilter(), f"sqlite:///{tmp_path}/other.sqlite"
+    )
     assert [line.rpartition(": ")[2] for line in unknown.not_whole] == ["name another file"]
 
 
@@ -424,7 +426,7 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
     for body in (b"one", b"two"):
         await desk.send("orders", body.ljust(1_000), transactional=True)
         await fails(desk, "desk")
-    failures = [failure for failure, _ in failures_in(place, Unknown(), Chosen())]
+    failures = [failure for failure, _ in failures_in(place, Unknown(), FailureFilter())]
     await desk.change("orders", quota_kb=1)
     with pytest.raises(UsageError):
         await retry(place, "", failures[:1])

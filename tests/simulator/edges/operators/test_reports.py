@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from mqproto.edge.custody import End, Evidence, Removal
 from mqproto.simulator.client import MessageId
-from mqproto.simulator.edges.operators.failures import Failure
+from mqproto.simulator.edges.operators.failures import FailedMessage
 from mqproto.simulator.edges.operators.reading import Audit, Unknown
 from mqproto.simulator.edges.operators.report import audit_told, failures_told
 from mqproto.wire.guid import Guid, guid_from_text
@@ -49,12 +49,12 @@ def test_the_audit_of_the_readme() -> None:
     assert len(audit.counted()[End.UNACCOUNTED]) == 1
 
 
-def failure(ordinal: int, key: str, place: str, why: str, attempts: int, at: datetime) -> Failure:
+def failure(ordinal: int, key: str, place: str, why: str, attempts: int, at: datetime) -> FailedMessage:
     name = MessageId(Guid(SENDER), ordinal)
     node, where = place.split("\\")
     kind, _, reason = why.partition(": ")
     queue = r"destination\orders"
-    return Failure(str(name), key, node, where, queue, kind, reason, attempts, "", 0, at, name, 0)
+    return FailedMessage(str(name), key, node, where, queue, kind, reason, attempts, "", 0, at, name, 0)
 
 
 def test_the_desk_of_the_readme() -> None:

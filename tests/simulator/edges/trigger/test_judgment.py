@@ -20,7 +20,7 @@ from mqproto.simulator.edges.options import Retries
 from mqproto.simulator.edges.trigger.breaker import Breaker
 from mqproto.simulator.edges.trigger.callee import Call, HttpCallee, PythonCallee, endpoint
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.judgment import Judge, Waypoint
+from mqproto.simulator.edges.trigger.judgment import TriggerEvent, TriggerJudge
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.wire import Guid, encode_packet
 from mqproto.wire.messages import user_message
@@ -61,7 +61,7 @@ async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
     async with open_history(f"sqlite:///{tmp_path / 'history.sqlite'}") as history:
         detection = Detection("orders", "trigger", history)
         retries = Retries()
-        judge = Judge(
+        judge = TriggerJudge(
             PythonCallee(consumer),
             detection,
             Breaker(5, retries, 1),
@@ -78,7 +78,7 @@ async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
                         nursery.start_soon(decide, number + 1)
 
                 ending = await judge.decide(message(number), decided)
-                assert ending.waypoint is Waypoint.COMMITTED
+                assert ending.waypoint is TriggerEvent.COMMITTED
 
             await decide(1)
     assert called == [b"1", b"2", b"3"]
@@ -108,7 +108,7 @@ async def test_an_answer_that_came_while_the_trigger_was_stopped_counts_unless_a
             async with endpoint(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/") as called:
                 retries = Retries()
                 breaker = Breaker(5, retries, 1)
-                judge = Judge(
+                judge = TriggerJudge(
                     HttpCallee(called),
                     Detection("orders", "a", history),
                     breaker,
@@ -120,5 +120,5 @@ async def test_an_answer_that_came_while_the_trigger_was_stopped_counts_unless_a
                 judge.lead(first.epoch, breaker)
                 ending = await judge.decide(message(1))
             nursery.cancel_scope.cancel()
-    assert ending.waypoint is (Waypoint.UNSETTLED if taken_over else Waypoint.COMMITTED)
+    assert ending.waypoint is (TriggerEvent.UNSETTLED if taken_over else TriggerEvent.COMMITTED)
     assert judge.is_fenced is taken_over
