@@ -494,7 +494,7 @@ class Client:
         """
         return await self._block(network, is_blocked=False, forced=False)
 
-    async def peer(self, wish: control.Peer) -> MetStatus:
+    async def peer(self, wish: control.PeerFacts) -> MetStatus:
         """Tell the node where an undeclared queue manager is or has moved to, or have it forgotten.
 
         Raises:

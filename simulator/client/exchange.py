@@ -27,7 +27,7 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client.journal import Journal
 from mqproto.simulator.node import control
 from mqproto.simulator.node.connection import Connection, read_buffer
-from mqproto.simulator.node.control import Frame, FrameBuffer, InDoubt, Operation
+from mqproto.simulator.node.control import ControlFrame, FrameBuffer, InDoubt, Operation
 
 ANSWER_LIMIT_BYTES: Final = 2**32 - 1
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -61,7 +61,7 @@ class Pending:
         self.asked_of: int | None = None
         """The life of the node that it was first sent to."""
         self.answered = trio.Event()
-        self.answer: Frame | None = None
+        self.answer: ControlFrame | None = None
         self.failure: MqprotoError | None = None
         self.connection = 0
         """The number of the connection that its answer came over."""
@@ -295,7 +295,7 @@ class Exchange:
     async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
         recalls = self.recalls and not self.connection_count
         following = None if recalls else self._invoker.following
-        introduction = control.Introduction(
+        introduction = control.InvokerIntroduction(
             self._identity, self._named is not None, following, self._birth, recalls
         )
         connection.send(control.frame(Operation.HELLO, 0, introduction))
@@ -508,7 +508,7 @@ class Exchange:
         pending.answered.set()
 
 
-async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[Frame] | None:
+async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[ControlFrame] | None:
     """Read; return the answers that are whole now, or None at the end of the connection."""
     await connection.readable()
     data = connection.read()

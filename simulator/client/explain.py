@@ -15,7 +15,7 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, Outg
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import FloodStatus
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
-from mqproto.simulator.node.control import Explanation, Receiver
+from mqproto.simulator.node.control import Explanation, QueueReceiver
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
 from mqproto.wire import MessageClass, guid_from_text
@@ -333,7 +333,7 @@ def _receivers(queue: LocalStatus, explanation: Explanation) -> Iterator[str]:
         yield f"and {len(found) - RECEIVERS_SHOWN:,} more who receive from it"
 
 
-def _receiver(one: Receiver, now_s: int) -> str:
+def _receiver(one: QueueReceiver, now_s: int) -> str:
     user = one.user or ("an application" if one.uid is None else f"user {one.uid}")
     user = f"{one.program} of {user}" if one.program else user
     who = user + (f" (process {one.pid})" if one.pid is not None else "")

@@ -22,7 +22,7 @@ from mqproto.edge.operations import IDENTIFIERS, Pending
 from mqproto.simulator.base.logfile import private
 from mqproto.simulator.base.storeerrors import ADVICE, StoreError, explained
 from mqproto.simulator.node import control
-from mqproto.simulator.node.control import Frame, Operation
+from mqproto.simulator.node.control import ControlFrame, Operation
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpj")
 HEAD_BYTES: Final = 32
@@ -68,7 +68,7 @@ class Operated(NamedTuple):
     number: int
     operation: Operation
     tag: bytes
-    answer: Frame
+    answer: ControlFrame
 
     def result(self) -> Any:
         """Return the result of the operation.
@@ -137,8 +137,8 @@ class Journal:
         node: bytes,
         name: str,
         birth: bytes = b"",
-        doubtful: Mapping[int, Frame] | None = None,
-        tags: Mapping[bytes, Frame] | None = None,
+        doubtful: Mapping[int, ControlFrame] | None = None,
+        tags: Mapping[bytes, ControlFrame] | None = None,
     ) -> None:
         """Bind the journal to a node, because identifiers have a meaning only there, and record its invoker's birth.
 
@@ -205,7 +205,7 @@ class Journal:
             del self._ended[: len(ended)]
             del self._forgotten[: len(forgotten)]
 
-    def end(self, identifier: int, answer: Frame) -> None:
+    def end(self, identifier: int, answer: ControlFrame) -> None:
         """Record the outcome of an operation; it is on disk with the next commit. If that never comes, the node still
         knows it."""
         self._ended.append((answer.operation, answer.payload, self._numbers.pop(identifier)))
@@ -225,7 +225,7 @@ class Journal:
             " WHERE answer IS NOT NULL ORDER BY number"
         )
         for number, operation, tag, answer, outcome in rows:
-            yield Operated(number, Operation(operation), tag, Frame(answer, 0, outcome))
+            yield Operated(number, Operation(operation), tag, ControlFrame(answer, 0, outcome))
 
     def forget(self, tags: Iterable[bytes]) -> None:
         """Forget the outcomes of operations with these tags; they are deleted with the next commit."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mqproto.neighbours.peerstatus import PeerStatus
     from mqproto.simulator.client import Client
     from mqproto.simulator.client.live import Away
-    from mqproto.simulator.node.control import Blocked, Peer as PeerWish
+    from mqproto.simulator.node.control import Blocked, PeerFacts as PeerWish
     from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.places import Place
 
@@ -154,9 +154,9 @@ def remove(
     as_json: JsonOption = False,
 ) -> int:
     """Forget a queue manager that was added, or met."""
-    from mqproto.simulator.node.control import Peer
+    from mqproto.simulator.node.control import PeerFacts
 
-    return _tell(place, Peer(name), "is forgotten", node, as_json)
+    return _tell(place, PeerFacts(name), "is forgotten", node, as_json)
 
 
 @app.command()
@@ -167,15 +167,15 @@ def move(
     as_json: JsonOption = False,
 ) -> int:
     """Accept that a queue manager moved to the address where its GUID was seen last."""
-    from mqproto.simulator.node.control import Peer
+    from mqproto.simulator.node.control import PeerFacts
 
-    return _tell(place, Peer(name, has_moved=True), "has moved", node, as_json)
+    return _tell(place, PeerFacts(name, has_moved=True), "has moved", node, as_json)
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
     """What is to be known of one; with `probes` its GUID is what it says itself."""
     from mqproto.simulator.command.probe import probe
-    from mqproto.simulator.node.control import Peer
+    from mqproto.simulator.node.control import PeerFacts
 
     manager = b""
     if guid is not None:
@@ -199,7 +199,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
             raise UsageError(
                 f"{keys}: no file there is called aes.blob, signing.cer or the like: {', '.join(FORMS)}"
             )
-    return Peer(name, address, manager, keys=files)
+    return PeerFacts(name, address, manager, keys=files)
 
 
 def _tell(place: Place, wish: PeerWish, done: str, node: str | None, as_json: bool) -> int:

@@ -81,7 +81,7 @@ class Operation(IntEnum):
     FAILED = 65
 
 
-class Frame(NamedTuple):
+class ControlFrame(NamedTuple):
     """One request or answer; `identifier` is for numbered operations, and not part of the payload."""
 
     operation: int
@@ -110,7 +110,7 @@ class Nothing(msgspec.Struct, array_like=True):
     """No parameters, no result."""
 
 
-class Introduction(msgspec.Struct, array_like=True):
+class InvokerIntroduction(msgspec.Struct, array_like=True):
     """Who invokes numbered operations over this connection, 16 bytes; an earlier connection of the invoker ends now.
 
     lasting: it survives its process, and may come back after a long time.
@@ -284,7 +284,7 @@ class Blocked(msgspec.Struct, array_like=True):
     sessions: int
 
 
-class Peer(msgspec.Struct, array_like=True):
+class PeerFacts(msgspec.Struct, array_like=True):
     """Facts about an undeclared queue manager.
 
     host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
@@ -311,7 +311,7 @@ class Explain(msgspec.Struct, array_like=True):
     limit: int
 
 
-class Receiver(msgspec.Struct, array_like=True):
+class QueueReceiver(msgspec.Struct, array_like=True):
     """An application that receives from a queue: it waits for messages, or has unsettled ones.
 
     pid, uid, user: what the kernel says about the process that connected; None and empty if unknown.
@@ -338,7 +338,7 @@ class Explanation(msgspec.Struct, array_like=True):
 
     status: NodeStatus
     messages: list[MessageStatus]
-    receivers: list[Receiver] = []
+    receivers: list[QueueReceiver] = []
     unlisted_receivers: int = 0
 
 
@@ -403,14 +403,14 @@ class Failure(msgspec.Struct, array_like=True):
 
 
 REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
-    Operation.HELLO: Introduction,
+    Operation.HELLO: InvokerIntroduction,
     Operation.QUEUES: Nothing,
     Operation.PEEK: Peek,
     Operation.ABANDON: Abandon,
     Operation.HOLD: Hold,
     Operation.PEERS: Nothing,
     Operation.BLOCK: Block,
-    Operation.PEER: Peer,
+    Operation.PEER: PeerFacts,
     Operation.KEYS: Nothing,
     Operation.EXPLAIN: Explain,
     Operation.SCRUB: Nothing,
@@ -511,24 +511,24 @@ def failed(request: int, error: Exception) -> bytes:
     return frame(Operation.FAILED, request, Failure.of(error))
 
 
-def failure(error: Exception) -> Frame:
+def failure(error: Exception) -> ControlFrame:
     """Return a FAILED as a client gets it; its number is set when it is framed."""
-    return Frame(Operation.FAILED, 0, encode(Failure.of(error)))
+    return ControlFrame(Operation.FAILED, 0, encode(Failure.of(error)))
 
 
-def done(result: object) -> Frame:
+def done(result: object) -> ControlFrame:
     """Return a DONE; its number is set when it is framed."""
-    return Frame(Operation.DONE, 0, encode(result))
+    return ControlFrame(Operation.DONE, 0, encode(result))
 
 
-def kept(answer: Frame) -> bytes:
+def kept(answer: ControlFrame) -> bytes:
     """Return an answer as a node keeps it: DONE or FAILED, one byte, and the payload."""
     return bytes((answer.operation,)) + answer.payload
 
 
-def recalled(outcome: bytes) -> Frame:
+def recalled(outcome: bytes) -> ControlFrame:
     """Return the answer from its kept form."""
-    return Frame(outcome[0], 0, outcome[1:])
+    return ControlFrame(outcome[0], 0, outcome[1:])
 
 
 def tagged(outcome: bytes) -> Sent | None:
@@ -540,7 +540,7 @@ def tagged(outcome: bytes) -> Sent | None:
     return sent if sent is not None and sent.tag else None
 
 
-def parameters(request: Frame) -> Any:
+def parameters(request: ControlFrame) -> Any:
     """Return the parameters of a request.
 
     Raises:
@@ -556,7 +556,7 @@ def parameters(request: Frame) -> Any:
         raise ControlError(f"{name} has other parameters: {error}", request.request) from None
 
 
-def result(operation: Operation, answer: Frame) -> Any:
+def result(operation: Operation, answer: ControlFrame) -> Any:
     """Return the result in an answer.
 
     Raises:
@@ -586,7 +586,7 @@ class FrameBuffer:
         self._kept = bytearray()
         self._needed = HEAD_BYTES
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[ControlFrame]:
         """Yield the frames that these bytes complete, in order.
 
         Raises:
@@ -612,6 +612,6 @@ class FrameBuffer:
                 if not payload:
                     raise ControlError(f"{Operation(operation).name} needs its instance identifier", request)
                 identifier, payload = parted(payload)
-            yield Frame(operation, request, payload, identifier)
+            yield ControlFrame(operation, request, payload, identifier)
             at = end
         del kept[:at]

@@ -28,7 +28,7 @@ HEADING: Final = (
 PATTERN: Final = "{name}.life-{number}-in-doubt.txt"
 
 
-class InDoubt(NamedTuple):
+class InDoubtList(NamedTuple):
     """A list that was written.
 
     messages: how many it has; transactional: how many of these are transactional.
@@ -39,7 +39,7 @@ class InDoubt(NamedTuple):
     transactional: int
 
 
-def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
+def list_in_doubt(store: Store, life: NewLife) -> InDoubtList:
     """List what waits in a store, before any of it leaves; replace an earlier list for this life.
 
     Raises:
@@ -64,7 +64,7 @@ def list_in_doubt(store: Store, life: NewLife) -> InDoubt:
         draft.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: it cannot be written ({error.strerror}): make room there") from error
-    return InDoubt(path, messages, transactional)
+    return InDoubtList(path, messages, transactional)
 
 
 def lists_of(store: Path) -> list[str]:

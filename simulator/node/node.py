@@ -1,7 +1,7 @@
 """One process is one queue manager: sockets and a disk around the core.
 
-`Transports` and `Service` feed the core what neighbours and clients say. `Node.pump` takes its decisions, a batch at a
-time, and has mqproto/manager/carry.py carry them out, with the node as its hands.
+`Transports` and `ClientService` feed the core what neighbours and clients say. `RunningNode.pump` takes its decisions
+in batches, and has mqproto/manager/carry.py carry them out, with the node as its hands.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.control import QueueWish
 from mqproto.simulator.node.indoubt import list_in_doubt
-from mqproto.simulator.node.pings import Pings, ping_port
+from mqproto.simulator.node.pings import PingPort, ping_port
 from mqproto.simulator.node.removals import Removals
 from mqproto.simulator.node.room import TRY_S, Fullness, Room, free_bytes
-from mqproto.simulator.node.service import Service
+from mqproto.simulator.node.service import ClientService
 from mqproto.simulator.node.tls import Certificates, Handshakes, certificates_of
 from mqproto.simulator.node.transport import Transports
-from mqproto.simulator.node.turns import Alarm, Turns
+from mqproto.simulator.node.turns import Alarm, TurnFeed
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Topology, places
@@ -88,7 +88,7 @@ MAKE_ROOM: Final = (
 )
 
 
-class Node:
+class RunningNode:
     """One running queue manager. `run_node` makes it; `stop` ends it.
 
     Args:
@@ -122,7 +122,7 @@ class Node:
         self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._fullness = Fullness(store)
         self._removals = Removals(store.path, node.name, node.guid)
-        self._turns = Turns()
+        self._turns = TurnFeed()
         self._alarm = Alarm(self._turns.wake)
         self._stopping = False
         state = store.load()
@@ -154,7 +154,7 @@ class Node:
             recording,
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
-        self._service = Service(
+        self._service = ClientService(
             self.core,
             directory,
             store,
@@ -168,7 +168,7 @@ class Node:
             self._transports.round_trip_s,
         )
         is_declared = directory.routes.is_declared
-        self._pings = Pings(
+        self._pings = PingPort(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
         )
 
@@ -381,9 +381,9 @@ async def run_node(
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Lines | None = None,
-    task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run one node until `Node.stop`. `task_status` gets the node when neighbours and clients can connect.
+    """Run one node until `RunningNode.stop`. `task_status` gets the node when neighbours and clients can connect.
 
     Args:
         topology: all nodes.
@@ -446,7 +446,9 @@ async def run_node(
         guard = guard_of(topology, node, directory)
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
-        running = Node(Directory(topology, node), store, lines, clock, recording, certificates, guard, tracer)
+        running = RunningNode(
+            Directory(topology, node), store, lines, clock, recording, certificates, guard, tracer
+        )
         for wish in queues:
             running.make_missing(wish)
         for notice in store.notices:
@@ -549,7 +551,7 @@ def serve(
                 )
                 if supervised:
                     print(f"opening {name}", flush=True)
-                node: Node = await nursery.start(run)
+                node: RunningNode = await nursery.start(run)
                 print(f"ready {name}", flush=True)
                 async with trio.open_nursery() as waiting:
                     waiting.start_soon(keep_telling)

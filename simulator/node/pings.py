@@ -23,7 +23,7 @@ from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.tap import Recording
 from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.transport import dial, refusal
-from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.node.turns import TurnFeed
 from mqproto.simulator.topology import Node
 from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
@@ -38,7 +38,7 @@ PAUSE_S: Final = 0.01
 """How long the next requests then wait; the kernel drops those that it has no room for."""
 
 
-class Pings:
+class PingPort:
     """The ping port of a node, and the requests that it sends.
 
     Args:
@@ -53,7 +53,7 @@ class Pings:
     def __init__(
         self,
         core: QueueManager,
-        turns: Turns,
+        turns: TurnFeed,
         clock: Clock,
         source: str,
         ping_ports: Collection[int],

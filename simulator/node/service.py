@@ -25,19 +25,19 @@ from mqproto.messages.drafts import Draft, copies
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.node import control
 from mqproto.simulator.node.clients.credentials import credentials_of
-from mqproto.simulator.node.clients.deeds import TELL_S, Deeds
+from mqproto.simulator.node.clients.deeds import TELL_S, ClientActivity
 from mqproto.simulator.node.clients.operators import Operators
 from mqproto.simulator.node.clients.orders import carry_out
 from mqproto.simulator.node.clients.patience import Patience
 from mqproto.simulator.node.clients.performers import IDENTITY_BYTES, Performers
 from mqproto.simulator.node.clients.readers import LOOKS, called, refusal
-from mqproto.simulator.node.clients.receivers import Receive, receivers
+from mqproto.simulator.node.clients.receivers import OpenReceive, receivers
 from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import Connection
-from mqproto.simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
+from mqproto.simulator.node.control import ControlError, ControlFrame, FrameBuffer, Operation, Settlement
 from mqproto.simulator.node.room import Room, found_for
 from mqproto.simulator.node.transport import accept
-from mqproto.simulator.node.turns import NO_TURN, Turns
+from mqproto.simulator.node.turns import NO_TURN, TurnFeed
 from mqproto.simulator.security.guarding import NodeGuard
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology.directory import Directory
@@ -69,7 +69,7 @@ class Consumer:
     """
 
     number: int
-    client: Client
+    client: ClientConnection
     request: int
     queue: str
     given: bool = False
@@ -79,7 +79,7 @@ class Consumer:
     is_patient: bool = False
 
 
-class Service:
+class ClientService:
     """All clients of one node.
 
     Args:
@@ -99,7 +99,7 @@ class Service:
         directory: Directory,
         store: Store,
         state: StoredState,
-        turns: Turns,
+        turns: TurnFeed,
         clock: Clock,
         buffer: memoryview,
         room: Room,
@@ -119,14 +119,14 @@ class Service:
         self._buffer = buffer
         self._log = log
         self._numbers = count(self.life << 32)
-        self._by_invoker: dict[bytes, Client] = {}
+        self._by_invoker: dict[bytes, ClientConnection] = {}
         self._fences: dict[str, int] = {}
         """The last epoch that received, by queue. Receivers from before the node's start hold no messages."""
         self._impatient: list[Consumer] = []
-        self._answers: list[tuple[Client, bytes]] = []
-        self._emptying: list[tuple[Client, bytes, str]] = []
+        self._answers: list[tuple[ClientConnection, bytes]] = []
+        self._emptying: list[tuple[ClientConnection, bytes, str]] = []
         """Answers to clients that had a queue purged, and its name."""
-        self._clients: set[Client] = set()
+        self._clients: set[ClientConnection] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
         """Free places, by whether clients may only look."""
         self._reading = trio.CapacityLimiter(READERS_ASK)
@@ -161,20 +161,20 @@ class Service:
         while True:
             await self._places[only_looks].acquire()
             accepted, _ = await accept(listener)
-            deeds = Deeds(self._log, credentials_of(accepted), self._tell_later)
+            deeds = ClientActivity(self._log, credentials_of(accepted), self._tell_later)
             connection = Connection(accepted, self._nursery, self._buffer)
-            client = Client(self, connection, deeds, only_looks=only_looks)
+            client = ClientConnection(self, connection, deeds, only_looks=only_looks)
             self._clients.add(client)
             self._nursery.start_soon(self._serve, client)
 
-    def _tell_later(self, deeds: Deeds) -> None:
+    def _tell_later(self, deeds: ClientActivity) -> None:
         self._clock.start_soon(self._tell, deeds)
 
-    async def _tell(self, deeds: Deeds) -> None:
+    async def _tell(self, deeds: ClientActivity) -> None:
         await trio.sleep(TELL_S)
         deeds.tell()
 
-    def introduce(self, client: Client, introduction: control.Introduction) -> control.Hello:
+    def introduce(self, client: ClientConnection, introduction: control.InvokerIntroduction) -> control.Hello:
         """Take a client's introduction. An invoker's newest connection counts, so no request from an older one comes
         after it."""
         invoker = introduction.invoker
@@ -199,7 +199,7 @@ class Service:
                 hello.following, hello.outcomes = self.performers.recalled(invoker)
         return hello
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: ClientConnection) -> None:
         invoker = client.introduction.invoker
         if self._by_invoker.get(invoker) is client:
             del self._by_invoker[invoker]
@@ -211,7 +211,7 @@ class Service:
         for client in self._clients:
             client.listening.cancel()
 
-    async def _serve(self, client: Client) -> None:
+    async def _serve(self, client: ClientConnection) -> None:
         try:
             with client.listening:
                 await client.listen()
@@ -224,12 +224,12 @@ class Service:
             self._clients.discard(client)
             self._places[client.only_looks].release()
 
-    def answer(self, client: Client, frame: bytes) -> None:
+    def answer(self, client: ClientConnection, frame: bytes) -> None:
         """Send a frame once the next batch is committed."""
         self._answers.append((client, frame))
         self.turns.wake()
 
-    def answer_when_empty(self, client: Client, frame: bytes, queue: str) -> None:
+    def answer_when_empty(self, client: ClientConnection, frame: bytes, queue: str) -> None:
         """Send a frame when everything purged is off the disk, once the last of it goes with the next batch."""
         if self.operators.is_emptying(queue):
             self._emptying.append((client, frame, queue))
@@ -261,7 +261,7 @@ class Service:
 
     # Operators
 
-    def explain(self, client: Client, request: int, subject: str, limit: int) -> None:
+    def explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
         """Answer later why something waits, because it may take a while.
 
         Raises:
@@ -274,7 +274,7 @@ class Service:
         client.questions += 1
         self._nursery.start_soon(self._explain, client, request, subject, limit)
 
-    async def _explain(self, client: Client, request: int, subject: str, limit: int) -> None:
+    async def _explain(self, client: ClientConnection, request: int, subject: str, limit: int) -> None:
         try:
             async with self._reading if client.only_looks else nullcontext():
                 explanation = await self.operators.explain(subject, limit)
@@ -289,19 +289,19 @@ class Service:
         finally:
             client.questions -= 1
 
-    def _receives(self, queues: Collection[str]) -> Iterator[Receive]:
+    def _receives(self, queues: Collection[str]) -> Iterator[OpenReceive]:
         """Yield the receives from these queues that have not ended."""
         for one in self.consumers.values():
             if one.queue in queues:
                 client = one.client
                 since_s = client.receives_since_s[one.queue]
-                yield Receive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
+                yield OpenReceive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
 
-    def scrub(self, client: Client, request: int) -> None:
+    def scrub(self, client: ClientConnection, request: int) -> None:
         """Overwrite what has left but is still on disk; it takes a while."""
         self._nursery.start_soon(self._scrub, client, request)
 
-    async def _scrub(self, client: Client, request: int) -> None:
+    async def _scrub(self, client: ClientConnection, request: int) -> None:
         try:
             async with self._scrubbing:
                 self.store.settle()
@@ -314,7 +314,7 @@ class Service:
 
     # Consumers
 
-    def consume(self, client: Client, request: int, wish: control.Receive) -> None:
+    def consume(self, client: ClientConnection, request: int, wish: control.Receive) -> None:
         """Give a client messages, now or later.
 
         Raises:
@@ -354,7 +354,7 @@ class Service:
         elif wish.timeout_s is not None:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
-    def waits(self, client: Client, request: int) -> bool:
+    def waits(self, client: ClientConnection, request: int) -> bool:
         """Whether a receive waits for a message that has yet to come: the message's batch carries out both."""
         consumer = client.consumers.get(request)
         return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
@@ -405,7 +405,7 @@ class Service:
         del consumer.client.consumers[consumer.request]
 
 
-class Client:
+class ClientConnection:
     """One connection of an application.
 
     Args:
@@ -414,7 +414,12 @@ class Client:
     """
 
     def __init__(
-        self, service: Service, connection: Connection, deeds: Deeds, *, only_looks: bool = False
+        self,
+        service: ClientService,
+        connection: Connection,
+        deeds: ClientActivity,
+        *,
+        only_looks: bool = False,
     ) -> None:
         self.connection = connection
         self.deeds = deeds
@@ -426,7 +431,7 @@ class Client:
         self.receives_since_s: dict[str, int] = {}
         """When it first received from each queue, UTC."""
         self.listening = trio.CancelScope()
-        self.introduction = control.Introduction()
+        self.introduction = control.InvokerIntroduction()
         self._is_over = False
         self._service = service
 
@@ -476,7 +481,7 @@ class Client:
         self.abandon()
         self.listening.cancel()
 
-    def _take(self, request: Frame) -> bool:
+    def _take(self, request: ControlFrame) -> bool:
         """Feed the core a request; return whether it is a receive that waits, so the loop has nothing to do for it."""
         wish = control.parameters(request)
         try:
@@ -499,7 +504,7 @@ class Client:
             self._service.answer(self, frame)
         return False
 
-    def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
+    def _perform(self, request: ControlFrame, identifier: int, wish: object) -> bytes:
         """Carry out a numbered operation, unless that has been done; return its outcome."""
         invoker, performers = self.introduction.invoker, self._service.performers
         if not invoker:
@@ -517,7 +522,7 @@ class Client:
             performers.performed(invoker, identifier, outcome, now)
         return outcome
 
-    def _act(self, request: Frame, wish: object) -> object | None:
+    def _act(self, request: ControlFrame, wish: object) -> object | None:
         """Feed the core; return the result to answer with, or None if it comes later."""
         service = self._service
         match wish:
@@ -566,13 +571,13 @@ class Client:
             case (
                 control.Hold()
                 | control.Block()
-                | control.Peer()
+                | control.PeerFacts()
                 | control.OneQueue()
                 | control.SendBack()
                 | control.QueueWish()
             ):
                 return carry_out(request.operation, wish, service.operators, service.directory, self.deeds)
-            case control.Introduction():
+            case control.InvokerIntroduction():
                 return service.introduce(self, wish)
             case _:
                 operators = service.operators

@@ -20,7 +20,7 @@ from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import READ_BYTES, Connection, end_of
 from mqproto.simulator.node.shares import DEBT_LIMIT_S, PIECE_BYTES, Shares
 from mqproto.simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
-from mqproto.simulator.node.turns import NO_TURN, Turns
+from mqproto.simulator.node.turns import NO_TURN, TurnFeed
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
 from mqproto.wire.guid import Guid
 
@@ -59,7 +59,7 @@ class Transports:
     def __init__(
         self,
         core: QueueManager,
-        turns: Turns,
+        turns: TurnFeed,
         clock: Clock,
         source: str,
         settings: Settings,

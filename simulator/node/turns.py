@@ -41,7 +41,7 @@ NO_TURN: Final = Turn()
 NO_TURN.over.set()
 
 
-class Turns:
+class TurnFeed:
     """Joins the feeders of the core with the loop that carries out its decisions.
 
     A feeder waits for `room`, feeds, and calls `fed`, which returns when its batch has been carried out. So each feeds

@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.node.node import Node, run_node
+from mqproto.simulator.node.node import RunningNode, run_node
 from mqproto.simulator.topology import Topology
 from tests.simulator.forks import Fork, Forks
 
@@ -85,16 +85,16 @@ async def running(
     log: io.StringIO | None = None,
     *,
     capture: Path | None = None,
-) -> AsyncIterator[Node]:
+) -> AsyncIterator[RunningNode]:
     """A node in this process, stopped at the end."""
     async with trio.open_nursery() as nursery:
 
-        async def run(*, task_status: trio.TaskStatus[Node]) -> None:
+        async def run(*, task_status: trio.TaskStatus[RunningNode]) -> None:
             await run_node(
                 topology, name, directory, capture=capture, log=log or Log(), task_status=task_status
             )
 
-        node: Node = await nursery.start(run)
+        node: RunningNode = await nursery.start(run)
         yield node
         node.stop()
 

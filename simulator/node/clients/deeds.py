@@ -33,7 +33,7 @@ NAME_CHARACTERS: Final = 200
 """The most characters of a queue's name in a line."""
 
 
-class _Count:
+class _OperationCount:
     """What was done since the last line."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Count:
         self.messages = 0
 
 
-class Deeds:
+class ClientActivity:
     """What one connection has done.
 
     Args:
@@ -50,13 +50,16 @@ class Deeds:
     """
 
     def __init__(
-        self, log: FilteringBoundLogger, who: Credentials | None, is_counting: Callable[[Deeds], None]
+        self,
+        log: FilteringBoundLogger,
+        who: Credentials | None,
+        is_counting: Callable[[ClientActivity], None],
     ) -> None:
         self.who = who
         self._log = log
         self._who = {"uid": "not known"} if who is None else who.facts()
         self._is_counting = is_counting
-        self._counts: dict[tuple[str, str, str], _Count] = {}
+        self._counts: dict[tuple[str, str, str], _OperationCount] = {}
         self._waits = False
         """Whether `tell` will be called."""
 
@@ -80,8 +83,8 @@ class Deeds:
             if len(self._counts) >= KINDS:
                 oldest = next(iter(self._counts))
                 self._tell(oldest, self._counts.pop(oldest))
-            self._counts[key] = count = _Count()
-            first = _Count()
+            self._counts[key] = count = _OperationCount()
+            first = _OperationCount()
             first.requests, first.messages = 1, messages
             self._tell(key, first)
             return
@@ -96,9 +99,9 @@ class Deeds:
         self._waits = False
         for key, count in self._counts.items():
             self._tell(key, count)
-            self._counts[key] = _Count()
+            self._counts[key] = _OperationCount()
 
-    def _tell(self, key: tuple[str, str, str], count: _Count) -> None:
+    def _tell(self, key: tuple[str, str, str], count: _OperationCount) -> None:
         if not count.requests:
             return
         event, operation, queue = key

@@ -21,7 +21,7 @@ from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of, host_group
 from mqproto.simulator.node.clock import Clock
-from mqproto.simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
+from mqproto.simulator.node.control import Block, Blocked, Declared, Explanation, PeerFacts, QueueWish
 from mqproto.simulator.node.indoubt import lists_of
 from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.node.room import Room
@@ -225,7 +225,7 @@ class Operators:
             )
         return Blocked(network, self._core.block(network, is_blocked=wish.is_blocked))
 
-    def peer(self, wish: Peer) -> MetStatus:
+    def peer(self, wish: PeerFacts) -> MetStatus:
         """Add, forget or move an undeclared queue manager; see `control.Peer`.
 
         Raises:

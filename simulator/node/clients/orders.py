@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from mqproto.simulator.node import control
-from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.node.clients.deeds import ClientActivity
 from mqproto.simulator.node.clients.operators import Operators
 from mqproto.simulator.node.control import Operation
 from mqproto.simulator.topology.directory import Directory
 
-Order = control.Hold | control.Block | control.Peer | control.OneQueue | control.SendBack | control.QueueWish
+Order = (
+    control.Hold | control.Block | control.PeerFacts | control.OneQueue | control.SendBack | control.QueueWish
+)
 
 
 def carry_out(
-    operation: int, order: Order, operators: Operators, directory: Directory, deeds: Deeds
+    operation: int, order: Order, operators: Operators, directory: Directory, deeds: ClientActivity
 ) -> object:
     """Carry out an order, and log who gave it; return the answer.
 
@@ -29,7 +31,7 @@ def carry_out(
             verb = "block" if is_blocked else "unblock"
             deeds.did(verb, network=blocked.network, sessions=blocked.sessions)
             return blocked
-        case control.Peer(name, host):
+        case control.PeerFacts(name, host):
             status = operators.peer(order)
             verb = "add" if host or order.also else "move" if order.has_moved else "remove"
             deeds.did(f"peer-{verb}", peer=name, **({"host": host} if host else {}))

@@ -7,13 +7,13 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from mqproto.simulator.node.clients.credentials import Credentials, program_of
-from mqproto.simulator.node.control import Receiver
+from mqproto.simulator.node.control import QueueReceiver
 
 LISTED: Final = 100
 """How many to list: those with the most unsettled messages come first, then the earliest."""
 
 
-class Receive(NamedTuple):
+class OpenReceive(NamedTuple):
     """One receive that has not ended.
 
     client: tells connections apart.
@@ -29,16 +29,16 @@ class Receive(NamedTuple):
     given_s: int
 
 
-def receivers(receives: Iterable[Receive]) -> tuple[list[Receiver], int]:
+def receivers(receives: Iterable[OpenReceive]) -> tuple[list[QueueReceiver], int]:
     """Return receivers, one for each connection and queue, and how many more are not listed."""
-    found: dict[tuple[int, str], Receiver] = {}
+    found: dict[tuple[int, str], QueueReceiver] = {}
     for client, who, queue, since_s, messages, given_s in receives:
         one = found.get((client, queue))
         if one is None:
             if who is None:
-                one = Receiver(queue, None, None, "", since_s)
+                one = QueueReceiver(queue, None, None, "", since_s)
             else:
-                one = Receiver(queue, who.pid or None, who.uid, who.user, since_s)
+                one = QueueReceiver(queue, who.pid or None, who.uid, who.user, since_s)
             found[client, queue] = one
         one.messages += messages
         if messages:

@@ -39,7 +39,7 @@ class Facts(NamedTuple):
     called: Callable[[str], str] = str
 
 
-class Figure(NamedTuple):
+class QueueMetric(NamedTuple):
     """One metric of each queue: its name after `mqproto_`, its help, and how to find it."""
 
     name: str
@@ -57,58 +57,62 @@ def age_s(utc_s: int, queue: LocalStatus) -> float | None:
     return None if queue.oldest_s is None else max(0, utc_s - queue.oldest_s)
 
 
-def of_local(utc_s: int) -> Sequence[Figure]:
+def of_local(utc_s: int) -> Sequence[QueueMetric]:
     """Return the metrics of a queue of the node."""
 
     def find(name: str) -> Callable[[LocalStatus], float | None]:
         return lambda queue: getattr(queue, name)
 
     return (
-        Figure("queue_messages", "Messages in the queue.", find("waiting")),
-        Figure(
+        QueueMetric("queue_messages", "Messages in the queue.", find("waiting")),
+        QueueMetric(
             "queue_unsettled_messages", "Those that consumers have and did not settle.", find("unsettled")
         ),
-        Figure("queue_held_messages", "Messages that wait for it behind a gap.", find("held")),
-        Figure("queue_bytes", "What its messages take.", find("size_bytes")),
-        Figure("queue_quota_bytes", "What they may take, if it has a quota.", find("quota_bytes")),
-        Figure("queue_consumers", "Applications that receive from it.", find("consumers")),
-        Figure(
+        QueueMetric("queue_held_messages", "Messages that wait for it behind a gap.", find("held")),
+        QueueMetric("queue_bytes", "What its messages take.", find("size_bytes")),
+        QueueMetric("queue_quota_bytes", "What they may take, if it has a quota.", find("quota_bytes")),
+        QueueMetric("queue_consumers", "Applications that receive from it.", find("consumers")),
+        QueueMetric(
             "queue_oldest_message_age_seconds",
             "Since its oldest message was sent, as its sender says; 0 if it is empty.",
             lambda queue: age_s(utc_s, queue),
             join=max,
         ),
-        Figure("queue_messages_in_total", "Messages that came into it.", find("entered"), is_counter=True),
-        Figure("queue_messages_out_total", "Messages that left it.", find("left"), is_counter=True),
+        QueueMetric(
+            "queue_messages_in_total", "Messages that came into it.", find("entered"), is_counter=True
+        ),
+        QueueMetric("queue_messages_out_total", "Messages that left it.", find("left"), is_counter=True),
     )
 
 
-def of_outgoing(utc_s: int) -> Sequence[Figure]:
+def of_outgoing(utc_s: int) -> Sequence[QueueMetric]:
     """Return the metrics of an outgoing queue."""
 
     def find(name: str) -> Callable[[OutgoingStatus], float | None]:
         return lambda queue: getattr(queue, name)
 
     return (
-        Figure("outgoing_messages", "Messages on their way to it.", find("waiting")),
-        Figure("outgoing_unsent_messages", "Those that are to be sent.", find("unsent")),
-        Figure(
+        QueueMetric("outgoing_messages", "Messages on their way to it.", find("waiting")),
+        QueueMetric("outgoing_unsent_messages", "Those that are to be sent.", find("unsent")),
+        QueueMetric(
             "outgoing_in_flight_messages", "Those that the next hop has not acknowledged.", find("in_flight")
         ),
-        Figure("outgoing_unread_messages", "Messages there that wait for their FinalAck.", find("unread")),
-        Figure(
+        QueueMetric(
+            "outgoing_unread_messages", "Messages there that wait for their FinalAck.", find("unread")
+        ),
+        QueueMetric(
             "outgoing_connected",
             "Whether there is a session with the next hop.",
             lambda queue: float(queue.state == CONNECTED),
             join=min,
         ),
-        Figure(
+        QueueMetric(
             "outgoing_failing_seconds",
             "Since when there is none though something waits; 0 if all is well.",
             lambda queue: 0 if queue.failing_since_s is None else max(0, utc_s - queue.failing_since_s),
             join=max,
         ),
-        Figure(
+        QueueMetric(
             "outgoing_resend_attempts",
             "How often in a row no OrderAck came in time.",
             find("resend_attempt"),
@@ -251,7 +255,7 @@ def room_bytes(status: NodeStatus) -> int:
 
 
 def _each(
-    figures: Sequence[Figure],
+    figures: Sequence[QueueMetric],
     queues: Sequence[LocalStatus | OutgoingStatus],
     labels: Sequence[tuple[str, ...]],
     names: Sequence[str],

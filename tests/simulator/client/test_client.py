@@ -30,7 +30,7 @@ from mqproto.simulator.client import (
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import FrameBuffer, Operation
 from mqproto.simulator.node.received import ReceivedMessage
-from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.node.turns import TurnFeed
 from mqproto.simulator.topology import Topology, TopologyError, load, places
 from mqproto.wire import Guid, SecurityHeader, encode_packet, guid_text, sid_from_text
 from tests.examples import a_security_header, a_user_message
@@ -59,14 +59,14 @@ def numbered(first: int, end: int) -> list[Draft]:
 async def test_a_receive_that_waits_gives_the_node_nothing_to_do_until_a_message_comes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[Turns] = []
-    begin = Turns.begin
+    begun: list[TurnFeed] = []
+    begin = TurnFeed.begin
 
-    def counted(turns: Turns) -> None:
+    def counted(turns: TurnFeed) -> None:
         begun.append(turns)
         begin(turns)
 
-    monkeypatch.setattr(Turns, "begin", counted)
+    monkeypatch.setattr(TurnFeed, "begin", counted)
     taken: list[list[bytes]] = []
 
     async def take() -> None:
@@ -631,10 +631,10 @@ class FakeNode:
     """Something that answers like a node, as `answers` says. Each connection finds another life of it."""
 
     def __init__(
-        self, answers: Callable[[control.Frame, int], msgspec.Struct | EndOfConnection | None]
+        self, answers: Callable[[control.ControlFrame, int], msgspec.Struct | EndOfConnection | None]
     ) -> None:
         self.connections = 0
-        self.requests: list[control.Frame] = []
+        self.requests: list[control.ControlFrame] = []
         self._answers = answers
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -680,7 +680,7 @@ class EndOfConnection:
 def a_node_that_breaks_off(after: Operation) -> FakeNode:
     """It dies of one kind of request."""
 
-    def answer(request: control.Frame, _: int) -> msgspec.Struct | EndOfConnection:
+    def answer(request: control.ControlFrame, _: int) -> msgspec.Struct | EndOfConnection:
         if request.operation == after:
             return EndOfConnection()
         return control.Messages(1, [encode_packet(a_user_message())], [1])

@@ -19,7 +19,7 @@ from mqproto.session import ConnectionStatus
 from mqproto.simulator.client.explain import Explainer, duration
 from mqproto.simulator.client.live import Away
 from mqproto.simulator.client.oversee import explained
-from mqproto.simulator.node.control import Explanation, Receiver
+from mqproto.simulator.node.control import Explanation, QueueReceiver
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import INFINITE, MessageClass, guid_text
 from mqproto.wire.classes import REFUSALS
@@ -472,26 +472,26 @@ def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
     ("receiver", "line"),
     [
         (
-            Receiver("orders", 42, 1000, "ann", NOW_S - 7_440),
+            QueueReceiver("orders", 42, 1000, "ann", NOW_S - 7_440),
             "ann (process 42) waits for messages, and has received from it for 2 h 4 min",
         ),
         (
-            Receiver("orders", 42, 0, "root", NOW_S - 60, 2, NOW_S - 9, r"mqproto trigger far\orders"),
+            QueueReceiver("orders", 42, 0, "root", NOW_S - 60, 2, NOW_S - 9, r"mqproto trigger far\orders"),
             r"mqproto trigger far\orders of root (process 42) has received from it for 1 min, and has not settled 2 "
             "messages for 9 s",
         ),
         (
-            Receiver("orders", None, 1000, "", NOW_S - 300, 1, NOW_S - 40),
+            QueueReceiver("orders", None, 1000, "", NOW_S - 300, 1, NOW_S - 40),
             "user 1000 has received from it for 5 min, and has not settled 1 message for 40 s",
         ),
         (
-            Receiver("orders", None, None, "", NOW_S + 1, 3, NOW_S + 1),
+            QueueReceiver("orders", None, None, "", NOW_S + 1, 3, NOW_S + 1),
             "an application has received from it for 0 s, and has not settled 3 messages for 0 s",
         ),
     ],
 )
-def test_who_receives_from_a_queue_is_named(receiver: Receiver, line: str) -> None:
-    other = Receiver("notes", 7, 0, "root", NOW_S)
+def test_who_receives_from_a_queue_is_named(receiver: QueueReceiver, line: str) -> None:
+    other = QueueReceiver("notes", 7, 0, "root", NOW_S)
     status = NodeStatus(local=[replace(QUEUE, waiting=0, consumers=1)], utc_s=NOW_S)
     said = [
         *Explainer(THREE, "`mqproto node {}`".format).lines(
@@ -510,7 +510,7 @@ def test_what_strangers_have_begun_is_said_and_not_that_nothing_waits() -> None:
 
 
 def test_of_many_receivers_the_first_are_named_and_the_others_counted() -> None:
-    many = [Receiver("orders", pid, 0, "root", NOW_S) for pid in range(1_000, 1_012)]
+    many = [QueueReceiver("orders", pid, 0, "root", NOW_S) for pid in range(1_000, 1_012)]
     status = NodeStatus(local=[replace(QUEUE, consumers=12)], utc_s=NOW_S)
     [*_, last, rest] = Explainer(THREE, "`mqproto node {}`".format).lines(
         {"destination": Explanation(status, [], many)}

@@ -15,14 +15,14 @@ from mqproto.edge.operations import Pending
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client.journal import Journal, back_up, opened
 from mqproto.simulator.node import control
-from mqproto.simulator.node.control import Frame, Operation
+from mqproto.simulator.node.control import ControlFrame, Operation
 from tests.memory import memory_folder
 
 SEND = Operation.SEND
 
 
 def done(journal: Journal, identifier: int, *ordinals: int) -> None:
-    journal.end(identifier, Frame(Operation.DONE, 0, control.encode(control.Sent.of(ordinals))))
+    journal.end(identifier, ControlFrame(Operation.DONE, 0, control.encode(control.Sent.of(ordinals))))
 
 
 def begun(identifier: int, parameter: bytes = b"p", tag: bytes = b"") -> tuple[int, int, bytes, bytes]:

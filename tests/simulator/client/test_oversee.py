@@ -16,7 +16,7 @@ from mqproto.simulator.client import Client, NodeUnreachable, live, oversee
 from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.live import Away, ask_all
 from mqproto.simulator.command import options
-from mqproto.simulator.node.control import Explanation, Receiver
+from mqproto.simulator.node.control import Explanation, QueueReceiver
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.places import Place
 from mqproto.transfer.outgoing import ORDER_SUFFIX
@@ -119,7 +119,7 @@ def test_values_of_queues_and_explanations_are_json() -> None:
     assert one["outgoing"][0]["to"] == r"destination\orders"
     assert none == {"node": "b", "running": False}
     assert silent == {"node": "c", "running": None}
-    explanation = Explanation(whole, [MESSAGE], [Receiver("orders", 42, 1000, "ann", 5, 2, 9)], 3)
+    explanation = Explanation(whole, [MESSAGE], [QueueReceiver("orders", 42, 1000, "ann", 5, 2, 9)], 3)
     [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": Away()})))
     assert (one["messages"][0]["spot"], one["status"]["utc_s"]) == ("awaiting OrderAck", NOW_S)
     assert one["unlisted_receivers"] == 3

@@ -21,7 +21,7 @@ from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.shares import PIECE_BYTES
 from mqproto.simulator.node.transport import FAREWELLS, Transports
-from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.node.turns import TurnFeed
 from mqproto.turn.effects import CloseTransport, SendBytes
 
 STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"
@@ -74,7 +74,7 @@ class Shell:
 
     def __init__(self, core: Listening, listener: socket.socket) -> None:
         self.core = core
-        self.turns = Turns()
+        self.turns = TurnFeed()
         self.address = listener.getsockname()
         made: Any = core
         self.callers: list[socket.socket] = []

@@ -23,7 +23,7 @@ from mqproto.simulator.client import connect
 from mqproto.simulator.node import control, service
 from mqproto.simulator.node.control import (
     ControlError,
-    Frame,
+    ControlFrame,
     FrameBuffer,
     InDoubt,
     Operation,
@@ -35,18 +35,18 @@ from tests.memory import memory_folder
 from tests.simulator.running import running
 
 INVOKER: Final = bytes(range(16))
-HELLO: Final = control.frame(Operation.HELLO, 0, control.Introduction(INVOKER))
+HELLO: Final = control.frame(Operation.HELLO, 0, control.InvokerIntroduction(INVOKER))
 
 
 @st.composite
-def frames(draw: st.DrawFn) -> Frame:
+def frames(draw: st.DrawFn) -> ControlFrame:
     """Any frame; a numbered operation has its identifier."""
     operation = draw(st.integers(0, 255) | st.sampled_from(sorted(control.REQUESTS)))
     identifier = draw(st.integers(0, 255)) if operation in control.NUMBERED else None
-    return Frame(operation, draw(st.integers(0, 2**32 - 1)), draw(st.binary(max_size=40)), identifier)
+    return ControlFrame(operation, draw(st.integers(0, 2**32 - 1)), draw(st.binary(max_size=40)), identifier)
 
 
-def in_bytes(frame: Frame) -> bytes:
+def in_bytes(frame: ControlFrame) -> bytes:
     payload = frame.payload if frame.identifier is None else bytes([frame.identifier]) + frame.payload
     head = {"length": len(payload), "operation": frame.operation, "request": frame.request}
     data: bytes = control.head.build(head)
@@ -60,7 +60,7 @@ def requested(operation: Operation, request: int, wish: msgspec.Struct, identifi
 
 
 @given(sent=st.lists(frames(), max_size=5), data=st.data())
-def test_framing_is_blind_to_how_the_stream_was_cut(sent: list[Frame], data: st.DataObject) -> None:
+def test_framing_is_blind_to_how_the_stream_was_cut(sent: list[ControlFrame], data: st.DataObject) -> None:
     stream = b"".join(map(in_bytes, sent))
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     buffer = FrameBuffer()
@@ -81,7 +81,7 @@ def test_a_frame_that_is_too_long_is_refused_on_its_head(over: int) -> None:
 
 
 @given(frame=frames())
-def test_any_frame_is_a_request_or_a_control_error(frame: Frame) -> None:
+def test_any_frame_is_a_request_or_a_control_error(frame: ControlFrame) -> None:
     parameters = None
     with suppress(ControlError):
         parameters = control.parameters(frame)
@@ -146,7 +146,7 @@ async def raw(topology: Topology, directory: Path) -> AsyncIterator[trio.SocketS
             await client.send(r".\private$\notes", b"still here")
 
 
-async def everything(stream: trio.SocketStream) -> list[Frame]:
+async def everything(stream: trio.SocketStream) -> list[ControlFrame]:
     buffer = FrameBuffer()
     return [frame async for chunk in stream for frame in buffer.feed(chunk)]
 
@@ -157,15 +157,15 @@ async def everything(stream: trio.SocketStream) -> list[Frame]:
         (b"\xff" * 9, "a frame has 4,294,967,295 bytes"),
         (control.frame(31, 5, control.Nothing()), "no request has the number 31"),
         (requested(Operation.SEND, 5, control.Peek("orders", 1)), "SEND has other parameters"),
-        (in_bytes(Frame(Operation.SEND, 5, b"")), "SEND needs its instance identifier"),
+        (in_bytes(ControlFrame(Operation.SEND, 5, b"")), "SEND needs its instance identifier"),
         (
             requested(Operation.PURGE, 5, control.OneQueue("orders")),
             "PURGE is performed once for whoever introduces",
         ),
-        (in_bytes(Frame(Operation.PEEK, 5, b"\xc1")), "PEEK has other parameters"),
+        (in_bytes(ControlFrame(Operation.PEEK, 5, b"\xc1")), "PEEK has other parameters"),
         (
             in_bytes(
-                Frame(
+                ControlFrame(
                     Operation.PEEK,
                     5,
                     control.frame(Operation.PEEK, 5, control.Peek("~", 1))[9:].replace(b"~", b"\xff"),
@@ -200,7 +200,7 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
         (Operation.RECEIVE, control.Receive("orders", 1, -1.0), "timeout_s is -1.0"),
         (Operation.RECEIVE, control.Receive("orders", 1, float("nan")), "timeout_s is nan"),
         (Operation.SETTLE, control.Settle(77, Settlement.COMMIT), "transaction 77 is not open"),
-        (Operation.HELLO, control.Introduction(b"me"), "an invoker's name of 2 bytes: it has 16"),
+        (Operation.HELLO, control.InvokerIntroduction(b"me"), "an invoker's name of 2 bytes: it has 16"),
         (Operation.SEND, control.Send("destination\\q\\q\\q", [Draft(body=b"")]), ""),
         (
             Operation.SEND_TOGETHER,

@@ -24,7 +24,7 @@ from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, InDoubt, connect
-from mqproto.simulator.node.node import DESCRIPTORS, Node, run_node
+from mqproto.simulator.node.node import DESCRIPTORS, RunningNode, run_node
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.store import REMOVALS, Limits
 from mqproto.simulator.topology import Topology, load, places
@@ -168,9 +168,9 @@ async def test_who_calls_as_a_node_stops_does_not_keep_it(
 ) -> None:
     """They are accepted after the last turn, in which the core has closed all sessions that it knew of."""
     callers: list[socket.socket] = []
-    pump = Node.pump
+    pump = RunningNode.pump
 
-    async def called_at_the_end(node: Node) -> None:
+    async def called_at_the_end(node: RunningNode) -> None:
         await pump(node)
         host, port = chain.nodes["destination"].host, chain.nodes["destination"].port
         callers.append(socket.create_connection((host, port)))
@@ -182,7 +182,7 @@ async def test_who_calls_as_a_node_stops_does_not_keep_it(
         for _ in range(5):
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(Node, "pump", called_at_the_end)
+    monkeypatch.setattr(RunningNode, "pump", called_at_the_end)
     async with running(chain, "destination", tmp_path):
         pass
     for caller in callers:

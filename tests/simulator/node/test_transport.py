@@ -15,7 +15,7 @@ from mqproto.base.configuration import Settings
 from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import read_buffer
 from mqproto.simulator.node.transport import CONNECT_TIMEOUT_S, EXHAUSTED_PAUSE_S, Transports, accept, dial
-from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.node.turns import TurnFeed
 from mqproto.turn.effects import CloseTransport, OpenTransport
 
 
@@ -133,7 +133,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
 ) -> None:
     """The core is told nothing of it: this one would have no `opened`."""
     core: Any = SimpleNamespace()
-    transports = Transports(core, Turns(), Clock(), "127.0.0.1", Settings(), read_buffer())
+    transports = Transports(core, TurnFeed(), Clock(), "127.0.0.1", Settings(), read_buffer())
     connected: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as neighbour, Troubled() as listener:
 
@@ -191,7 +191,7 @@ class Steps(trio.abc.Instrument):
 
 async def test_a_neighbour_wakes_its_reader_once_for_each_read_and_feeds_once_a_turn() -> None:
     core: Any = Listening()
-    turns, steps = Turns(), Steps()
+    turns, steps = TurnFeed(), Steps()
     transports = Transports(core, turns, Clock(), "127.0.0.1", Settings(), read_buffer())
 
     async def comes() -> None:

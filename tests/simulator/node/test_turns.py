@@ -7,11 +7,11 @@ import trio
 from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
 
 from mqproto.simulator.node import turns as turns_module
-from mqproto.simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, Turns
+from mqproto.simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, TurnFeed
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
-    turns = Turns()
+    turns = TurnFeed()
     events: list[str] = []
 
     async def feed() -> None:
@@ -31,7 +31,7 @@ async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
 
 
 async def test_one_who_does_not_wait_at_once_finds_out_later_whether_its_turn_is_over() -> None:
-    turns = Turns()
+    turns = TurnFeed()
     turn = turns.count(size_bytes=1)
     events: list[str] = []
 
@@ -53,10 +53,10 @@ async def test_one_who_does_not_wait_at_once_finds_out_later_whether_its_turn_is
 
 async def test_a_turn_takes_in_only_so_much_and_the_others_have_the_next() -> None:
     for load in ({"messages": TURN_MESSAGES}, {"size_bytes": TURN_BYTES}):
-        turns = Turns()
+        turns = TurnFeed()
         fed: list[int] = []
 
-        async def feed(number: int, turns: Turns, fed: list[int], load: dict[str, int]) -> None:
+        async def feed(number: int, turns: TurnFeed, fed: list[int], load: dict[str, int]) -> None:
             await turns.room()
             fed.append(number)
             await turns.fed(**load)
@@ -73,7 +73,7 @@ async def test_a_turn_takes_in_only_so_much_and_the_others_have_the_next() -> No
 
 
 async def test_what_happens_while_a_batch_is_carried_out_is_the_next_ones() -> None:
-    turns = Turns()
+    turns = TurnFeed()
     turns.wake()
     turns.begin()
     turns.wake()
@@ -87,7 +87,7 @@ async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_c
     """The loop may go on before a feeder runs again. Then a batch of nothing, with a slow flush, made a byte dear."""
     now_s = 0.0
     monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)
-    turns = Turns()
+    turns = TurnFeed()
     costs_s: list[float] = []
 
     async def feed(size_bytes: int) -> None:
@@ -105,7 +105,7 @@ async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_c
 
 
 async def test_what_is_fed_while_a_batch_waits_for_room_is_carried_out_with_the_next() -> None:
-    turns = Turns()
+    turns = TurnFeed()
     turns.begin()
     events: list[str] = []
 

@@ -27,14 +27,14 @@ from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client.journal import Journal, opened
 from mqproto.simulator.node import control
-from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.node.clients.deeds import ClientActivity
 from mqproto.simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
 from mqproto.simulator.node.clock import Clock
 from mqproto.simulator.node.connection import Connection
 from mqproto.simulator.node.control import FrameBuffer, Operation
 from mqproto.simulator.node.room import Room
-from mqproto.simulator.node.service import Client, Service
-from mqproto.simulator.node.turns import Turns
+from mqproto.simulator.node.service import ClientConnection, ClientService
+from mqproto.simulator.node.turns import TurnFeed
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.topology import load
@@ -83,12 +83,12 @@ class Line:
 
     unsent_bytes = 0
 
-    def __init__(self, node: Node, introduction: control.Introduction) -> None:
+    def __init__(self, node: Node, introduction: control.InvokerIntroduction) -> None:
         self.to_node = deque[bytes]()
         self.to_client = deque[bytes]()
         self.broken = False
-        deeds = Deeds(node_log(Silence(), "node"), None, lambda _: None)
-        self.end = Client(node.service, cast("Connection", self), deeds)
+        deeds = ClientActivity(node_log(Silence(), "node"), None, lambda _: None)
+        self.end = ClientConnection(node.service, cast("Connection", self), deeds)
         self.hello = node.service.introduce(self.end, introduction)
 
     def send(self, data: bytes) -> None:
@@ -115,12 +115,12 @@ class Node:
         core = QueueManager(
             node.guid, DIRECTORY.queues, DIRECTORY.routes, node.settings, state, self.clock.now()
         )
-        self.service = Service(
+        self.service = ClientService(
             core,
             DIRECTORY,
             cast("Store", self.disk),
             state,
-            Turns(),
+            TurnFeed(),
             self.clock,
             memoryview(bytearray()),
             Room(0, lambda: 0),
@@ -227,7 +227,7 @@ class Application:
         self.identity, self.birth = self.journal.invoker, self.journal.birth
         self.invoker = Invoker(control.PROFILE, *self.journal.state())
         for pending in self.invoker.pending:
-            wish = control.parameters(control.Frame(pending.operation, 0, pending.parameter))
+            wish = control.parameters(control.ControlFrame(pending.operation, 0, pending.parameter))
             self.asked[pending.identifier] = self.names[wish.drafts[0].body]
             self.asked[pending.identifier].life = 0
 
@@ -243,7 +243,7 @@ class Application:
         """Everything that has no answer is asked for again, but for what a node that died had in memory alone."""
         if self.line is not None:
             return
-        introduction = control.Introduction(
+        introduction = control.InvokerIntroduction(
             self.identity, self.journal is not None, self.invoker.following, self.birth
         )
         self.line = line = Line(self.node, introduction)

@@ -18,7 +18,7 @@ from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import Client, Reject, connect
 from mqproto.simulator.node import control
 from mqproto.simulator.node.clients.credentials import Credentials
-from mqproto.simulator.node.clients.deeds import Deeds
+from mqproto.simulator.node.clients.deeds import ClientActivity
 from mqproto.simulator.topology import Topology, parse
 from tests.simulator.running import Log, running
 
@@ -59,8 +59,8 @@ def few_kinds() -> Iterator[None]:
 @pytest.mark.usefixtures("few_kinds")
 @given(MOVES)
 def test_what_is_told_of_each_queue_is_all_that_was_moved(moves: list[tuple[str, int, int] | None]) -> None:
-    log, waiting = Log(), list[Deeds]()
-    deeds = Deeds(node_log(log, "shop"), US, waiting.append)
+    log, waiting = Log(), list[ClientActivity]()
+    deeds = ClientActivity(node_log(log, "shop"), US, waiting.append)
     moved: Counter[tuple[str, str]] = Counter()
     for move in moves:
         if move is None:
@@ -84,14 +84,14 @@ def test_what_is_told_of_each_queue_is_all_that_was_moved(moves: list[tuple[str,
 
 def test_who_is_not_known_is_said_to_be() -> None:
     log = Log()
-    Deeds(node_log(log, "shop"), None, lambda _: None).did("purge", "orders", messages=3)
+    ClientActivity(node_log(log, "shop"), None, lambda _: None).did("purge", "orders", messages=3)
     [line] = log.lines("operated")
     assert (line["uid"], line["queue"], line["messages"]) == ("not known", "orders", 3)
 
 
 def test_a_name_of_any_length_makes_a_line_of_a_bounded_one() -> None:
     log = Log()
-    deeds = Deeds(node_log(log, "shop"), US, lambda _: None)
+    deeds = ClientActivity(node_log(log, "shop"), US, lambda _: None)
     deeds.moved("send", "DIRECT=OS:" + "x" * 10**6, 1)
     assert len(log.getvalue()) < 600
 
@@ -106,7 +106,7 @@ ORDERS: dict[str, tuple[Callable[[Client], Awaitable[object]], dict[str, Any]]] 
     "scrub": (lambda client: client.scrub(), {}),
     "block": (lambda client: client.block("192.0.2.0/24"), {"network": "192.0.2.0/24", "sessions": 0}),
     "peer-add": (
-        lambda client: client.peer(control.Peer("office", "192.0.2.1")),
+        lambda client: client.peer(control.PeerFacts("office", "192.0.2.1")),
         {"peer": "office", "host": "192.0.2.1"},
     ),
 }

@@ -62,7 +62,7 @@ WISHES: Final[dict[Operation, Any]] = {
     Operation.HOLD: control.Hold("orders", True),
     Operation.RECEIVE: control.Receive("orders", 1, 0),
     Operation.BLOCK: control.Block("192.0.2.1", True, False),
-    Operation.PEER: control.Peer("office", "192.0.2.1"),
+    Operation.PEER: control.PeerFacts("office", "192.0.2.1"),
     Operation.SCRUB: control.Nothing(),
     Operation.KEYS: control.Nothing(),
     Operation.SEND: control.Send("orders", [Draft(body=b"x", transactional=True)]),
@@ -88,7 +88,7 @@ async def test_whatever_a_reader_asks_for_nothing_changes(
         path = places.reading_socket(folder / "look", "shop")
         async with await trio.open_unix_socket(path) as stream:
             buffer = control.FrameBuffer(2**30)
-            introduction = control.Introduction(b"x" * 16, lasting=True)
+            introduction = control.InvokerIntroduction(b"x" * 16, lasting=True)
             await stream.send_all(control.frame(Operation.HELLO, 1, introduction))
             [hello] = buffer.feed(await stream.receive_some())
             told = control.result(Operation.HELLO, hello)

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.node.clients.credentials import Credentials
-from mqproto.simulator.node.clients.receivers import LISTED, Receive, receivers
+from mqproto.simulator.node.clients.receivers import LISTED, OpenReceive, receivers
 from mqproto.simulator.topology import parse
 from tests.simulator.running import running
 
@@ -32,7 +32,7 @@ def test_the_receives_of_one_connection_from_one_queue_are_told_together(
     given_out: list[tuple[int, str, int]],
 ) -> None:
     receives = [
-        Receive(client, ANN, queue, 50 + client, count, 100 + place)
+        OpenReceive(client, ANN, queue, 50 + client, count, 100 + place)
         for place, (client, queue, count) in enumerate(given_out)
     ]
     found, unlisted = receivers(receives)
@@ -49,7 +49,7 @@ def test_the_receives_of_one_connection_from_one_queue_are_told_together(
 
 def test_of_many_those_are_told_that_hold_the_most() -> None:
     found, unlisted = receivers(
-        Receive(number, None, "q", number, number % 7, 9) for number in range(3 * LISTED)
+        OpenReceive(number, None, "q", number, number % 7, 9) for number in range(3 * LISTED)
     )
     assert (len(found), unlisted) == (LISTED, 2 * LISTED)
     assert min(one.messages for one in found) >= 4
