@@ -27,7 +27,7 @@ from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
+from mqproto.simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, PendingRequest
 from mqproto.simulator.client.journal import Journal, opened
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
@@ -298,7 +298,7 @@ class Client:
         `destination` may name several queues, separated by commas. Each gets a copy of each message with an identifier
         of its own; those of one message stand together, in the order of the names.
         """
-        waiting: deque[Pending] = deque()
+        waiting: deque[PendingRequest] = deque()
         ordinals: list[int] = []
         for part in as_parts(drafts, destination.count(",") + 1):
             if len(waiting) == PARTS_AHEAD:
@@ -326,7 +326,7 @@ class Client:
         sent: control.Sent = await self._exchange.answer(self._ask_to_send(destination, drafts, tag))
         return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
-    def _ask_to_send(self, destination: str, drafts: list[Draft], tag: bytes = b"") -> Pending:
+    def _ask_to_send(self, destination: str, drafts: list[Draft], tag: bytes = b"") -> PendingRequest:
         volatile = not any(draft.transactional or draft.recoverable for draft in drafts)
         if volatile and self.journal is not None:
             raise UsageError(
@@ -592,7 +592,7 @@ class Client:
                 await self._roll_back(lease)
             raise
 
-    async def _give_up(self, pending: Pending) -> _Lease | None:
+    async def _give_up(self, pending: PendingRequest) -> _Lease | None:
         """Abandon a request; return the messages that were handed out nevertheless, or None if that is not known."""
         with trio.move_on_after(SETTLE_TIMEOUT_S, shield=True):
             try:
@@ -644,7 +644,7 @@ class Client:
 class _Lease:
     """Messages that were handed out, until they are settled or the connection ends."""
 
-    def __init__(self, messages: control.Messages, pending: Pending) -> None:
+    def __init__(self, messages: control.Messages, pending: PendingRequest) -> None:
         self.transaction = messages.transaction
         self.messages = received(messages.packets, messages.delivery_counts)
         self.connection = pending.connection

@@ -42,7 +42,7 @@ class NodeUnreachable(MqprotoError):  # noqa: N818
     """The node does not run; no request with an outcome that matters was sent."""
 
 
-class Pending:
+class PendingRequest:
     """A request that has no answer yet.
 
     volatile: the node forgets that it was carried out when its process ends.
@@ -114,16 +114,16 @@ class Exchange:
         self._invoker = Invoker(control.PROFILE, *(self._journal.state() if self._journal else ()))
         self._connection: Connection | None = None
         self._requests = count(1)
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingRequest] = {}
         """Requests, by number, that were sent or will be sent as soon as there is a connection."""
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[PendingRequest] = deque()
         """Numbered operations that have no identifier yet."""
         self._begin = trio.Event()
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
         """Ends when the node has said nothing for too long."""
         for each in self._invoker.pending:
-            pending = Pending(Operation(each.operation), each.parameter)
+            pending = PendingRequest(Operation(each.operation), each.parameter)
             pending.identifier = each.identifier
             pending.asked_of = 0  # It may have been sent to an earlier life.
             self._enter(pending)
@@ -146,11 +146,11 @@ class Exchange:
 
     def request(
         self, operation: Operation, payload: msgspec.Struct, *, volatile: bool = False, tag: bytes = b""
-    ) -> Pending:
+    ) -> PendingRequest:
         """Send a request, or a numbered operation as soon as few enough are outstanding for the node to remember."""
         if self.lost.is_set():
             raise NodeUnreachable(f"node {self.node} is gone: connect again")
-        pending = Pending(operation, control.encode(payload), volatile=volatile, tag=tag)
+        pending = PendingRequest(operation, control.encode(payload), volatile=volatile, tag=tag)
         if operation in control.NUMBERED:
             self._waiting.append(pending)
             self._begin_more()
@@ -159,7 +159,7 @@ class Exchange:
             self._send(pending)
         return pending
 
-    async def answer(self, pending: Pending) -> Any:
+    async def answer(self, pending: PendingRequest) -> Any:
         """Wait for the answer to a request; errors as `ask`."""
         try:
             await pending.answered.wait()
@@ -176,12 +176,12 @@ class Exchange:
             self._invoker.end(identifier)
             self._begin_more()
 
-    def forgo(self, pending: Pending) -> None:
+    def forgo(self, pending: PendingRequest) -> None:
         """Drop a numbered operation if it was not sent yet."""
         if pending in self._waiting:
             self._waiting.remove(pending)
 
-    def outcome(self, pending: Pending) -> Any:
+    def outcome(self, pending: PendingRequest) -> Any:
         """Return the answer, once the request is `answered`; errors as for `ask`."""
         if pending.failure is not None:
             raise pending.failure
@@ -334,7 +334,7 @@ class Exchange:
             del self._pending[pending.request]
             self._fail(pending, doubt)
 
-    def _asked_before(self) -> dict[int, Pending]:
+    def _asked_before(self) -> dict[int, PendingRequest]:
         """Return the operations without an outcome that were sent, perhaps by an earlier process, by identifier."""
         return {
             pending.identifier: pending
@@ -406,11 +406,11 @@ class Exchange:
 
     # One request
 
-    def _enter(self, pending: Pending) -> None:
+    def _enter(self, pending: PendingRequest) -> None:
         pending.request = next(self._requests) & 0xFFFFFFFF
         self._pending[pending.request] = pending
 
-    def _send(self, pending: Pending) -> None:
+    def _send(self, pending: PendingRequest) -> None:
         if self._connection is None:
             return  # It is sent with the others when there is a connection.
         if pending.asked_of is None:
@@ -430,7 +430,7 @@ class Exchange:
         else:
             self._begin.set()
 
-    def _begin_waiting(self) -> list[Pending]:
+    def _begin_waiting(self) -> list[PendingRequest]:
         """Give identifiers to the operations that may begin now; send them, unless a journal must have them first."""
         begun = []
         while self._waiting and self._invoker.may_begin:
@@ -441,7 +441,7 @@ class Exchange:
             self._send_begun(begun)
         return begun
 
-    def _send_begun(self, begun: Iterable[Pending]) -> None:
+    def _send_begun(self, begun: Iterable[PendingRequest]) -> None:
         for pending in begun:
             self._enter(pending)
             self._send(pending)
@@ -468,7 +468,7 @@ class Exchange:
             else:
                 self._send_begun(begun)
 
-    def _take_back(self, begun: list[Pending], reason: StoreError) -> None:
+    def _take_back(self, begun: list[PendingRequest], reason: StoreError) -> None:
         """Fail operations that were never sent. The next ones get their identifiers: the node sees no gap."""
         for pending in reversed(begun):
             assert pending.identifier is not None
@@ -477,7 +477,7 @@ class Exchange:
             self._fail(pending, reason)
         self._begin_more()
 
-    def _answered(self, pending: Pending) -> None:
+    def _answered(self, pending: PendingRequest) -> None:
         """Take the answer to a request; another operation may begin."""
         pending.connection = self.connection_count
         pending.answered.set()
@@ -492,7 +492,7 @@ class Exchange:
                 self._journal.end(pending.identifier, pending.answer)
             self._begin_more()
 
-    def _doubt(self, pending: Pending) -> InDoubt:
+    def _doubt(self, pending: PendingRequest) -> InDoubt:
         """Fail a request as in doubt. A journal keeps it: another process may learn the outcome."""
         doubt = InDoubt(
             f"the connection to node {self.node} broke before it answered {pending.operation.name}: it may have been "
@@ -501,7 +501,7 @@ class Exchange:
         self._fail(pending, doubt)
         return doubt
 
-    def _fail(self, pending: Pending, failure: MqprotoError) -> None:
+    def _fail(self, pending: PendingRequest, failure: MqprotoError) -> None:
         if pending.identifier is not None:
             self._invoker.end(pending.identifier)
         pending.failure = failure
@@ -515,7 +515,7 @@ async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[Control
     return () if data is None else buffer.feed(data) if data else None
 
 
-def _withdrawn(journal: Journal, unsent: list[Pending]) -> bool:
+def _withdrawn(journal: Journal, unsent: list[PendingRequest]) -> bool:
     """Withdraw unsent operations; return whether that is on disk. If not, the journal's next client sends them."""
     for pending in reversed(unsent):
         if pending.identifier is not None:

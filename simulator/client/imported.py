@@ -48,7 +48,7 @@ class Run(NamedTuple):
     drafts: list[Draft]
 
 
-class Chosen(NamedTuple):
+class ImportedMessage(NamedTuple):
     """A message to send.
 
     may_have_left: whether it was, or may have been, sent before: it may then arrive a second time.
@@ -73,7 +73,7 @@ class Import:
     nodes: the nodes whose stores the messages are from.
     """
 
-    chosen: list[Chosen] = field(default_factory=list)
+    chosen: list[ImportedMessage] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     nodes: set[Guid] = field(default_factory=set)
 
@@ -142,7 +142,7 @@ def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_jour
         except _LeaveOutError as reason:
             found.left_out.append(LeftOut(number, name, str(reason)))
         else:
-            found.chosen.append(Chosen(number, name, destination, draft, exported.may_have_left))
+            found.chosen.append(ImportedMessage(number, name, destination, draft, exported.may_have_left))
     return found
 
 

@@ -61,7 +61,7 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Story:
+class MessageStory:
     """What logs say.
 
     nodes: the names of those who write waypoints by the table of what may follow what.
@@ -100,7 +100,9 @@ def logs_in(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.log*") if path.is_file())
 
 
-def story_of(subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()) -> Story:
+def story_of(
+    subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()
+) -> MessageStory:
     """All that these logs say of a message, or of all messages with a producer's key, in order of time.
 
     Args:
@@ -111,7 +113,7 @@ def story_of(subject: str, logs: Iterable[Path], topology: Topology, names: Coll
     """
     paths = list(logs)
     identifier = MessageId.parse(subject)
-    story = Story(frozenset(topology.nodes), set(names))
+    story = MessageStory(frozenset(topology.nodes), set(names))
     if identifier is not None:
         story.messages.add(str(identifier))
     else:
@@ -128,7 +130,7 @@ def story_of(subject: str, logs: Iterable[Path], topology: Topology, names: Coll
 
 def steps_in(path: Path, words: Collection[bytes]) -> Iterator[Step]:
     """The lines of a log that have one of these words in them."""
-    for line in _lines(path, Story()):
+    for line in _lines(path, MessageStory()):
         if any(word in line for word in words) and (step := read_step(line)) is not None:
             yield step
 
@@ -226,7 +228,7 @@ def _has_waypoint(line: bytes) -> bool:
     return b'"event": "sent"' in line or b'"event": "queued"' in line
 
 
-def _lines(path: Path, story: Story) -> Iterator[bytes]:
+def _lines(path: Path, story: MessageStory) -> Iterator[bytes]:
     """The lines of a log that look like lines; the others are counted."""
     with _opened(path) as file:
         whole = True
@@ -262,7 +264,7 @@ def read_step(line: bytes) -> Step | None:
 # For people
 
 
-def told(story: Story, topology: Topology) -> Iterator[str]:
+def told(story: MessageStory, topology: Topology) -> Iterator[str]:
     """A line for each step, and what is to be known of the logs."""
     missing = story.missing()
     width = max((len(step.who) for step in story.steps), default=0)
@@ -297,7 +299,7 @@ WORDS: Final[Mapping[str, str]] = {
 """How facts are put, in this order; those without words are for programs."""
 
 
-def said(story: Story, step: Step, topology: Topology) -> str:
+def said(story: MessageStory, step: Step, topology: Topology) -> str:
     """What happened; to which message, if the story is of several."""
     words = ", ".join(_details(step, topology))
     name = f"{step.message}: " * (len(story.messages) > 1 and bool(step.message))
@@ -322,7 +324,7 @@ def _details(step: Step, topology: Topology) -> Iterator[str]:
             yield "delivery count not known" if unknown else words.format(facts[name])
 
 
-def as_json(story: Story) -> dict[str, Any]:
+def as_json(story: MessageStory) -> dict[str, Any]:
     """Everything for programs."""
     missing = story.missing()
     return {

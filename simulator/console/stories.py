@@ -15,7 +15,7 @@ from mqproto.captures.drawing.ladder import Pause, Row, Rung, drawn
 from mqproto.captures.drawing.shapes import as_json
 from mqproto.simulator.client import oversee, story
 from mqproto.simulator.client.explain import Explainer
-from mqproto.simulator.client.story import Step, Story
+from mqproto.simulator.client.story import MessageStory, Step
 from mqproto.simulator.console.deeds import failed
 from mqproto.simulator.edges.operators.account import account_of, asked_after
 from mqproto.simulator.edges.operators.failures import FailureFilter
@@ -121,7 +121,7 @@ def _line(text: str) -> dict[str, str]:
     return {"text": text, "message": found[1] if found else ""}
 
 
-def _steps(found: Story, topology: Topology) -> Iterator[dict[str, Any]]:
+def _steps(found: MessageStory, topology: Topology) -> Iterator[dict[str, Any]]:
     missing = found.missing()
     for place, step in enumerate(found.steps):
         yield {
@@ -132,12 +132,12 @@ def _steps(found: Story, topology: Topology) -> Iterator[dict[str, Any]]:
         }
 
 
-def _since_s(found: Story, step: Step) -> float:
+def _since_s(found: MessageStory, step: Step) -> float:
     began, at = (datetime.fromisoformat(time) for time in (found.steps[0].time, step.time))
     return (at - began).total_seconds()
 
 
-def _ladder(found: Story, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
+def _ladder(found: MessageStory, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
     """The same steps between those who took them."""
     if not found.steps:
         return None

@@ -20,7 +20,7 @@ from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client.explain import Explainer, identifier
 from mqproto.simulator.client.live import Away
 from mqproto.simulator.client.oversee import explanations
-from mqproto.simulator.client.story import Story, story_of
+from mqproto.simulator.client.story import MessageStory, story_of
 from mqproto.simulator.edges.operators.reading import Audit, audited
 from mqproto.simulator.edges.operators.report import known_as_json, known_told
 from mqproto.simulator.node.control import Explanation
@@ -61,7 +61,7 @@ class Account:
         """Whether anybody has one of them, or says what became of it."""
         return any(end_of(one) is not End.UNACCOUNTED for one in self.known)
 
-    def story(self, logs: Iterable[Path], topology: Topology) -> Story:
+    def story(self, logs: Iterable[Path], topology: Topology) -> MessageStory:
         """Their past steps, as far as these logs have them."""
         names = [name for one in self.known for name in one.names]
         return story_of(self.subject, logs, topology, names)
