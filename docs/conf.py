@@ -6,5 +6,3 @@ html_theme = "furo"
 html_title = "mqproto"
 html_copy_source = False
 myst_heading_anchors = 3
-# Some pages still link to a README beside the code, which is no page of the site.
-suppress_warnings = ["myst.xref_missing"]

@@ -15,5 +15,5 @@ def test_the_console_of_the_front_page_is_that_of_the_page_as_it_is() -> None:
 
 
 def test_each_is_on_its_page() -> None:
-    for picture, page in ((LADDER, "captures/README.md"), (CONSOLE, "README.md")):
+    for picture, page in ((LADDER, "docs/how-to/who-said-what.md"), (CONSOLE, "README.md")):
         assert f"{picture.relative_to(ROOT).as_posix()})" in (ROOT / page).read_text("utf-8")

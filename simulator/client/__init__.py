@@ -1,10 +1,10 @@
 """An application's end of the connection to a node on its machine.
 
-README.md is for authors of applications. client.py is the client for trio, aio.py for asyncio, and blocking.py for
-plain threads; portal.py carries calls from these two to a thread with trio. exchange.py has requests and answers over
-one connection after another, journal.py the state that outlives the process, submission.py sends or receives a known
-amount in as many starts as it takes, and imported.py sends what was exported from a store. simulator/node/control.py
-is the protocol between both ends.
+docs/how-to/client.md is for authors of applications. client.py is the client for trio, aio.py for asyncio, and
+blocking.py for plain threads; portal.py carries calls from these two to a thread with trio. exchange.py has requests
+and answers over one connection after another, journal.py the state that outlives the process, submission.py sends or
+receives a known amount in as many starts as it takes, and imported.py sends what was exported from a store.
+simulator/node/control.py is the protocol between both ends.
 """
 
 from mqproto.base.errors import UsageError

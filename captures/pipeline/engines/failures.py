@@ -62,7 +62,7 @@ def reason(error: BaseException) -> str:
     if told := TOLD.findall(text) or PYTHON.findall(text):
         line = told[-1]
         if line.startswith("ModuleNotFoundError"):
-            line += ", which workers need: captures/pipeline/README.md says how they get it"
+            line += ", which workers need: docs/how-to/cluster.md says how they get it"
     elif last := LAST_TASK.search(text):
         line = last[1]
     else:

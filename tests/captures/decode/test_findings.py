@@ -6,6 +6,7 @@ import re
 
 from mqproto.captures.decode import CODES, Finding, Severity
 from tests.conformance import ROOT
+from tests.test_readme import how_to
 
 FINDING = Finding(Severity.FAULT, "hop-count", 7, "it came so and left so", "[MS-MQMQ] 2.2.19.2")
 
@@ -19,7 +20,7 @@ def test_a_finding_reads_well_and_is_json() -> None:
 
 
 def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
-    readme = (ROOT / "captures" / "README.md").read_text("utf-8")
+    readme = how_to("read-a-capture")
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", readme[readme.index("What can be found") :]))
     assert set(CODES) <= listed
     folder = ROOT / "captures"

@@ -38,7 +38,7 @@ from tests.captures.frames import fragments_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
 from tests.captures.pipeline.samples import elsewhere
 from tests.conformance import ROOT
-from tests.test_readme import blocks
+from tests.test_readme import blocks, how_to
 
 SAMPLES = ROOT / "captures" / "samples"
 PROGRAM_TIMEOUT_S = 200
@@ -157,7 +157,7 @@ engine.clear()
 def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = list(blocks((ROOT / "captures" / "pipeline" / "README.md").read_text("utf-8")))
+    page = list(blocks(how_to("spark")))
     [place] = [number for number, block in enumerate(page) if block.language == "python spark"]
     program, shown = page[place].text, page[place + 1].text
     monkeypatch.chdir(ROOT)

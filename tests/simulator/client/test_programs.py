@@ -1,4 +1,4 @@
-"""The programs of the client's README, killed again and again: each order is answered once, and in order."""
+"""The programs of a client's page, killed again and again: each order is answered once, and in order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.blocking import BlockingClient
 from mqproto.simulator.testing.managers import QueueManagers, Starting
-from tests.conformance import ROOT
-from tests.test_readme import blocks
+from tests.test_readme import blocks_of
 
 KILLS: Final = int(os.environ.get("MQPROTO_PROGRAM_KILLS", "1"))
 ORDERS: Final = 20 * (KILLS + 1)
@@ -28,8 +27,8 @@ PROGRAMS: Final = {"trio": "import trio", "asyncio": "import asyncio", "threads"
 def test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_once(
     flavour: str, queue_managers: Starting, tmp_path: Path
 ) -> None:
-    page = (ROOT / "simulator" / "client" / "README.md").read_text("utf-8")
-    [text] = [block.text for block in blocks(page) if PROGRAMS[flavour] in block.text]
+    programs = blocks_of("program-that-may-be-killed", "python")
+    [text] = [block.text for block in programs if PROGRAMS[flavour] in block.text]
     program = tmp_path / f"with_{flavour}.py"
     program.write_text(text, "utf-8")
     managers = queue_managers(2)

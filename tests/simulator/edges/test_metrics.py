@@ -25,7 +25,7 @@ from tests.simulator.gateways import gateway, received
 from tests.simulator.running import Log, running, running_with_client, until
 from tests.simulator.typed import in_process
 
-README: Final = ROOT / "simulator/edges/metrics/README.md"
+README: Final = ROOT / "docs/reference/metrics-of-edges.md"
 
 
 async def scraped(address: tuple[str, int]) -> dict[str, Metric]:

@@ -1,4 +1,4 @@
-"""The services of simulator/node/README.md as processes: each in a network namespace of its own.
+"""The services of docs/how-to/compose.md as processes: each in a network namespace of its own.
 
     python -m tests.simulator.node.compose FOLDER
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import ROOT
-from tests.test_readme import blocks
+from tests.test_readme import blocks, how_to
 
-PAGE: Final = ROOT / "simulator" / "node" / "README.md"
+PAGE: Final = how_to("compose")
 STATE, RUNTIME, SOCKETS = "/var/lib/mqproto", "/run", "/run/mqproto"
 ADDRESSES: Final = {"shop": "10.8.0.2", "depot": "10.8.0.3"}
 PATIENCE_S: Final = 120
@@ -31,7 +31,7 @@ NO_RIGHTS: Final = ("--bounding-set", "-dac_override,-dac_read_search")
 
 def block(language: str) -> str:
     """The one block of a kind that the page has."""
-    [found] = [each.text for each in blocks(PAGE.read_text("utf-8")) if each.language == language]
+    [found] = [each.text for each in blocks(PAGE) if each.language == language]
     return found
 
 
@@ -187,9 +187,7 @@ def typed(line: str, services: dict[str, Service]) -> str:
 
 def walk(services: dict[str, Service]) -> None:
     """What the page has people type, and what else it says of clients, users and restarts."""
-    up, *others = next(
-        each for each in blocks(PAGE.read_text("utf-8")) if each.language == "text"
-    ).text.splitlines()
+    up, *others = next(each for each in blocks(PAGE) if each.language == "text").text.splitlines()
     nodes = {name: services[name].until_healthy() for name in shlex.split(up)[5:]}
     try:
         send, receive, explain = (typed(line, services) for line in others)

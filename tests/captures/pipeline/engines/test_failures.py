@@ -47,7 +47,7 @@ Driver stacktrace:
         (
             "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mqproto.captures'\n",
             "ModuleNotFoundError: No module named 'mqproto.captures', which workers need: "
-            "captures/pipeline/README.md says how they get it",
+            "docs/how-to/cluster.md says how they get it",
         ),
         (
             LOST,

@@ -79,7 +79,7 @@ def test_every_attack_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[
     listed = dict(line.split("  ", 1) for line in lines)
     assert list(listed) == list(TACTICS)
     assert all(what.strip().endswith(".") for what in listed.values())
-    shown = (ROOT / "simulator" / "fuzz" / "README.md").read_text("utf-8")
+    shown = (ROOT / "docs/why/what-an-attack-costs.md").read_text("utf-8")
     assert set(re.findall('strangers --only "(.+)"', shown)) == {"forged sources"} < set(listed)
 
 

@@ -18,8 +18,8 @@ from mqproto.simulator.fuzz.parser.judges import Broken
 from mqproto.simulator.fuzz.parser.parser import Options, fuzz_parser, repeat
 from mqproto.simulator.fuzz.parser.program import BLOCK, Program
 from mqproto.simulator.fuzz.parser.seeds import examples, from_files
-from tests.conformance import ROOT
 from tests.simulator.hurt.disk import compiler
+from tests.test_readme import blocks_of
 
 
 def program(folder: Path, text: str) -> str:
@@ -156,8 +156,8 @@ def test_a_packet_without_end_is_found_in_its_block(tmp_path: Path) -> None:
 @pytest.mark.skipif(compiler() is None, reason="no C compiler is installed (cc, gcc or clang)")
 @pytest.mark.parametrize("crash", ["*(volatile int *)0 = 1", "abort()"])
 def test_two_faults_that_end_it_by_one_signal_are_two_findings(tmp_path: Path, crash: str) -> None:
-    """The loop is that of the README. The faults are in functions of their own, and it says nothing of either."""
-    [loop] = re.findall(r"```c\n(.*?)```", (ROOT / "simulator/fuzz/README.md").read_text(), re.DOTALL)
+    """The loop is that of its page. The faults are in functions of their own, and it says nothing of either."""
+    [loop] = blocks_of("fuzz-a-parser-in-c", "c")
     source = tmp_path / "victim.c"
     source.write_text(
         f"""#include <stdlib.h>
@@ -165,7 +165,7 @@ def test_two_faults_that_end_it_by_one_signal_are_two_findings(tmp_path: Path, c
             static __attribute__((noinline)) int size(const unsigned char *p) {{ if (p[11] > 127) {crash}; return 0; }}
             static __attribute__((noinline)) int name(const unsigned char *p) {{ if (p[60] == 255) {crash}; return 0; }}
             int parse(const unsigned char *p, size_t n) {{ return n < 16 || size(p) || (n > 60 && name(p)); }}
-            {loop}"""
+            {loop.text}"""
     )
     victim = tmp_path / "victim"
     subprocess.run([str(compiler()), "-O1", "-o", victim, source], check=True)

@@ -27,7 +27,7 @@ from tests.programs import needs
 FOLDER: Final = ROOT / "simulator/node/metrics"
 FACTS: Final = Facts("a", "GUID", "1")
 ALERTS: Final = FOLDER / "alerts.yml"
-EDGES: Final = ROOT / "simulator/edges/metrics/README.md"
+EDGES: Final = ROOT / "docs/reference/metrics-of-edges.md"
 """Held to what gateways and triggers tell by tests of theirs."""
 NAME: Final = re.compile(r"\bmqproto_[a-z_]+")
 WHOLE: Final = NodeStatus(
@@ -211,7 +211,7 @@ def names_told() -> set[str]:
 
 def test_the_table_of_the_readme_has_all_metrics_in_their_order_and_no_other() -> None:
     rows = re.findall(
-        r"^\| `(mqproto_[a-z_]+)` \| ([^|]*)\|", (FOLDER / "README.md").read_text("utf-8"), re.M
+        r"^\| `(mqproto_[a-z_]+)` \| ([^|]*)\|", (ROOT / "docs/reference/metrics.md").read_text("utf-8"), re.M
     )
     of_each = {
         (f"{metric.name}_total" if metric.type == "counter" else metric.name): [

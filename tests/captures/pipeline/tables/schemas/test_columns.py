@@ -56,7 +56,7 @@ def test_each_column_is_there_once_and_means_something(name: str) -> None:
 
 
 def test_the_page_has_what_is_declared() -> None:
-    assert (ROOT / "captures" / "pipeline" / "TABLES.md").read_text("utf-8") == "\n".join(page()) + "\n"
+    assert (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8") == "\n".join(page()) + "\n"
 
 
 def test_texts_may_have_blanks_and_go_on_on_further_lines() -> None:
