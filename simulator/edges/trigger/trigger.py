@@ -158,7 +158,7 @@ class Trigger:
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
         self._stopping = trio.Event()
-        self.endings = {each: 0 for each in TriggerEvent if each is not TriggerEvent.ATTEMPTED}
+        self.endings: dict[TriggerEvent, int] = {each: 0 for each in TriggerEvent if each != "attempted"}
         """How deliveries ended."""
         self._leads = False
         self._is_connected = False
