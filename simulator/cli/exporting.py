@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mqproto.simulator.topology import QueueDeclaration, Topology
+from mqproto.simulator.topology import DeclaredQueue, Topology
 from mqproto.simulator.topology.views import as_toml
 
 MADE = "made by a command, or changed by one"
@@ -16,7 +16,7 @@ HEADING = (
 AS_DECLARED = "does not run: of its queues, what the file says"
 
 
-def exported(topology: Topology, found: Mapping[str, Sequence[QueueDeclaration] | None]) -> str:
+def exported(topology: Topology, found: Mapping[str, Sequence[DeclaredQueue] | None]) -> str:
     """The text of a file with all of a topology, and with the queues of its nodes as they are now.
 
     Args:

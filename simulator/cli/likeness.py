@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.client.live import as_it_is, host_of
-from mqproto.simulator.topology import QueueDeclaration
+from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client.client import MadeOptions
 
 
-async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, QueueDeclaration]:
+async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, DeclaredQueue]:
     """The queue that another is to be like, as it is now, and its node.
 
     Args:
@@ -33,7 +33,7 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, Qu
     return host, found
 
 
-def like(model: QueueDeclaration, typed: MadeOptions) -> MadeOptions:
+def like(model: DeclaredQueue, typed: MadeOptions) -> MadeOptions:
     """What was typed, and beside it what the other queue is. Its number and its GUIDs are its own."""
     protection = model.protection
     found: MadeOptions = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.client import Client
     from mqproto.simulator.client.client import ChangedOptions, MadeOptions
     from mqproto.simulator.node.control import QueueWish
-    from mqproto.simulator.topology import Node, QueueDeclaration, Topology
+    from mqproto.simulator.topology import DeclaredQueue, Node, Topology
     from mqproto.simulator.topology.places import Place
 
 TRANSACTIONAL: Final = "transactional"
@@ -331,13 +331,13 @@ def _guid(text: str) -> bytes | None:
 # Showing
 
 
-def _say(node: Node, queue: QueueDeclaration, what: str, *, as_json: bool) -> None:
+def _say(node: Node, queue: DeclaredQueue, what: str, *, as_json: bool) -> None:
     words = ", ".join((*_words(queue), str(node.format_name(queue))))
     text = f"{node.name}\\private$\\{queue.name} {what}: {words}"
     tell(_values(node, queue), [text], as_json=as_json)
 
 
-def _words(queue: QueueDeclaration) -> Iterator[str]:
+def _words(queue: DeclaredQueue) -> Iterator[str]:
     """What there is to say of it, and nothing of what there is not."""
     yield TRANSACTIONAL if queue.transactional else "not transactional"
     if queue.quota_kb is not None:
@@ -351,14 +351,14 @@ def _words(queue: QueueDeclaration) -> Iterator[str]:
 
 
 def _values_of_all(
-    topology: Topology, found: Mapping[str, Iterable[QueueDeclaration]]
+    topology: Topology, found: Mapping[str, Iterable[DeclaredQueue]]
 ) -> Iterator[dict[str, Any]]:
     for name, queues in found.items():
         for queue in queues:
             yield {"node": name, **_values(topology.nodes[name], queue)}
 
 
-def _values(node: Node, queue: QueueDeclaration) -> dict[str, Any]:
+def _values(node: Node, queue: DeclaredQueue) -> dict[str, Any]:
     """All of it for programs."""
     from dataclasses import asdict
 
@@ -370,7 +370,7 @@ def _values(node: Node, queue: QueueDeclaration) -> dict[str, Any]:
     return values | {"format_name": str(node.format_name(queue))}
 
 
-def _show(topology: Topology, found: Mapping[str, Iterable[QueueDeclaration]]) -> None:
+def _show(topology: Topology, found: Mapping[str, Iterable[DeclaredQueue]]) -> None:
     from rich.markup import escape
 
     from mqproto.simulator.base.screen import plain_table, wide_console

@@ -32,7 +32,7 @@ from mqproto.simulator.client.journal import Journal, opened
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
 from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
-from mqproto.simulator.topology import QueueDeclaration, Topology, load, places
+from mqproto.simulator.topology import DeclaredQueue, Topology, load, places
 from mqproto.wire import Guid
 
 SETTLE_TIMEOUT_S: Final = 5.0
@@ -524,12 +524,12 @@ class Client:
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
-    async def declared(self) -> list[QueueDeclaration]:
+    async def declared(self) -> list[DeclaredQueue]:
         """Return the current queues of the node, without journals and system queues."""
         answer: control.Declared = await self._exchange.ask(Operation.DECLARED, control.Nothing())
         return answer.queues
 
-    async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> QueueDeclaration:
+    async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> DeclaredQueue:
         """Have the node make a queue, which survives restarts; return it.
 
         Args:
@@ -539,18 +539,16 @@ class Client:
         Raises:
             UsageError: there is a queue of this name, or the properties are not valid.
         """
-        made: QueueDeclaration = await self._exchange.ask(
-            Operation.MAKE, control.QueueWish(queue, **properties)
-        )
+        made: DeclaredQueue = await self._exchange.ask(Operation.MAKE, control.QueueWish(queue, **properties))
         return made
 
-    async def change(self, queue: str, **properties: Unpack[ChangedOptions]) -> QueueDeclaration:
+    async def change(self, queue: str, **properties: Unpack[ChangedOptions]) -> DeclaredQueue:
         """Change properties of a queue, which survives restarts; return the changed queue.
 
         Raises:
             UsageError: it cannot be changed, for example because a journal to be removed is not empty.
         """
-        changed: QueueDeclaration = await self._exchange.ask(
+        changed: DeclaredQueue = await self._exchange.ask(
             Operation.CHANGE, control.QueueWish(queue, **properties)
         )
         return changed

@@ -15,7 +15,7 @@ from mqproto.formatname import PublicName, parse_queue_name
 from mqproto.simulator.client.client import Client, connect
 from mqproto.simulator.client.exchange import NodeUnreachable
 from mqproto.simulator.node.clients.credentials import credentials_of
-from mqproto.simulator.topology import QueueDeclaration, TopologyError, places
+from mqproto.simulator.topology import DeclaredQueue, TopologyError, places
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare, node_of
 
@@ -158,7 +158,7 @@ async def those_away(place: Place, *names: str) -> list[str]:
     return sorted(name for name, queues in told.items() if isinstance(queues, Away))
 
 
-async def _told_by(nodes: set[str], place: Place) -> dict[str, list[QueueDeclaration] | Away]:
+async def _told_by(nodes: set[str], place: Place) -> dict[str, list[DeclaredQueue] | Away]:
     """Return the queues that each of these nodes reports."""
     declared = Place(place.declared or place.topology, place.directory)
     return await ask_all(declared, lambda client: client.declared(), nodes=nodes)

@@ -22,7 +22,7 @@ from mqproto.simulator.client.explain import Explainer, duration, is_kept
 from mqproto.simulator.client.live import Away, as_it_is, ask_all, none_answered
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.topology import Topology, places
-from mqproto.simulator.topology.directory import Directory, known_as
+from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare, is_system_queue
 from mqproto.transfer.outgoing import ORDER_SUFFIX
@@ -276,7 +276,7 @@ async def _only_sender(place: Place, queue: str) -> str:
         name
         for name, status in found.items()
         if not isinstance(status, Away)
-        and Directory(place.topology, place.topology.nodes[name]).outgoing_queues(
+        and NodeDirectory(place.topology, place.topology.nodes[name]).outgoing_queues(
             queue, [outgoing.name for outgoing in status.outgoing]
         )
     ]
@@ -319,7 +319,7 @@ async def send_back(
     chosen = [_identifier(text) for text in identifiers]
     place = await as_it_is(place, queue)
     name = places.host_of(place, node, queue)
-    directory = Directory(place.topology, place.topology.nodes[name])
+    directory = NodeDirectory(place.topology, place.topology.nodes[name])
     async with connect(place.topology, name, place.directory) as client:
         if chosen:
             sent = await client.send_back(queue, chosen)

@@ -16,7 +16,7 @@ import trio
 from mqproto.base.errors import MqprotoError
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.simulator.client import NodeUnreachable, connect
-from mqproto.simulator.topology import QueueDeclaration
+from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.places import Place
 
 LOOK_S: Final = 0.4
@@ -38,7 +38,7 @@ class Sample:
     at_s: float
     status: NodeStatus | None = None
     peers: PeersStatus | None = None
-    queues: tuple[QueueDeclaration, ...] = ()
+    queues: tuple[DeclaredQueue, ...] = ()
 
 
 LEFT_S: Final = 5.0

@@ -30,7 +30,7 @@ from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
-from mqproto.simulator.topology import QueueDeclaration, TopologyError
+from mqproto.simulator.topology import DeclaredQueue, TopologyError
 
 VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
@@ -367,7 +367,7 @@ class QueueWish(msgspec.Struct, array_like=True):
 class Declared(msgspec.Struct, array_like=True):
     """The queues that a node has, as they are now."""
 
-    queues: list[QueueDeclaration]
+    queues: list[DeclaredQueue]
 
 
 class OneQueue(msgspec.Struct, array_like=True):
@@ -447,8 +447,8 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.DELETE: Count,
     Operation.SEND_BACK: Count,
     Operation.DECLARED: Declared,
-    Operation.MAKE: QueueDeclaration,
-    Operation.CHANGE: QueueDeclaration,
+    Operation.MAKE: DeclaredQueue,
+    Operation.CHANGE: DeclaredQueue,
 }
 """Each request and the payload of its DONE."""
 

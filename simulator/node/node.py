@@ -55,7 +55,7 @@ from mqproto.simulator.node.turns import Alarm, TurnFeed
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from mqproto.simulator.storage import Store
 from mqproto.simulator.topology import Topology, places
-from mqproto.simulator.topology.directory import Directory, known_as
+from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.file import written_address
 from mqproto.turn.effects import (
     Batch,
@@ -103,7 +103,7 @@ class RunningNode:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: NodeDirectory,
         store: Store,
         log: FilteringBoundLogger,
         clock: Clock,
@@ -447,7 +447,7 @@ async def run_node(
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
         running = RunningNode(
-            Directory(topology, node), store, lines, clock, recording, certificates, guard, tracer
+            NodeDirectory(topology, node), store, lines, clock, recording, certificates, guard, tracer
         )
         for wish in queues:
             running.make_missing(wish)

@@ -40,7 +40,7 @@ from mqproto.simulator.node.transport import accept
 from mqproto.simulator.node.turns import NO_TURN, TurnFeed
 from mqproto.simulator.security.guarding import NodeGuard
 from mqproto.simulator.storage import Store
-from mqproto.simulator.topology.directory import Directory
+from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.turn.effects import Delivery, Received, StoredState
 
 CLIENT_LIMIT: Final = 256
@@ -96,7 +96,7 @@ class ClientService:
     def __init__(
         self,
         core: QueueManager,
-        directory: Directory,
+        directory: NodeDirectory,
         store: Store,
         state: StoredState,
         turns: TurnFeed,

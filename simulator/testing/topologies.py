@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.routing import RoutingLink, Site
-from mqproto.simulator.topology import Fault, Link, Node, QueueDeclaration, Tls, Topology
+from mqproto.simulator.topology import DeclaredQueue, Fault, Link, Node, Tls, Topology
 from mqproto.simulator.topology.model import Action
 from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
 from mqproto.simulator.topology.views import as_toml
@@ -35,9 +35,9 @@ ports = st.integers(1, 65_535)
 
 
 @st.composite
-def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> QueueDeclaration:
+def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> DeclaredQueue:
     journal = draw(st.booleans())
-    return QueueDeclaration(
+    return DeclaredQueue(
         name=name,
         identifier=identifier,
         transactional=draw(st.booleans()),
@@ -47,7 +47,7 @@ def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> QueueDecl
     )
 
 
-def connected(guid: Guid, queues: list[QueueDeclaration]) -> list[QueueDeclaration]:
+def connected(guid: Guid, queues: list[DeclaredQueue]) -> list[DeclaredQueue]:
     """Return the queues, with the first of each kind as a connector queue of a foreign system behind this node."""
     foreign = Guid(uuid5(FOREIGN, guid.hex()).bytes_le)
     first = {queue.transactional: queue.name for queue in reversed(queues)}

@@ -8,16 +8,16 @@ simulator/topology/shipped; read three-node.toml first.
 from mqproto.simulator.topology.errors import TopologyError
 from mqproto.simulator.topology.file import load, parse, shipped
 from mqproto.simulator.topology.model import Action, Fault, Link, Topology
-from mqproto.simulator.topology.nodes import Node, QueueDeclaration, Tls
-from mqproto.simulator.topology.resolve import Destination
+from mqproto.simulator.topology.nodes import DeclaredQueue, Node, Tls
+from mqproto.simulator.topology.resolve import ResolvedName
 
 __all__ = [
     "Action",
-    "Destination",
+    "DeclaredQueue",
     "Fault",
     "Link",
     "Node",
-    "QueueDeclaration",
+    "ResolvedName",
     "Tls",
     "Topology",
     "TopologyError",

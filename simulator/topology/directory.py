@@ -24,8 +24,8 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import PING_PORT, NextHop, Peer, Routes
 from mqproto.routing.peers import address_of, brought_by
-from mqproto.simulator.topology import Node, QueueDeclaration as Declared, Topology, TopologyError
-from mqproto.simulator.topology.resolve import Destination as Found, elsewhere, is_bare
+from mqproto.simulator.topology import DeclaredQueue, Node, Topology, TopologyError
+from mqproto.simulator.topology.resolve import ResolvedName, elsewhere, is_bare
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 
@@ -48,7 +48,7 @@ class Target(NamedTuple):
     text: str
 
 
-class Directory:
+class NodeDirectory:
     """The queues, routes and names of one node.
 
     Args:
@@ -175,7 +175,7 @@ class Directory:
                 return Destination(str(name), manager, name.wire_text, host)
         raise AssertionError(f"the topology resolved {text} to {name}")
 
-    def _sendable(self, text: str) -> Found:
+    def _sendable(self, text: str) -> ResolvedName:
         found = self._find(text)
         if found.format_name.read_only:
             raise UsageError(
@@ -183,7 +183,7 @@ class Directory:
             )
         return found
 
-    def _find(self, text: str) -> Found:
+    def _find(self, text: str) -> ResolvedName:
         if is_bare(text):
             text = f"{self.topology.host_of(text).name}\\{text}"
         return self.topology.resolve(text, at=self.node.name)
@@ -280,7 +280,7 @@ def known_as(topology: Topology, name: str) -> str:
     return name
 
 
-def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
+def as_the_core_has_it(queue: DeclaredQueue) -> QueueDeclaration:
     """Return the queue with sizes in bytes."""
     return QueueDeclaration(
         queue.name,
@@ -296,8 +296,8 @@ def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
     )
 
 
-def _as_a_topology_has_it(queue: QueueDeclaration) -> Declared:
-    return Declared(
+def _as_a_topology_has_it(queue: QueueDeclaration) -> DeclaredQueue:
+    return DeclaredQueue(
         name=queue.name,
         identifier=queue.identifier,
         transactional=queue.transactional,

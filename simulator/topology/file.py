@@ -128,8 +128,8 @@ from mqproto.simulator.topology.nodes import (
     FIRST_IDENTIFIER,
     METRICS_PORT,
     NODE_NAME,
+    DeclaredQueue,
     Node,
-    QueueDeclaration,
     Tls,
 )
 from mqproto.wire.guid import Guid, guid_from_text
@@ -382,7 +382,7 @@ def _tls(table: Table, where: str, folder: Path) -> Tls:
     return Tls(certificate=certificate, key=key, host=host, port=port)
 
 
-def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, QueueDeclaration]:
+def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, DeclaredQueue]:
     where = f"node.{node}.queue"
     entries = {name: _convert(table, _Queue, f"{where}.{name}") for name, table in tables.items()}
     taken = {entry.id for entry in entries.values()}
@@ -392,7 +392,7 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
         public = _derived(topology, node, name) if entry.public is True else None
         if isinstance(entry.public, str):
             public = _guid(entry.public, f"{where}.{name}.public")
-        queues[name] = QueueDeclaration(
+        queues[name] = DeclaredQueue(
             name=name,
             identifier=next(free) if entry.id is None else entry.id,
             transactional=entry.transactional,

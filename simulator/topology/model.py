@@ -19,9 +19,9 @@ from mqproto.formatname import parse_queue_name
 from mqproto.routing import RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE, check_origin
 from mqproto.simulator.topology.errors import TopologyError, nearest, nearest_queue, refuse_twins
-from mqproto.simulator.topology.nodes import Node, QueueDeclaration, find, refuse_shared_guids
+from mqproto.simulator.topology.nodes import DeclaredQueue, Node, find, refuse_shared_guids
 from mqproto.simulator.topology.ports import reserved_address
-from mqproto.simulator.topology.resolve import Destination, is_system_queue, resolve
+from mqproto.simulator.topology.resolve import ResolvedName, is_system_queue, resolve
 from mqproto.simulator.topology.routes import next_hops
 from mqproto.simulator.topology.sites import refuse_without_sites, site_hops
 from mqproto.wire import sid_from_text
@@ -232,7 +232,7 @@ class Topology:
         """Return the node with that GUID; None if there is none."""
         return next((node for node in self.nodes.values() if node.guid == guid), None)
 
-    def resolve(self, text: str, at: str | None = None) -> Destination:
+    def resolve(self, text: str, at: str | None = None) -> ResolvedName:
         r"""Return the destination that a typed path name or format name means.
 
         A path name becomes the queue's routed name, PUBLIC=, PRIVATE= or CONNECTOR=; `node\orders` and
@@ -267,7 +267,7 @@ class Topology:
             raise TopologyError(f"each of {names} has a queue {name}: write '{hosts[0].name}\\{name}'")
         return hosts[0]
 
-    def with_queues(self, name: str, queues: Iterable[QueueDeclaration]) -> Topology:
+    def with_queues(self, name: str, queues: Iterable[DeclaredQueue]) -> Topology:
         """Return the topology with these queues for a node. Next hops are not computed again.
 
         Raises:

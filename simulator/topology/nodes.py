@@ -26,7 +26,7 @@ FIRST_IDENTIFIER: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueDeclaration:
+class DeclaredQueue:
     """A queue that a node has from the start.
 
     identifier: its number within the node, from 16 upward; the second half of its private format name.
@@ -112,7 +112,7 @@ class Node:
     port: int = DEFAULT_PORT
     origins: tuple[str, ...] = ()
     ping: tuple[str, int] | None = None
-    queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
+    queues: Mapping[str, DeclaredQueue] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     tls: Tls | None = None
     keys: Path | None = None
@@ -164,15 +164,15 @@ class Node:
         """The address and UDP port at which it answers Pings."""
         return self.ping or (self.host, PING_PORT)
 
-    def queue(self, name: str) -> QueueDeclaration:
+    def queue(self, name: str) -> DeclaredQueue:
         """Return the queue of that name, in any case; a TopologyError if there is none."""
         return self.queues[find(name, self.queues, f"{self.name} has no queue", nearest_queue)]
 
-    def with_queues(self, queues: Iterable[QueueDeclaration]) -> Node:
+    def with_queues(self, queues: Iterable[DeclaredQueue]) -> Node:
         """Return the node with these queues."""
         return replace(self, queues={queue.name: queue for queue in queues})
 
-    def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName | ConnectorName:
+    def format_name(self, queue: DeclaredQueue) -> PublicName | PrivateName | ConnectorName:
         """Return the name with this node's GUID or the queue's own, by which messages to it can be routed."""
         if queue.connector is not None:
             return ConnectorName(queue.connector, queue.transactional)

@@ -28,11 +28,11 @@ from mqproto.formatname import (
 )
 from mqproto.formatname.path import LocalName
 from mqproto.simulator.topology.errors import TopologyError
-from mqproto.simulator.topology.nodes import Node, QueueDeclaration
+from mqproto.simulator.topology.nodes import DeclaredQueue, Node
 from mqproto.wire.guid import Guid, guid_text
 
 
-class Directory(typing.Protocol):
+class KnownNodes(typing.Protocol):
     """The nodes, as far as name resolution asks for them."""
 
     @property
@@ -47,7 +47,7 @@ class Directory(typing.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class ResolvedName:
     """The meaning of a name.
 
     node: the node that hosts the queue.
@@ -58,7 +58,7 @@ class Destination:
     """
 
     node: Node
-    queue: QueueDeclaration | None
+    queue: DeclaredQueue | None
     format_name: SingleName
     local_name: str
 
@@ -83,7 +83,7 @@ def is_system_queue(name: str) -> bool:
         return False
 
 
-def elsewhere(directory: Directory, name: FormatName | PathName) -> DirectName | PrivateName | None:
+def elsewhere(directory: KnownNodes, name: FormatName | PathName) -> DirectName | PrivateName | None:
     """Return the name if it is that of a queue outside the directory; None for all others.
 
     A direct name says how to reach it; for a private one, only a queue manager that has met its owner knows.
@@ -101,7 +101,7 @@ def elsewhere(directory: Directory, name: FormatName | PathName) -> DirectName |
     return None
 
 
-def is_elsewhere(directory: Directory, text: str) -> bool:
+def is_elsewhere(directory: KnownNodes, text: str) -> bool:
     r"""Whether a text names a queue outside the directory.
 
     Only a node that has a peer of this name knows what `peer\orders` means.
@@ -116,7 +116,7 @@ def is_elsewhere(directory: Directory, text: str) -> bool:
     return elsewhere(directory, name) is not None
 
 
-def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -> Destination:
+def resolve(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> ResolvedName:
     """Resolve a name that is already parsed, as `Topology.resolve` does."""
     match name:
         case PathName(computer):
@@ -124,7 +124,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
         case DirectName(address=address):
             node = _addressee(directory, name, at)
             if _may_be_made(node, name.local, at):
-                return Destination(node, None, name, name.local.queue)
+                return ResolvedName(node, None, name, name.local.queue)
             found = _local(node, name.local)
             # On any other computer, a dot would mean that computer.
             direct = direct_name(PathName(found.node.name, *name.local)) if address == "." else name
@@ -135,7 +135,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
                 if queue.identifier == identifier:
                     return _declared(node, queue, journal)
             if at not in (None, node.name) and not journal:
-                return Destination(node, None, name, f"{identifier:X}")
+                return ResolvedName(node, None, name, f"{identifier:X}")
             known = ", ".join(f"{queue.identifier:X} {queue.name}" for queue in node.queues.values())
             raise TopologyError(
                 f"{node.name} has no queue with number {identifier:X}; there is {known or 'none'}"
@@ -146,7 +146,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
                     if queue.public == guid:
                         return _declared(node, queue, journal)
             if (server := connector_server(directory, guid)) is not None and not journal:
-                return Destination(server, None, name, str(ConnectorName(guid)))
+                return ResolvedName(server, None, name, str(ConnectorName(guid)))
             raise TopologyError(f"no queue has the GUID {guid_text(guid)}; set it as public of a queue")
         case ConnectorName():
             return _connector(directory, name)
@@ -157,7 +157,7 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
     )
 
 
-def connector_server(directory: Directory, guid: Guid) -> Node | None:
+def connector_server(directory: KnownNodes, guid: Guid) -> Node | None:
     """Return the node with the connector queues of a foreign system; None for any other GUID."""
     for node in directory.nodes.values():
         if any(queue.connector == guid for queue in node.queues.values()):
@@ -165,7 +165,7 @@ def connector_server(directory: Directory, guid: Guid) -> Node | None:
     return None
 
 
-def _connector(directory: Directory, name: ConnectorName) -> Destination:
+def _connector(directory: KnownNodes, name: ConnectorName) -> ResolvedName:
     server = connector_server(directory, name.guid)
     if server is None:
         connectors = {queue.connector for node in directory.nodes.values() for queue in node.queues.values()}
@@ -195,7 +195,7 @@ def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
     )
 
 
-def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -> Node:
+def node_of(directory: KnownNodes, name: FormatName | PathName, at: str | None) -> Node:
     """Return the node that a name's queue is at, whether or not the directory has the queue.
 
     Raises:
@@ -211,7 +211,7 @@ def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -
     return resolve(directory, name, at).node
 
 
-def _computer(directory: Directory, computer: str, at: str | None, path: PathName | None = None) -> Node:
+def _computer(directory: KnownNodes, computer: str, at: str | None, path: PathName | None = None) -> Node:
     if computer == ".":
         if at is None and len(directory.nodes) > 1:
             names = ", ".join(directory.nodes)
@@ -227,7 +227,7 @@ def _computer(directory: Directory, computer: str, at: str | None, path: PathNam
         raise TopologyError(f"{error}; of another system write {direct_name(path)}", error.lacks) from None
 
 
-def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:
+def _addressee(directory: KnownNodes, name: DirectName, at: str | None) -> Node:
     """Return the node of a direct name, by its name or by its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
         raise TopologyError(
@@ -252,7 +252,7 @@ def _same_host(one: str, other: str) -> bool:
         return one.casefold() == other.casefold()
 
 
-def _owner(directory: Directory, manager: Guid) -> Node:
+def _owner(directory: KnownNodes, manager: Guid) -> Node:
     node = directory.node_by_guid(manager)
     if node is None:
         known = ", ".join(f"{guid_text(node.guid)} {node.name}" for node in directory.nodes.values())
@@ -260,7 +260,7 @@ def _owner(directory: Directory, manager: Guid) -> Node:
     return node
 
 
-def _local(node: Node, local: LocalName) -> Destination:
+def _local(node: Node, local: LocalName) -> ResolvedName:
     declared = local.queue.casefold() in {name.casefold() for name in node.queues}
     system = None if declared and local.scope is not Scope.SYSTEM else _as_system(local)
     if system is not None:
@@ -280,18 +280,18 @@ def _as_system(local: LocalName) -> SystemQueue | None:
     return SystemQueue(name)
 
 
-def _system(node: Node, queue: SystemQueue) -> Destination:
-    return Destination(node, None, MachineName(node.guid, queue), f"system$;{queue.lower()}")
+def _system(node: Node, queue: SystemQueue) -> ResolvedName:
+    return ResolvedName(node, None, MachineName(node.guid, queue), f"system$;{queue.lower()}")
 
 
-def _declared(node: Node, queue: QueueDeclaration, journal: bool) -> Destination:
+def _declared(node: Node, queue: DeclaredQueue, journal: bool) -> ResolvedName:
     name = node.format_name(queue)
     if not journal:
-        return Destination(node, queue, name, queue.name)
+        return ResolvedName(node, queue, name, queue.name)
     if not queue.journal:
         raise TopologyError(
             f"{node.name}\\{queue.name} has no journal; give it journal = true in the topology"
         )
     if isinstance(name, ConnectorName):  # Its journal has no such name.  [MS-MQMQ] 2.2.7
         name = PrivateName(node.guid, queue.identifier)
-    return Destination(node, queue, replace(name, journal=True), f"{queue.name};journal")
+    return ResolvedName(node, queue, replace(name, journal=True), f"{queue.name};journal")

@@ -27,8 +27,8 @@ from mqproto.simulator.node.received import MessageId
 from mqproto.simulator.node.room import Room
 from mqproto.simulator.security.guarding import NO_LIBRARIES, NodeGuard
 from mqproto.simulator.storage import Store
-from mqproto.simulator.topology import QueueDeclaration
-from mqproto.simulator.topology.directory import Directory, as_the_core_has_it, known_as
+from mqproto.simulator.topology import DeclaredQueue
+from mqproto.simulator.topology.directory import NodeDirectory, as_the_core_has_it, known_as
 from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
 from mqproto.simulator.topology.resolve import is_bare
 from mqproto.turn.effects import POSITION_BITS, HurtPacket, QueueKind, ReadBy, ReadPage, message_key
@@ -52,7 +52,7 @@ class Operators:
     def __init__(
         self,
         core: QueueManager,
-        directory: Directory,
+        directory: NodeDirectory,
         store: Store,
         clock: Clock,
         room: Room,
@@ -299,7 +299,7 @@ class Operators:
         """Return the queues of this node, as they are now."""
         return Declared(list(self._directory.node.queues.values()))
 
-    def make(self, wish: QueueWish) -> QueueDeclaration:
+    def make(self, wish: QueueWish) -> DeclaredQueue:
         """Make a queue; return its declaration."""
         name = self._name_of_its_own(wish.queue)
         public = Guid(wish.public) if wish.public is not None else None
@@ -307,7 +307,7 @@ class Operators:
         for other in others:
             if public is not None and public in (other.public, other.connector):
                 raise UsageError(f"{other.name} has the GUID {guid_text(public)} already: choose another")
-        wanted = QueueDeclaration(
+        wanted = DeclaredQueue(
             name=name,
             identifier=FIRST_IDENTIFIER,  # The core chooses another.
             transactional=bool(wish.transactional),
@@ -334,7 +334,7 @@ class Operators:
                 f"--queue {name}: the queue is there and {kind}, which cannot be changed: delete it, or ask for another"
             )
 
-    def change(self, wish: QueueWish) -> QueueDeclaration:
+    def change(self, wish: QueueWish) -> DeclaredQueue:
         """Change a queue's properties; return its declaration."""
         name = self._directory.local_queue(wish.queue)
         known = self._directory.node.queues.get(name)
@@ -364,7 +364,7 @@ class Operators:
         self._directory.has_queues(self._core.declared)
         return count
 
-    def _as_it_is(self, name: str) -> QueueDeclaration:
+    def _as_it_is(self, name: str) -> DeclaredQueue:
         self._directory.has_queues(self._core.declared)
         return self._directory.node.queue(name)
 

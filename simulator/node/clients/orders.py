@@ -6,7 +6,7 @@ from mqproto.simulator.node import control
 from mqproto.simulator.node.clients.deeds import ClientActivity
 from mqproto.simulator.node.clients.operators import Operators
 from mqproto.simulator.node.control import Operation
-from mqproto.simulator.topology.directory import Directory
+from mqproto.simulator.topology.directory import NodeDirectory
 
 Order = (
     control.Hold | control.Block | control.PeerFacts | control.OneQueue | control.SendBack | control.QueueWish
@@ -14,7 +14,7 @@ Order = (
 
 
 def carry_out(
-    operation: int, order: Order, operators: Operators, directory: Directory, deeds: ClientActivity
+    operation: int, order: Order, operators: Operators, directory: NodeDirectory, deeds: ClientActivity
 ) -> object:
     """Carry out an order, and log who gave it; return the answer.
 

@@ -30,7 +30,7 @@ from mqproto.simulator.rig.load.validator import Validator, scripted
 from mqproto.simulator.rig.programs import Programs, programs_in
 from mqproto.simulator.rig.supervisor import Supervisor, supervised
 from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, Strike
-from mqproto.simulator.topology import QueueDeclaration, Topology, load
+from mqproto.simulator.topology import DeclaredQueue, Topology, load
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
 
@@ -239,7 +239,7 @@ def validation_topology() -> Topology:
     three = load("three-node").with_free_ports().with_waypoints()
     node = three.nodes[DESTINATION]
     more = {
-        name: QueueDeclaration(name=name, identifier=number, transactional=True)
+        name: DeclaredQueue(name=name, identifier=number, transactional=True)
         for name, number in ((ERRORS, 100), (IN_DOUBT, 101))
     }
     return replace(three, nodes={**three.nodes, DESTINATION: replace(node, queues={**node.queues, **more})})

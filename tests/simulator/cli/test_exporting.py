@@ -16,7 +16,7 @@ from mqproto.simulator.cli.exporting import AS_DECLARED, HEADING, MADE, exported
 from mqproto.simulator.cli.likeness import like
 from mqproto.simulator.client import connect
 from mqproto.simulator.testing.topologies import topologies
-from mqproto.simulator.topology import QueueDeclaration, Topology, load, parse
+from mqproto.simulator.topology import DeclaredQueue, Topology, load, parse
 from mqproto.simulator.topology.nodes import FIRST_IDENTIFIER
 from mqproto.simulator.topology.views import as_toml
 from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS
@@ -39,11 +39,11 @@ guids = st.binary(min_size=16, max_size=16).map(Guid).filter(lambda guid: guid !
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> QueueDeclaration:
+def queues(draw: st.DrawFn) -> DeclaredQueue:
     """A queue with any properties that a command or a file can give it."""
     journal, goes_by = draw(st.booleans()), draw(st.sampled_from(["", "public", "connector"]))
     other: dict[str, Any] = {goes_by: draw(guids)} if goes_by else {}
-    return QueueDeclaration(
+    return DeclaredQueue(
         name=draw(st.sampled_from(["orders", "a.b", "it's{q=1}", "a#b"])),
         identifier=draw(st.integers(FIRST_IDENTIFIER, 2**32 - 1)),
         transactional=draw(st.booleans()),
@@ -66,7 +66,7 @@ def read(text: str) -> Topology:
 
 
 @given(queue=queues())
-def test_a_queue_with_any_properties_is_read_as_it_is(queue: QueueDeclaration) -> None:
+def test_a_queue_with_any_properties_is_read_as_it_is(queue: DeclaredQueue) -> None:
     pair = load("pair")
     text = exported(pair, {"sender": [queue], "destination": [*pair.nodes["destination"].queues.values()]})
     node = pair.nodes["sender"].with_queues([queue])

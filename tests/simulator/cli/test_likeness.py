@@ -16,12 +16,12 @@ from mqproto.simulator.cli.cli import DONE, MISUSE, run_command
 from mqproto.simulator.cli.likeness import like
 from mqproto.simulator.client import Client
 from mqproto.simulator.client.client import MadeOptions
-from mqproto.simulator.topology import QueueDeclaration, parse
+from mqproto.simulator.topology import DeclaredQueue, parse
 from mqproto.wire import Guid
 from tests.simulator.running import running_with_client
 
 SID: Final = "S-1-5-21-1004336348-1177238915-682003330-512"
-MODEL: Final = QueueDeclaration(
+MODEL: Final = DeclaredQueue(
     name="orders",
     identifier=17,
     transactional=True,
@@ -52,7 +52,7 @@ senders = ["{SID}"]
 
 def test_all_of_it_is_as_in_the_model_but_what_names_that() -> None:
     made = like(MODEL, {})
-    own = {field.name for field in fields(QueueDeclaration)} - {"name", "identifier", "public", "connector"}
+    own = {field.name for field in fields(DeclaredQueue)} - {"name", "identifier", "public", "connector"}
     values = {name: getattr(MODEL, name) for name in own - {"protection"}}
     protection = {
         "authenticated": True,

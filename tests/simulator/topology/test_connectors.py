@@ -11,7 +11,7 @@ from mqproto.formatname import ConnectorName, PrivateName, PublicName, parse_for
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.topology import Topology, TopologyError, parse
-from mqproto.simulator.topology.directory import Directory, as_the_core_has_it, known_as
+from mqproto.simulator.topology.directory import NodeDirectory, as_the_core_has_it, known_as
 from mqproto.simulator.topology.file import load
 from mqproto.simulator.topology.views import as_toml
 from mqproto.wire.guid import guid_from_text
@@ -38,8 +38,8 @@ def topology() -> Topology:
     return parse(TEXT, "t.toml")
 
 
-def at(topology: Topology, name: str) -> Directory:
-    return Directory(topology, topology.nodes[name])
+def at(topology: Topology, name: str) -> NodeDirectory:
+    return NodeDirectory(topology, topology.nodes[name])
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.4")

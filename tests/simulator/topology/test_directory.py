@@ -14,7 +14,7 @@ from mqproto.messages.destinations import destination_of
 from mqproto.messages.drafts import Draft
 from mqproto.routing import NextHop
 from mqproto.simulator.topology import Link, Topology, TopologyError, load, parse
-from mqproto.simulator.topology.directory import Directory, known_as
+from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text, guid_text
 from tests.simulator.certificates import over_tls
@@ -29,11 +29,11 @@ def hop(topology: Topology, name: str) -> NextHop:
 
 
 def hosts(topology: Topology, name: str) -> Mapping[str, NextHop]:
-    return Directory(topology, topology.nodes[name]).routes.hosts
+    return NodeDirectory(topology, topology.nodes[name]).routes.hosts
 
 
 def test_what_is_routed_goes_to_the_next_hop_and_a_direct_name_straight() -> None:
-    directory = Directory(THREE, SENDER)
+    directory = NodeDirectory(THREE, SENDER)
     assert directory.routes.to_manager(DESTINATION.guid) == (hop(THREE, "intermediate"),)
     assert directory.routes.to_host(DESTINATION.host) == hop(THREE, "destination")
     assert directory.routes.to_host("Destination") == hop(THREE, "destination")
@@ -50,7 +50,7 @@ def test_what_is_routed_goes_to_the_next_hop_and_a_direct_name_straight() -> Non
 def test_a_public_name_leads_to_the_queue_manager_that_hosts_the_queue() -> None:
     fan_in = load("fan-in")
     there = fan_in.nodes["destination"]
-    found = Directory(fan_in, fan_in.nodes["sender-1"]).destination(r"destination\orders")
+    found = NodeDirectory(fan_in, fan_in.nodes["sender-1"]).destination(r"destination\orders")
     assert found.name.startswith("PUBLIC=")
     assert (found.manager, found.queue) == (there.guid, there.queue("orders").public)
 
@@ -60,14 +60,14 @@ def test_a_proxy_is_called_in_place_of_the_neighbour_behind_it() -> None:
     links = (Link("sender", "intermediate", proxy), Link("intermediate", "destination"))
     topology = replace(THREE, links=links)
     there = NextHop(INTERMEDIATE.guid, *proxy, ping=(INTERMEDIATE.host, 3527))
-    assert Directory(topology, SENDER).routes.to_manager(DESTINATION.guid) == (there,)
-    assert Directory(topology, SENDER).routes.to_host("intermediate") == there
-    assert Directory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == (hop(topology, "sender"),)
+    assert NodeDirectory(topology, SENDER).routes.to_manager(DESTINATION.guid) == (there,)
+    assert NodeDirectory(topology, SENDER).routes.to_host("intermediate") == there
+    assert NodeDirectory(topology, INTERMEDIATE).routes.to_manager(SENDER.guid) == (hop(topology, "sender"),)
 
 
 def test_a_neighbour_with_tls_is_called_over_tls_by_its_guid_its_name_and_its_address(tmp_path: Path) -> None:
     topology = over_tls(THREE, tmp_path)
-    routes = Directory(topology, SENDER).routes
+    routes = NodeDirectory(topology, SENDER).routes
     there = NextHop(INTERMEDIATE.guid, INTERMEDIATE.host, 1812, tls=True)
     assert routes.to_manager(DESTINATION.guid) == (there,)
     assert routes.to_host("intermediate") == routes.to_host(INTERMEDIATE.host) == there
@@ -89,25 +89,25 @@ def test_an_address_stands_for_a_node_only_if_it_is_that_nodes_alone() -> None:
 def test_a_direct_name_whose_address_says_nothing_is_called_by_its_nodes_name() -> None:
     behind = Link("destination", "intermediate", ("127.0.0.9", 2000))
     proxied = replace(THREE, links=(Link("sender", "intermediate"), behind))
-    found = Directory(proxied, INTERMEDIATE).destination(r"DIRECT=TCP:127.0.0.1\private$\replies")
+    found = NodeDirectory(proxied, INTERMEDIATE).destination(r"DIRECT=TCP:127.0.0.1\private$\replies")
     assert found.host == "sender"
 
 
 def test_a_node_without_a_way_has_no_route_to_it() -> None:
     apart = replace(THREE, links=(Link("sender", "intermediate"),))
-    assert Directory(apart, SENDER).routes.to_manager(DESTINATION.guid) == ()
+    assert NodeDirectory(apart, SENDER).routes.to_manager(DESTINATION.guid) == ()
 
 
 def test_more_names_than_are_remembered_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqproto.simulator.topology.directory.KNOWN_LIMIT", 1)
-    directory = Directory(THREE, SENDER)
+    directory = NodeDirectory(THREE, SENDER)
     for name in 2 * [r"destination\private$\orders", r"destination\private$\notes"]:
         assert directory.destination(name).queue == DESTINATION.queue(name.rpartition("\\")[2]).identifier
 
 
 def test_several_names_are_several_destinations_each_once() -> None:
     orders, notes = rf"PRIVATE={guid_text(DESTINATION.guid)}\10", r"DIRECT=OS:destination\private$\notes"
-    directory = Directory(THREE, SENDER)
+    directory = NodeDirectory(THREE, SENDER)
     for text in (
         rf"{orders},{notes}",
         rf"FORMATNAME:{orders} , {notes.lower()}, {notes}",
@@ -133,15 +133,15 @@ def test_several_names_are_several_destinations_each_once() -> None:
 )
 def test_nobody_sends_to_journals_and_dead_letters(name: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        Directory(THREE, SENDER).destination(name)
+        NodeDirectory(THREE, SENDER).destination(name)
 
 
 def test_a_queue_is_known_by_its_bare_name_at_its_own_node() -> None:
-    directory = Directory(THREE, DESTINATION)
+    directory = NodeDirectory(THREE, DESTINATION)
     assert directory.local_queue("ORDERS") == "orders"
     assert directory.local_queue(r".\private$\Orders") == "orders"
     with pytest.raises(UsageError, match="receive from it there"):
-        Directory(THREE, SENDER).local_queue(r"destination\private$\orders")
+        NodeDirectory(THREE, SENDER).local_queue(r"destination\private$\orders")
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_a_queue_is_known_by_its_bare_name_at_its_own_node() -> None:
     ["deadletter", "system$;DeadLetter", "DeadLetter$", r".\system$;DEADLETTER", r"destination\deadletter"],
 )
 def test_a_system_queue_is_known_by_its_bare_name_too(text: str) -> None:
-    assert Directory(THREE, DESTINATION).local_queue(text) == "system$;deadletter"
+    assert NodeDirectory(THREE, DESTINATION).local_queue(text) == "system$;deadletter"
 
 
 def test_quotas_and_journals_are_declared_in_bytes() -> None:
     topology = parse("[node.a.queue.q]\nquota_kb = 8\njournal = true\njournal_quota_kb = 4", "t.toml")
-    directory = Directory(topology, topology.nodes["a"])
+    directory = NodeDirectory(topology, topology.nodes["a"])
     [queue] = directory.queues
     assert (queue.quota_bytes, queue.journal, queue.journal_quota_bytes) == (8_192, True, 4_096)
     assert directory.local_queue("q;journal") == "q;journal"
@@ -166,10 +166,10 @@ def test_the_core_is_told_which_names_mean_its_own_node_and_where_public_queues_
     text = f"[node.a.queue.q]\npublic = '{public}'\n[node.b]\n[[link]]\nbetween = ['a', 'b']"
     topology = parse(text, "t.toml")
     a, b = topology.nodes.values()
-    assert Directory(topology, a).routes.own_hosts == {"a", "127.0.0.1"}
-    assert Directory(topology.with_free_ports(), a).routes.own_hosts == {"a"}
+    assert NodeDirectory(topology, a).routes.own_hosts == {"a", "127.0.0.1"}
+    assert NodeDirectory(topology.with_free_ports(), a).routes.own_hosts == {"a"}
     for node in (a, b):
-        directory = Directory(topology, node)
+        directory = NodeDirectory(topology, node)
         assert directory.routes.publics == {guid_from_text(public): a.guid}
         for name in (r"a\q", r"DIRECT=OS:a\q", r"DIRECT=TCP:127.0.0.1\q"):
             known = directory.destination(name)
@@ -180,7 +180,7 @@ def test_the_queues_that_a_draft_names_get_their_format_names() -> None:
     public = "557358D1-5055-9591-9549-97B6E611EA26"
     text = f"[node.a.queue.q]\n[node.b.queue.traces]\npublic = '{public}'\n[[link]]\nbetween = ['a', 'b']"
     topology = parse(text, "t.toml")
-    directory = Directory(topology, topology.nodes["a"])
+    directory = NodeDirectory(topology, topology.nodes["a"])
     draft = directory.with_format_names(
         Draft(body=b"", admin_queue=r".\q", response_queue=r"DIRECT=OS:.\q", trace_queue="traces")
     )
@@ -215,7 +215,7 @@ FAILED = "[node.a.queue.failed]\n[node.a.queue.Shared]\n[node.b.queue.b-only]\n[
 )
 def test_the_queue_for_dead_letters_is_one_of_this_node(text: str, found: str) -> None:
     topology = parse(FAILED, "t.toml")
-    directory = Directory(topology, topology.nodes["a"])
+    directory = NodeDirectory(topology, topology.nodes["a"])
     try:
         said = directory.with_format_names(Draft(body=b"", dead_letter_queue=text)).dead_letter_queue
     except (FormatNameError, UsageError) as error:
@@ -253,12 +253,12 @@ NAMES = [
     ],
 )
 def test_outgoing_queues_go_by_what_they_lead_to(text: str, found: list[str]) -> None:
-    assert Directory(THREE, SENDER).outgoing_queues(text, NAMES) == found
+    assert NodeDirectory(THREE, SENDER).outgoing_queues(text, NAMES) == found
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_outgoing_queue_is_called_finds_it(name: str) -> None:
-    assert name in Directory(THREE, SENDER).outgoing_queues(known_as(THREE, name), NAMES)
+    assert name in NodeDirectory(THREE, SENDER).outgoing_queues(known_as(THREE, name), NAMES)
 
 
 def test_an_address_that_several_nodes_share_is_called_as_it_is() -> None:

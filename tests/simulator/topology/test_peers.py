@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mqproto.simulator.topology import Topology, TopologyError, load, parse
-from mqproto.simulator.topology.directory import Directory
+from mqproto.simulator.topology.directory import NodeDirectory
 
 ROW = """
 [node.a]
@@ -24,8 +24,8 @@ between = ["b", "c"]
 """
 
 
-def directory(topology: Topology, name: str) -> Directory:
-    return Directory(topology, topology.nodes[name])
+def directory(topology: Topology, name: str) -> NodeDirectory:
+    return NodeDirectory(topology, topology.nodes[name])
 
 
 def test_a_node_comes_from_its_own_host_and_from_the_proxy_that_it_dials() -> None:

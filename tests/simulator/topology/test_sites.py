@@ -11,7 +11,7 @@ import trio
 
 from mqproto.routing import NextHop
 from mqproto.simulator.topology import Link, Topology, TopologyError, load, parse
-from mqproto.simulator.topology.directory import Directory
+from mqproto.simulator.topology.directory import NodeDirectory
 from tests.simulator.running import DESTINATION, processes
 
 SITES = load("sites")
@@ -53,7 +53,7 @@ def test_the_shipped_sites_have_two_gates_in_the_north_and_go_the_cheaper_way() 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.1")
 def test_a_directory_has_all_next_hops_in_order_with_their_own_addresses() -> None:
-    directory = Directory(SITES, SITES.nodes["sender"])
+    directory = NodeDirectory(SITES, SITES.nodes["sender"])
     hops = directory.routes.to_manager(SITES.nodes["destination"].guid)
     north = [SITES.nodes[name] for name in ("north-1", "north-2")]
     assert hops == tuple(NextHop(node.guid, *node.address) for node in north)

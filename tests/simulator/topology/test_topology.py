@@ -13,10 +13,10 @@ from hypothesis import example, given, strategies as st
 
 from mqproto.formatname import DirectName, MachineName, PrivateName, PublicName, SystemQueue
 from mqproto.simulator.topology import (
+    DeclaredQueue,
     Fault,
     Link,
     Node,
-    QueueDeclaration,
     Tls,
     Topology,
     TopologyError,
@@ -698,7 +698,7 @@ def test_an_unknown_topology_is_answered_with_those_there_are(name: str, said: s
 
 def test_a_queue_made_by_hand_keeps_the_reserved_numbers_free() -> None:
     with pytest.raises(TopologyError, match="id 4 is not within 16 to 4294967295"):
-        QueueDeclaration(name="q", identifier=4)
+        DeclaredQueue(name="q", identifier=4)
 
 
 FIRST_READINGS = """

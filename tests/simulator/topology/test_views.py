@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.simulator.topology import QueueDeclaration, Topology, TopologyError, load, parse, shipped
+from mqproto.simulator.topology import DeclaredQueue, Topology, TopologyError, load, parse, shipped
 from mqproto.simulator.topology.model import Strangers
 from mqproto.simulator.topology.views import as_toml, seen_by
 from tests.simulator.certificates import over_tls
@@ -25,14 +25,14 @@ def test_a_topology_written_and_read_again_is_the_same(name: str) -> None:
 @pytest.mark.parametrize("queue", ["orders.2024", "a#b", "it's=that", "{x}", "del~"])
 def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
     pair = load("pair")
-    node = replace(pair.nodes["sender"], queues={queue: QueueDeclaration(name=queue, identifier=77)})
+    node = replace(pair.nodes["sender"], queues={queue: DeclaredQueue(name=queue, identifier=77)})
     topology = replace(pair, nodes={**pair.nodes, "sender": node}, description=f'"{queue}"\\')
     assert same(topology) == topology
 
 
 @given(
     queue=st.builds(
-        QueueDeclaration,
+        DeclaredQueue,
         name=st.just("q"),
         identifier=st.integers(16, 2**32 - 1),
         transactional=st.booleans(),
@@ -42,7 +42,7 @@ def test_names_that_toml_has_to_quote_survive(queue: str) -> None:
         strangers=st.booleans(),
     )
 )
-def test_what_is_declared_of_a_queue_survives(queue: QueueDeclaration) -> None:
+def test_what_is_declared_of_a_queue_survives(queue: DeclaredQueue) -> None:
     pair = load("pair")
     node = replace(pair.nodes["sender"], queues={"q": queue})
     topology = replace(pair, nodes={**pair.nodes, "sender": node})

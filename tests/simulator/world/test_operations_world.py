@@ -38,13 +38,13 @@ from mqproto.simulator.node.turns import TurnFeed
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.topology import load
-from mqproto.simulator.topology.directory import Directory
+from mqproto.simulator.topology.directory import NodeDirectory
 from mqproto.wire import UserMessage, decode_packet
 from tests.memory import memory_folder
 
 ORDERS: Final = r".\private$\orders"
 NOTES: Final = r".\private$\notes"
-DIRECTORY: Final = Directory(topology := load("pair"), topology.node_named("destination"))
+DIRECTORY: Final = NodeDirectory(topology := load("pair"), topology.node_named("destination"))
 TRANSACTIONAL, EXPRESS, REFUSED = "transactional", "express", "refused"
 STEPS: Final = 2_000
 

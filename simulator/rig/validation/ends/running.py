@@ -42,7 +42,7 @@ from mqproto.simulator.rig.validation.ends.ways import (
     TOLD,
     WAYS,
 )
-from mqproto.simulator.topology import QueueDeclaration, Topology, places
+from mqproto.simulator.topology import DeclaredQueue, Topology, places
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
 
@@ -106,7 +106,7 @@ def topology() -> Topology:
     names = [*(way.name for way in WAYS), ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD]
     return ends_topology(
         {
-            name: QueueDeclaration(
+            name: DeclaredQueue(
                 name=name,
                 identifier=100 + number,
                 transactional=name not in PLAIN,

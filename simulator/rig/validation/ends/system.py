@@ -19,7 +19,7 @@ from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.rig.load.validator import Cue, Validator
 from mqproto.simulator.rig.programs import Programs
 from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
-from mqproto.simulator.topology import QueueDeclaration, Topology, load
+from mqproto.simulator.topology import DeclaredQueue, Topology, load
 from mqproto.simulator.topology.places import Place
 
 SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
@@ -185,7 +185,7 @@ def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue
     return cue
 
 
-def ends_topology(queues: Mapping[str, QueueDeclaration]) -> Topology:
+def ends_topology(queues: Mapping[str, DeclaredQueue]) -> Topology:
     """Three nodes in a row, with these queues at the destination."""
     three = load("three-node").with_free_ports()
     node = three.nodes[DESTINATION]

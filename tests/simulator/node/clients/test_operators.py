@@ -21,7 +21,7 @@ from mqproto.simulator.client import Client, MessageId, Reject, connect
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.node.node import run_node
 from mqproto.simulator.storage import Store
-from mqproto.simulator.topology import QueueDeclaration, Topology, parse
+from mqproto.simulator.topology import DeclaredQueue, Topology, parse
 from mqproto.simulator.topology.places import store_path
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import MessageRow, QueueKind, ReadBy, ReadPage, Writes, message_key
@@ -264,7 +264,7 @@ async def test_a_deleted_queue_is_gone_over_restarts_until_it_is_made_again(
 async def test_of_a_queue_that_is_changed_all_else_stays_but_the_bound_of_a_journal_that_is_no_more(
     alone: Client,
 ) -> None:
-    def properties(queue: QueueDeclaration) -> tuple[int | None, bool, int | None, bool]:
+    def properties(queue: DeclaredQueue) -> tuple[int | None, bool, int | None, bool]:
         return queue.quota_kb, queue.journal, queue.journal_quota_kb, queue.strangers
 
     made = await alone.make("bills", quota_kb=9, journal=True, journal_quota_kb=5)
