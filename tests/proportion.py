@@ -166,7 +166,7 @@ def options() -> dict[str, int]:
 
     from mqproto.simulator.cli.cli import app
 
-    return {typed: options_of(command) for typed, command in _commands(get_command(app), "mqproto")}
+    return {typed: options_of(command) for typed, command in commands(get_command(app), "mqproto")}
 
 
 def options_of(command: Any) -> int:
@@ -174,13 +174,13 @@ def options_of(command: Any) -> int:
     return sum(each.param_type_name == "option" and each.name != "help" for each in command.params)
 
 
-def _commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
+def commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, and how it is typed."""
     if (below := getattr(command, "commands", None)) is None:
         yield typed, command
     else:
         for name, each in below.items():
-            yield from _commands(each, f"{typed} {name}")
+            yield from commands(each, f"{typed} {name}")
 
 
 def counts() -> dict[str, int]:

@@ -15,7 +15,6 @@ from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
 from tests.examples import a_user_message
 from tests.observing import arrive
 from tests.pair import Net, at, chain, guid_of, queue
-from tests.test_readme import how_to
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 LONG_MS = 120_000
@@ -427,8 +426,3 @@ def test_a_line_that_is_missing_is_missed(names: str, missing: list[int]) -> Non
 def test_a_class_goes_by_its_name_if_it_has_one() -> None:
     assert class_name(MessageClass.NACK_Q_PURGED) == "NACK_Q_PURGED"
     assert class_name(0x8123) == "0x8123"
-
-
-def test_the_readme_has_the_meaning_of_each_waypoint() -> None:
-    rows = "\n".join(f"| {waypoint.value} | {waypoint.meaning} |" for waypoint in Waypoint)
-    assert rows in how_to("story-of-a-message")

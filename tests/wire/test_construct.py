@@ -37,7 +37,6 @@ from mqproto.wire import (
     user_message_packet,
 )
 from mqproto.wire.schema.record import Record
-from tests.conformance import ROOT
 from tests.examples import (
     EVERY_PACKET,
     a_final_ack,
@@ -54,7 +53,6 @@ from tests.wire.accidents import accidents
 ROUNDS: Final = int(os.environ.get("MQPROTO_FUZZ_ROUNDS", "1000"))
 """20,000 are the long form, some two minutes."""
 PREFIX: Final = b"xyz"
-README: Final = ROOT / "mqproto" / "wire" / "README.md"
 HEADER: Final = TransactionHeader(
     flags=4,
     tx_sequence_id=wire.TxSequenceId(time_stamp=3, ordinal=9),
@@ -380,20 +378,3 @@ def test_an_order_ack_and_a_final_ack_are_whole_packets() -> None:
         assert definition.parse_stream(io.BytesIO(data + b"behind")) == fields
         fields.properties.message_body.tx_sequence_number = 3
         assert kind.parse(definition.build(fields)).body.tx_sequence_number == 3
-
-
-def test_the_readme_lists_each_definition_with_its_section_and_size() -> None:
-    listed = re.findall(
-        r"^\| `(\w+)` \| (\[.+\] [\d.]+) \| (\w+) \|$", README.read_text("utf-8"), re.MULTILINE
-    )
-    rows = {name: (section, size) for name, section, size in listed}
-    definitions = {name: part for name, part in vars(wire).items() if isinstance(part, c.Construct)}
-    assert {*rows} == {*definitions}
-    for name, part in definitions.items():
-        section, size = rows[name]
-        layout = getattr(part, "layout", None)
-        assert layout is None or section == layout.section
-        try:
-            assert size == str(part.sizeof())
-        except c.SizeofError:
-            assert size == "varies"

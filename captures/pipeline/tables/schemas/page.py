@@ -1,4 +1,4 @@
-"""`python -m mqproto.captures.pipeline.tables.schemas.page`: the contents of the tables, as a Markdown page."""
+"""The contents of the tables, as a Markdown page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# The tables of `mqproto analyse`"
     yield ""
-    yield (
-        "This page is made of `schemas/`, by `python -m mqproto.captures.pipeline.tables.schemas.page`. "
-        "Types are Arrow's."
-    )
+    yield "Types are Arrow's."
     for name, table in (*TABLES.items(), ("runs", RUNS)):
         yield ""
         yield f"## {name}"
@@ -25,7 +22,3 @@ def page() -> Iterator[str]:
         yield "|---|---|---|---|"
         for column in table.columns:
             yield f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"
-
-
-if __name__ == "__main__":
-    print("\n".join(page()))

@@ -21,7 +21,6 @@ from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from mqproto.simulator.edges.gateway.schemas import OF_HEADERS
 from mqproto.simulator.edges.gateway.tokens import Tokens
 from mqproto.simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
-from tests.test_readme import how_to
 
 LONG = st.integers(KEY_LENGTH - 2, KEY_LENGTH + 2).map("x".__mul__)
 
@@ -126,14 +125,6 @@ def test_a_refusal_is_what_the_document_says(code: Code) -> None:
     body = json.loads(refused(Refusal(code, "as it is")).body)
     assert list(body) == schema["required"] == list(schema["properties"])
     assert body["type"] in schema["properties"]["type"]["enum"]
-
-
-def test_the_readme_has_the_same_table() -> None:
-    rows = [
-        f"| {meaning.status} | `{code}` | {meaning.retry_after_s or ''} | {meaning.text} |"
-        for code, meaning in MEANINGS.items()
-    ]
-    assert "\n".join(rows) in how_to("http-in")
 
 
 def test_every_status_is_that_of_a_code() -> None:

@@ -11,7 +11,6 @@ import trio
 
 from mqproto.simulator.rig.load.validator import BODY_LIMIT_BYTES, QUESTIONS, Cue, Validator, scripted
 from mqproto.simulator.topology.ports import reserved_address
-from tests.test_readme import how_to
 
 
 @asynccontextmanager
@@ -102,7 +101,3 @@ async def test_what_is_no_http_is_told_so() -> None:
         async with stream:
             await stream.send_all(b"hello\r\n\r\n")
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 400 ")
-
-
-def test_the_readme_has_the_meaning_of_each_cue() -> None:
-    assert "\n".join(f"| `{cue.value}` | {cue.meaning} |" for cue in Cue) in how_to("failing-consumers")

@@ -26,7 +26,6 @@ from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
 from tests.simulator.typed import in_process
-from tests.test_readme import how_to
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -180,13 +179,6 @@ def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
     assert named(Lists(answered, report.lists.has), stopped) == [message]
     lists = Lists({**report.lists.answered, "nobody's": sent._replace(way="none")}, report.lists.has)
     assert named(lists, report.audit) == ["nobody's"]
-
-
-def test_the_readme_has_each_way_with_its_owner_and_its_end() -> None:
-    rows = [
-        f"| `{way.name}` | {way.owner} | {way.end}{f': {way.reason}' if way.reason else ''} |" for way in WAYS
-    ]
-    assert "\n".join(rows) in how_to("audit")
 
 
 def message_of(report: EndsReport, way: Way) -> str:

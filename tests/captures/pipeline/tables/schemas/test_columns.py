@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.schemas.columns import columns
-from mqproto.captures.pipeline.tables.schemas.page import page
 from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.conformance import ROOT
@@ -53,10 +52,6 @@ def test_each_column_is_there_once_and_means_something(name: str) -> None:
         end = column.name.rpartition("_")[2] if "_" in column.name else ""
         is_number = pa.types.is_integer(column.type) or column.type == pa.list_(pa.int64())
         assert column.unit == (ends.get(end, "") if is_number else column.unit), column.name
-
-
-def test_the_page_has_what_is_declared() -> None:
-    assert (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8") == "\n".join(page()) + "\n"
 
 
 def test_texts_may_have_blanks_and_go_on_on_further_lines() -> None:

@@ -1,0 +1,114 @@
+"""What the program declares, as Markdown: a line `{{name}}` of a page becomes what the function of that name yields."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import construct
+from typer.main import get_command
+
+from mqproto import wire
+from mqproto.base import configuration
+from mqproto.captures.pipeline.tables.schemas.page import page as tables
+from mqproto.simulator.cli.cli import app
+from mqproto.simulator.edges.gateway.refusals import MEANINGS
+from mqproto.simulator.rig.load.validator import Cue
+from mqproto.simulator.rig.validation.ends.ways import WAYS
+from mqproto.simulator.topology import file
+from mqproto.turn.waypoints import Waypoint
+from tests import conformance, proportion
+
+__all__ = ["tables"]
+
+
+def table(heads: str, rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """A table, whatever its cells say; heads stand between bars."""
+    yield from ("", f"| {heads} |", "|---" * (heads.count("|") + 1) + "|")
+    for row in rows:
+        texts = (re.sub(r"([|<[*])", r"\\\1", " ".join(str(cell).split())) for cell in row)
+        yield f"| {' | '.join(texts)} |"
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options."""
+    for typed, command in proportion.commands(get_command(app), "mqproto"):
+        yield from ("", f"## {typed}", "", command.help)
+        names = [[*each.opts, *each.secondary_opts] for each in command.params]
+        shown = [
+            ", ".join(f"`{name if name[0] == '-' else name.upper()}`" for name in each) for each in names
+        ]
+        yield from table(" | ", zip(shown, (each.help or "" for each in command.params), strict=True))
+
+
+def definitions() -> Iterator[str]:
+    """The fields of each construct definition."""
+    for name, part in vars(wire).items():
+        if isinstance(part, construct.Construct) and (layout := getattr(part, "layout", None)):
+            yield from ("", f"## `{name}`", "", layout.section)
+            named = [field for field in layout.subcons if field.name]
+            yield from table("field | bytes", ((f"`{field.name}`", size(field)) for field in named))
+
+
+def size(field: construct.Construct[Any, Any]) -> int | str:
+    """How many bytes a field has."""
+    try:
+        return field.sizeof()
+    except construct.SizeofError:
+        return "varies"
+
+
+def topology() -> Iterator[str]:
+    """What a topology may say."""
+    yield inspect.cleandoc(file.__doc__ or "").partition("\n")[2]
+
+
+def settings() -> Iterator[str]:
+    """What [settings] of a topology may say, with the defaults and the docstrings of the fields."""
+    tree = ast.parse(inspect.getsource(configuration.Settings)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    rows = []
+    for field, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign) and field.value:
+            about = after.value.value if isinstance(after, ast.Expr) else ""  # type: ignore[attr-defined]
+            rows.append((f"`{ast.unparse(field.target)}`", f"`{ast.unparse(field.value)}`", about))
+    yield from table("setting | by default | ", rows)
+
+
+def refusals() -> Iterator[str]:
+    """What a gateway answers beside 200."""
+    rows = (
+        (each.status, f"`{code}`", each.retry_after_s or "", each.text) for code, each in MEANINGS.items()
+    )
+    yield from table("status | code | Retry-After, s | title", rows)
+
+
+def waypoints() -> Iterator[str]:
+    """The steps of a message."""
+    yield from table("waypoint | ", ((each.value, each.meaning) for each in Waypoint))
+
+
+def cues() -> Iterator[str]:
+    """What the body of a message asks of a validating consumer."""
+    yield from table("cue | the consumer", ((f"`{cue.value}`", cue.meaning) for cue in Cue))
+
+
+def ways() -> Iterator[str]:
+    """Each way in which a message can end or go on, and what an audit says of it."""
+    rows = ((f"`{way.name}`", way.owner, ": ".join(filter(None, (way.end, way.reason)))) for way in WAYS)
+    yield from table("way | who has the message then | what the audit says", rows)
+
+
+def sections() -> Iterator[str]:
+    """The sections of the specification that are not done, and why."""
+    said = ((name, *each.values()) for name, each in conformance.load()["sections"].items() if len(each) > 1)
+    yield from table("section | | what is missing", said)
+
+
+def readings() -> Iterator[str]:
+    """The questions that the specification leaves open, and our answers."""
+    for each in conformance.load()["reading"]:
+        yield from ("", f"## {each['question']}", "", each["answer"], "", ", ".join(each["sections"]))
