@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, ParamSpec
 
 from mqproto.captures.net.conversation import Side
 from mqproto.queues.localqueue import SystemQueue
@@ -37,6 +37,8 @@ from mqproto.wire import (
 )
 from mqproto.wire.glance import TRANSACTIONAL, acknowledges, head_of
 from mqproto.wire.guid import guid_from_text
+
+P = ParamSpec("P")
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
 IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})
@@ -68,6 +70,10 @@ class Oracle:
         if reason is not None:
             self._breach(name, reason)
 
+    def holds(self, invariant: Callable[P, str | None], /, *facts: P.args, **named: P.kwargs) -> None:
+        """Check an invariant, and report a breach under its name."""
+        self.check(invariant.__name__, invariant(*facts, **named))
+
     # A batch is on disk, or would be if it had writes
 
     def flushing(
@@ -90,7 +96,7 @@ class Oracle:
         if received:
             for message in received:
                 message.stream.waiting.pop(message, None)
-            self.check("received_once", invariants.received_once(self.ledger, node, received))
+            self.holds(invariants.received_once, self.ledger, node, received)
 
     def _written(self, node: WatchedNode, writes: Writes, received: list[Message]) -> None:
         queues = node.disk.queues
@@ -119,8 +125,7 @@ class Oracle:
             assert moved is not None, f"message {old:#x} moves and is not there"
             fresh[new] = moved
         for message in self._turned_away:
-            reason = invariants.turned_away_only_when_full(node, message, _sizes(queues, fresh))
-            self.check("turned_away_only_when_full", reason)
+            self.holds(invariants.turned_away_only_when_full, node, message, _sizes(queues, fresh))
         if fresh:
             self._put(node, queues, fresh)
         for first, last in writes.removals:
@@ -134,9 +139,7 @@ class Oracle:
                     self._let_go(node, first, last, writes)
             if node.has_purged:
                 self._deleted(node, first, last, writes)
-        self.check(
-            "intermediates_keep_no_sequences", invariants.intermediates_keep_no_sequences(node, writes)
-        )
+        self.holds(invariants.intermediates_keep_no_sequences, node, writes)
 
     def _put(
         self, node: WatchedNode, queues: Mapping[int, QueueRow], fresh: Mapping[int, MessageRow]
@@ -154,8 +157,7 @@ class Oracle:
                         self._reply_is_set_aside(packet)
                     continue
                 if queue.name in LETTERS:
-                    reason = invariants.letters_lie_where_they_were_chosen(node, message, queue.name)
-                    self.check("letters_lie_where_they_were_chosen", reason)
+                    self.holds(invariants.letters_lie_where_they_were_chosen, node, message, queue.name)
                     self.ledger.tally["dead letter in a chosen queue"] += message.burst.chooses
                     self._is_dead_letter(node, message, packet)
                 elif queue.name == SystemQueue.JOURNAL:
@@ -165,8 +167,7 @@ class Oracle:
                     self.ledger.arrived(node, message)
                     arrived.append(message)
         if arrived:
-            reason = invariants.delivered_once_and_in_order(node, arrived)
-            self.check("delivered_once_and_in_order", reason)
+            self.holds(invariants.delivered_once_and_in_order, node, arrived)
         for packet in replies:
             self._reply(node, packet)
 
@@ -181,7 +182,7 @@ class Oracle:
                 if message is not None and letter in message.letters and not message.sent_again:
                     message.letters.remove(letter)
                     self.ledger.tally["dead letter recalled"] += 1
-                    self.check("recalled_for_a_reason", doubts.recalled_for_a_reason(node, message))
+                    self.holds(doubts.recalled_for_a_reason, node, message)
 
     def _is_dead_letter(self, node: WatchedNode, message: Message, packet: bytes) -> None:
         decoded = decode_message(packet)
@@ -191,9 +192,7 @@ class Oracle:
         if doubts.is_in_doubt(node, message, message_class):
             message.in_doubt = True
             self.ledger.tally["dead letter in doubt"] += 1
-        self.check(
-            "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, message_class)
-        )
+        self.holds(invariants.endings_have_reasons, self.ledger, node, message, message_class)
 
     def _reply(self, node: WatchedNode, packet: bytes) -> None:
         """Take an administration acknowledgment that came to a message's source."""
@@ -207,7 +206,7 @@ class Oracle:
             and (message.was_forgotten or node.may_have_forgotten(identity_of(packet)))
         ):
             return
-        self.check("replies_tell_the_truth", invariants.replies_tell_the_truth(node, message, message_class))
+        self.holds(invariants.replies_tell_the_truth, node, message, message_class)
         if message is not None:
             message.replies.append(message_class)
 
@@ -239,17 +238,14 @@ class Oracle:
         if message_class == MessageClass.NACK_Q_EXCEED_QUOTA:
             self.ledger.tally["turned away from a full queue"] += 1
             self._turned_away.append(message)
-        self.check(
-            "final_acks_tell_the_truth",
-            invariants.final_acks_tell_the_truth(self.ledger, node, message, message_class),
-        )
+        self.holds(invariants.final_acks_tell_the_truth, self.ledger, node, message, message_class)
 
     def _passed_on(self, node: WatchedNode, name: bytes, packet: bytes) -> None:
         """Take a message put into an outgoing queue: if not transactional, it must not be passed on again."""
         head = head_of(packet)
         hop_count = head.flags & HOP_COUNT
         if hop_count and not head.flags & TRANSACTIONAL:
-            self.check("passed_on_once", invariants.passed_on_once(node, name, hop_count))
+            self.holds(invariants.passed_on_once, node, name, hop_count)
             if name in node.passed and (message := self.ledger.messages.get(name)) is not None:
                 message.passed_again = True
             node.passed[name] = node.committed_in, hop_count
@@ -274,9 +270,7 @@ class Oracle:
                 message.gone += 1
                 message.stream.waiting.pop(message, None)
                 self.ledger.tally["ended in its queue"] += 1
-                self.check(
-                    "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, None)
-                )
+                self.holds(invariants.endings_have_reasons, self.ledger, node, message, None)
 
     def _let_go(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
         """Take messages that leave a sequence; the node may have let go of them without a letter."""
@@ -300,29 +294,27 @@ class Oracle:
         """Take what a consumer will be given; return the messages that applications sent."""
         deliveries = [each for each in delivery.messages if not self.ledger.is_strangers(each.packet)]
         handed = [(self.ledger.message_in(received.packet), received.packet) for received in deliveries]
-        reason = invariants.handed_out_as_it_was_sent(node, handed)
-        self.check("handed_out_as_it_was_sent", reason)
+        self.holds(invariants.handed_out_as_it_was_sent, node, handed)
         for (message, _), received in zip(handed, deliveries, strict=True):
             if message is not None:
                 message.delivery_count = received.delivery_count
-                self.check("delivery_counts_are_true", invariants.delivery_counts_are_true(node, message))
+                self.holds(invariants.delivery_counts_are_true, node, message)
         if self.ledger.keys_known:
             for message, packet in handed:
                 if message is not None:
-                    self.check("proofs_are_true", invariants.proofs_are_true(node, message, packet))
+                    self.holds(invariants.proofs_are_true, node, message, packet)
         messages = [message for message, _ in handed if message is not None]
         for message in messages:
             waiting = message.stream.waiting
             waiting.pop(message, None)
             if not message.kind.transactional:
-                reason = invariants.higher_priorities_go_first(message, waiting)
-                self.check("higher_priorities_go_first", reason)
+                self.holds(invariants.higher_priorities_go_first, message, waiting)
             message.is_out = True
         return messages
 
     def given(self, node: WatchedNode, messages: list[Message]) -> None:
         """Check what a consumer has now; what left the queue in the same batch is on disk."""
-        self.check("handed_out_in_order", invariants.handed_out_in_order(node, messages))
+        self.holds(invariants.handed_out_in_order, node, messages)
 
     # Packets
 
@@ -330,25 +322,21 @@ class Oracle:
         """Take packets that leave one end of a connection."""
         guid, sent, now_ms = node.guid, end.sent, node.now_ms
         if node.paused:
-            reason = invariants.paused_queues_send_nothing(self.ledger, node, glimpses)
-            self.check("paused_queues_send_nothing", reason)
+            self.holds(invariants.paused_queues_send_nothing, self.ledger, node, glimpses)
         if self.ledger.keys_known:
-            self.check("secrets_stay_secret", invariants.secrets_stay_secret(node, glimpses))
+            self.holds(invariants.secrets_stay_secret, node, glimpses)
         foreign = []
         for glimpse in glimpses:
             if glimpse.session is not None and end.peer.host.is_node:
-                reason = invariants.acknowledged_is_on_disk(self.ledger, node, end, glimpse.session)
-                self.check("acknowledged_is_on_disk", reason)
-                reason = invariants.windows_are_told_as_they_are(node, end, glimpse.session)
-                self.check("windows_are_told_as_they_are", reason)
+                self.holds(invariants.acknowledged_is_on_disk, self.ledger, node, end, glimpse.session)
+                self.holds(invariants.windows_are_told_as_they_are, node, end, glimpse.session)
             if not glimpse.is_user:
                 continue
             end.sent += 1
             end.used_ms = now_ms
             node.left[glimpse.identity] = now_ms
             if node.suspected:
-                reason = intime.suspects_wait_for_others(self.ledger, node, glimpse)
-                self.check("suspects_wait_for_others", reason)
+                self.holds(intime.suspects_wait_for_others, self.ledger, node, glimpse)
             if not glimpse.identity.startswith(guid) or glimpse.hop_count:
                 foreign.append(glimpse)
                 if glimpse.identity.startswith(guid):
@@ -359,9 +347,9 @@ class Oracle:
             else:
                 self._goes_out(node, glimpse)
         if foreign:
-            self.check("forwarded_as_it_came", invariants.forwarded_as_it_came(node, foreign))
+            self.holds(invariants.forwarded_as_it_came, node, foreign)
         if end.sent > sent:  # Nothing arrives in between, so the most are out behind the last of them.
-            self.check("windows_are_respected", invariants.windows_are_respected(node, end))
+            self.holds(invariants.windows_are_respected, node, end)
             if end.side is Side.CLIENT:
                 node.called.add(end.peer.host.name)
 
@@ -376,24 +364,20 @@ class Oracle:
             source = message.user.queue_manager_address
             if source == guid_of(STRANGER):
                 return  # The ledger knows nothing about strangers.
-            reason = invariants.order_acks_leave_no_gap(self.ledger, node, source, body)
-            self.check("order_acks_leave_no_gap", reason)
+            self.holds(invariants.order_acks_leave_no_gap, self.ledger, node, source, body)
 
     def _goes_out(self, node: WatchedNode, glimpse: Glimpse) -> None:
         """Take an application's message that leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
         message = self.ledger.messages.get(glimpse.identity)
         if message is not None and message.burst.chooses:
-            reason = invariants.what_is_sent_names_no_queue(node, message, glimpse.packet)
-            self.check("what_is_sent_names_no_queue", reason)
+            self.holds(invariants.what_is_sent_names_no_queue, node, message, glimpse.packet)
         if message is not None and message.burst.encrypted:
-            reason = invariants.encrypted_with_the_latest_key(self.ledger, node, message, glimpse.packet)
-            self.check("encrypted_with_the_latest_key", reason)
+            self.holds(invariants.encrypted_with_the_latest_key, self.ledger, node, message, glimpse.packet)
         if place is None:
             if message is not None:
                 message.stream.unsent.pop(message, None)
-                reason = invariants.higher_priorities_leave_first(node, message)
-                self.check("higher_priorities_leave_first", reason)
+                self.holds(invariants.higher_priorities_leave_first, node, message)
             return
         if message is not None and message.place != place and self.ledger.has_gone_back:
             self.ledger.tally["numbered anew"] += 1
@@ -403,8 +387,7 @@ class Oracle:
         first = bisect_right(sequence.numbers, previous_number_of(glimpse.packet))
         passed = sequence.messages[first : bisect_left(sequence.numbers, place[1])]
         named = sequence.messages[first - 1] if first else None
-        reason = invariants.gaps_are_bridged(self.ledger, node, glimpse, passed, named)
-        self.check("gaps_are_bridged", reason)
+        self.holds(invariants.gaps_are_bridged, self.ledger, node, glimpse, passed, named)
         if passed:
             again = glimpse.identity in self._bridged
             self.ledger.tally["bridged again" if again else "bridged"] += 1
@@ -426,8 +409,7 @@ class Oracle:
                     message.told.append(int(facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
             elif note.name == "message-not-encrypted":
                 message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
-                reason = invariants.given_up_for_a_reason(self.ledger, node, message)
-                self.check("given_up_for_a_reason", reason)
+                self.holds(invariants.given_up_for_a_reason, self.ledger, node, message)
                 if message is not None:
                     message.was_not_encrypted = True
                     message.stream.unsent.pop(message, None)
@@ -435,17 +417,17 @@ class Oracle:
                 source = guid_from_text(str(facts["source"]))
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))
                 if message is not None and not message.kind.transactional:
-                    reason = invariants.refused_for_a_reason(self.ledger, node, message, str(facts["reason"]))
-                    self.check("refused_for_a_reason", reason)
+                    self.holds(
+                        invariants.refused_for_a_reason, self.ledger, node, message, str(facts["reason"])
+                    )
             elif note.name == "message-suspected":
                 source = guid_from_text(str(facts["source"]))
                 name = identity(source, int(facts["message_id"]))
                 node.tries_anew |= name in node.suspected
                 node.suspected[name] = Suspicion()
             elif note.name == "session-closed":
-                reason = intime.sessions_in_use_stay(node, note)
-                self.check("sessions_in_use_stay", reason)
-            self.check("refusals_are_explained", invariants.refusals_are_explained(node, note))
+                self.holds(intime.sessions_in_use_stay, node, note)
+            self.holds(invariants.refusals_are_explained, node, note)
 
 
 def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
