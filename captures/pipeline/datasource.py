@@ -59,7 +59,7 @@ from mqproto.captures.files.frame import NANOSECONDS, CaptureError
 from mqproto.captures.files.series import series_name
 from mqproto.captures.pipeline.engines.engine import spare_modules
 from mqproto.captures.pipeline.run.job import packets_of
-from mqproto.captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals, complete_until
+from mqproto.captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals
 from mqproto.captures.pipeline.source.files import (
     RANGE_BYTES,
     CaptureFile,
@@ -143,8 +143,8 @@ KINDS: Final = {
     "files": Kind(FILES),
 }
 MODES: Final = ("FAILFAST", "PERMISSIVE")
-CHANGED: Final = "changed_ns"
-"""The offset of a stream: all files that were changed up to then have been told."""
+TOLD: Final = "told"
+"""The offset of a stream: the contents of all files that were told and are still there."""
 
 
 class CaptureSource(DataSource):
@@ -386,10 +386,11 @@ READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the files between two offsets, each a time of the kernel that keeps them.
+    """Reads the files that one offset has and an earlier one has not.
 
-    After a restart Spark asks again for what lies between two such times, and that is what it was, unless a file was
-    changed since: then it comes once more, later.
+    A file is known by its content, as it was before it was packed: so it is told once, whatever it is called, and
+    whoever packs, touches or moves it. The offsets lie in the checkpoint of the query, and forget what is no longer in
+    the folders.
     """
 
     def __init__(self, options: _Options) -> None:
@@ -403,33 +404,33 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise UsageError(f"{path}: a stream watches folders of this machine; spark.read has objects")
         self._options = options
         self._reader = READERS[options.rows](options)
-        self._target_ns: int | None = None
+        self._target: set[str] | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return {CHANGED: 0}
+    def initialOffset(self) -> dict[str, list[str]]:  # noqa: N802
+        return {TOLD: []}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.max_files
         return ReadMaxFiles(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target_ns = complete_until(self._arrivals(), 0)
+        self._target = {each.content for each in self._arrivals() if each.is_complete}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, list[str]], limit: ReadLimit) -> dict[str, list[str]]:  # noqa: N802
+        if TOLD not in start:
+            raise UsageError("this checkpoint is of an earlier version: choose another checkpointLocation")
         found = self._arrivals()
-        until_ns = complete_until(found, start[CHANGED])
-        if self._target_ns is not None:
-            until_ns = max(start[CHANGED], min(until_ns, self._target_ns))
+        told = set(start[TOLD])
+        complete = (each.content for each in found if each.is_complete and each.content not in told)
+        new = [each for each in dict.fromkeys(complete) if self._target is None or each in self._target]
         if isinstance(limit, ReadMaxFiles):
-            changed_ns = [each.changed_ns for each in found if start[CHANGED] < each.changed_ns <= until_ns]
-            # Files that changed at the same time come together.
-            until_ns = [*changed_ns[: limit.max_files], until_ns][min(len(changed_ns), limit.max_files) - 1]
-        return {CHANGED: until_ns}
+            new = new[: limit.max_files]
+        return {TOLD: sorted({*new, *told.intersection(each.content for each in found)})} if new else start
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        found = self._arrivals()
-        paths = [each.path for each in found if start[CHANGED] < each.changed_ns <= end[CHANGED]]
-        return self._reader.parts(paths) if paths else []
+    def partitions(self, start: dict[str, list[str]], end: dict[str, list[str]]) -> Sequence[InputPartition]:
+        new = set(end[TOLD]).difference(start[TOLD])
+        paths = {each.content: each.path for each in self._arrivals() if each.content in new}
+        return self._reader.parts([*paths.values()]) if paths else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

@@ -29,7 +29,7 @@ from mqproto.captures.pipeline.source.files import RANGE_BYTES
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.pipeline.tables.tables import Tables
 
-CHECKPOINT: Final = f"{HIDDEN}checkpoint"
+CHECKPOINT: Final = f"{HIDDEN}watched"
 INTERVAL_S: Final = 10
 """Time between two looks into the folders."""
 LOOK_S: Final = 1

@@ -3,9 +3,8 @@
 A sniffer begins a new file when one is large or old enough. So a file of a series is complete when there is a later
 one. The last one, and a file outside any series, is complete when nothing has been written to it for a while.
 
-The stream's position is a time of the kernel that keeps the files: everything changed by then has been reported.
-It stops before a file that is not complete. After a restart Spark asks again for what lies between two such times,
-and gets the same, unless a file was changed since: then that file comes again, later.
+A file is known by its content before it was packed: its first MiB and its size. If more is written to a file that
+counted as complete, it is another file, and comes again.
 
 Options:
     settleSeconds: a file is complete after this many seconds without a write; 60.
@@ -13,28 +12,37 @@ Options:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from mqproto.captures.files.frame import NANOSECONDS
-from mqproto.captures.files.series import series_name
-from mqproto.captures.pipeline.source.files import captures_at
+from mqproto.captures.files.frame import NANOSECONDS, CaptureError
+from mqproto.captures.files.pcap import unpacked
+from mqproto.captures.files.series import order_in_series, series_name
+from mqproto.captures.pipeline.source.files import captures_at, look_at
+from mqproto.captures.pipeline.source.storage import opened
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
-"""A file that changed less long ago may be joined by another with the same time, because kernels count in ticks."""
+"""A file that changed less long ago may still be changed: kernels count in ticks."""
+HEAD_BYTES: Final = 1 << 20
+KEPT: Final = 1 << 16
+"""So many files are not looked at again until they change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A file as it is now.
 
-    changed_ns: when it was last written or renamed.
+    content: 16 hexadecimal digits that identify what it unpacks to.
+    changed_ns: when it was last changed, renamed or moved.
     """
 
     path: str
+    content: str
     changed_ns: int
     is_complete: bool
 
@@ -42,33 +50,45 @@ class Arrival:
 def arrivals(folders: Iterable[str], now_ns: int, settle_ns: int) -> list[Arrival]:
     """Return all captures in folders and their subfolders, in the order in which they were changed."""
     changed: dict[str, int] = {}
-    for folder in folders:
-        for path in captures_at(folder):
-            try:
-                changed[path] = Path(path).stat().st_ctime_ns
-            except FileNotFoundError:
-                continue  # A ring buffer has come round.
-    last: dict[str, int] = {}
-    for path, changed_ns in changed.items():
-        name = series_name(path)
-        last[name] = max(changed_ns, last.get(name, 0))
-    found = [
-        Arrival(
-            path,
-            changed_ns,
-            now_ns - changed_ns >= (QUIET_NS if changed_ns < last[series_name(path)] else settle_ns),
-        )
-        for path, changed_ns in changed.items()
+    contents: dict[str, str] = {}
+    series: defaultdict[str, list[tuple[Any, str]]] = defaultdict(list)
+    for path in (path for folder in folders for path in captures_at(folder)):
+        with suppress(FileNotFoundError):  # A ring buffer has come round.
+            now = Path(path).stat()
+            contents[path], first_ns = _look(path, now.st_ctime_ns, now.st_size)
+            changed[path] = now.st_ctime_ns
+            series[series_name(path)].append((order_in_series(path, first_ns), path))
+    complete: dict[str, bool] = {}
+    for files in series.values():
+        later_ns = 0
+        for _, path in sorted(files, reverse=True):
+            # An earlier file may change later, as when it is packed: that says nothing about this one.
+            quiet_ns = QUIET_NS if changed[path] < later_ns else settle_ns
+            complete[path] = now_ns - changed[path] >= quiet_ns
+            later_ns = max(later_ns, changed[path])
+    return [
+        Arrival(path, contents[path], changed[path], complete[path])
+        for path in sorted(changed, key=lambda path: (changed[path], path))
     ]
-    return sorted(found, key=lambda arrival: (arrival.changed_ns, arrival.path))
 
 
-def complete_until(found: Sequence[Arrival], start_ns: int) -> int:
-    """Return the latest change time up to which all files are complete; `start_ns` if there is none later."""
-    until_ns = start_ns
-    for arrival in found:
-        if not arrival.is_complete:
-            # A file that changed at the same time has to wait, too.
-            return min(until_ns, max(start_ns, arrival.changed_ns - 1))
-        until_ns = max(until_ns, arrival.changed_ns)
-    return until_ns
+@lru_cache(KEPT)
+def _look(path: str, _changed_ns: int, _size_bytes: int) -> tuple[str, int | None]:
+    """Return what identifies the content of a file, and the time of its first frame."""
+    first_ns, stated, head, count = None, None, b"", 0
+    with suppress(CaptureError, PermissionError):
+        file = look_at(path)
+        first_ns, stated = file.first_ns, file.unpacked_bytes
+    with (
+        suppress(CaptureError, PermissionError),
+        opened(path) as source,
+        unpacked(source.file, path) as (plain, _),
+    ):
+        while piece := plain.read1(HEAD_BYTES):
+            head += piece[: HEAD_BYTES - len(head)]
+            count += len(piece)
+            # Several packed files that were joined state too little.
+            if len(head) == HEAD_BYTES and stated is not None and count <= stated:
+                count = stated
+                break
+    return blake2b(head + (count % 2**32).to_bytes(4), digest_size=8).hexdigest(), first_ns

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
 import time
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from mqproto.captures.packets import content_of, read_packets
-from mqproto.captures.pipeline.datasource import CHANGED, CaptureSource
+from mqproto.captures.pipeline.datasource import TOLD, CaptureSource
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.source.files import look_at, mapped
@@ -257,30 +259,48 @@ def test_a_stream_says_the_same_of_the_same_offsets_and_no_more_files_at_a_time_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [capture(tmp_path / f"{number}.pcapng", number + 1) for number in range(3)]
-    changed_ns = [path.stat().st_ctime_ns for path in paths]
-    monkeypatch.setattr(time, "time_ns", lambda: changed_ns[-1] + 60 * NANOSECONDS)
-    options = {"path": str(tmp_path), "rows": "segments", "columns": "file", "maxFilesPerTrigger": "1"}
-    reader = CaptureSource(options).streamReader(StructType())
+    hour_later_ns = time.time_ns() + 3_600 * NANOSECONDS
+    monkeypatch.setattr(time, "time_ns", lambda: hour_later_ns)
+    options = {"path": str(tmp_path), "rows": "segments"}
+    reader = CaptureSource(options | {"maxFilesPerTrigger": "1"}).streamReader(StructType())
     assert reader.getDefaultReadLimit() == ReadMaxFiles(1)
     reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
-    later = capture(tmp_path / "3.pcapng", 4).stat().st_ctime_ns
-    monkeypatch.setattr(time, "time_ns", lambda: later + 60 * NANOSECONDS)
-    start, told = reader.initialOffset(), []
-    while (end := reader.latestOffset(start, ReadMaxFiles(1))) != start:
-        for _ in range(2):
-            parts = reader.partitions(start, end)
-            batches = [batch for part in parts for batch in reader.read(part)]
-            now = [row["file"] for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
-        told.append(now)
+    later = capture(tmp_path / "3.pcapng", 4)
+
+    def told(reader: Any, start: dict[str, list[str]], end: dict[str, list[str]]) -> list[str]:
+        batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+        return [Path(row["file"]).name for batch in batches for row in batch.to_pylist()]
+
+    start = reader.initialOffset()
+    for number, path in enumerate(paths):
+        end = reader.latestOffset(start, ReadMaxFiles(1))
+        assert told(reader, start, end) == [path.name] * (number + 1)
+        # Whatever happens to it now: its content was told, and is told of these offsets.
+        (path.touch, partial(path.chmod, 0o600), partial(pack, path))[number]()
+        name = path.name if path.exists() else f"{path.name}.gz"
+        again = CaptureSource(options).streamReader(StructType())
+        assert told(again, start, end) == [name] * (number + 1)
+        (tmp_path / name).rename(tmp_path / f"moved-{name}")
         start = end
-    # Files that the kernel gave one time come together.
-    assert len(told) == len(set(changed_ns))
-    assert [Path(path).name for now in told for path in now] == [
-        f"{number}.pcapng" for number in range(3) for _ in range(number + 1)
-    ]
-    assert reader.partitions(end, end) == []
+    assert reader.latestOffset(start, ReadMaxFiles(1)) == start
     unlimited = CaptureSource(options).streamReader(StructType())
-    assert unlimited.latestOffset(unlimited.initialOffset(), ReadAllAvailable()) == {CHANGED: later}
+    end = unlimited.latestOffset(start, ReadAllAvailable())
+    assert told(unlimited, start, end) == [later.name] * 4
+    # What is no longer there need not be remembered, once something new is.
+    (tmp_path / "moved-0.pcapng").unlink()
+    assert unlimited.latestOffset(end, ReadAllAvailable()) == end
+    capture(tmp_path / "4.pcapng", 5)
+    last = unlimited.latestOffset(end, ReadAllAvailable())
+    assert len(last[TOLD]) == len(end[TOLD]) == 4
+    with pytest.raises(UsageError, match="this checkpoint is of an earlier version"):
+        unlimited.latestOffset({"changed_ns": 0}, ReadAllAvailable())
+
+
+def pack(path: Path) -> None:
+    """As gzip does."""
+    with gzip.open(f"{path}.gz", "wb") as packed:
+        packed.write(path.read_bytes())
+    path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
-from hypothesis import given, strategies as st
+import pytest
+from backports import zstd
 
 from mqproto.captures.files.frame import NANOSECONDS
 from mqproto.captures.files.pcapng import PcapngWriter
-from mqproto.captures.pipeline.source.arrivals import Arrival, arrivals, complete_until
+from mqproto.captures.pipeline.source.arrivals import HEAD_BYTES, arrivals
 
 NOW_NS = 2_000_000_000 * NANOSECONDS
 SETTLE_NS = 60 * NANOSECONDS
@@ -49,45 +51,30 @@ def test_what_is_no_capture_is_none_and_folders_in_folders_are_looked_at(tmp_pat
     assert seen(tmp_path, 61) == {"other.pcap": True}
 
 
-files = st.lists(
-    st.tuples(st.integers(0, 30), st.lists(st.integers(1, 40), max_size=4)), min_size=1, max_size=6
-)
+def test_an_earlier_file_that_changes_says_nothing_about_the_one_that_is_written(tmp_path: Path) -> None:
+    names = [f"run_0000{number}_2026112208300{number}.pcapng" for number in range(2)]
+    first, last = [capture(tmp_path, name) for name in names]
+    while first.stat().st_ctime_ns <= last.stat().st_ctime_ns:
+        first.chmod(0o600)
+    assert seen(tmp_path, 2) == {names[0]: False, names[1]: False}
+    with gzip.open(f"{first}.gz", "wb") as packed:
+        packed.write(first.read_bytes())
+    assert seen(tmp_path, 2)[names[1]] is False
 
 
-@given(files, st.lists(st.integers(1, 90), max_size=12))
-def test_each_file_is_told_when_it_is_complete_and_once_if_nothing_is_written_to_it_later(
-    writes: list[tuple[int, list[int]]], looks: list[int]
-) -> None:
-    """Files come one after the other and are written to now and then; a stream looks at other times.
-
-    Args:
-        writes: of each file, how long after the one before it comes, and how long after that it is written to.
-    """
-    told: list[Arrival] = []
-    changes: dict[str, list[int]] = {}
-    at_s = 0
-    for number, (after_s, more) in enumerate(writes):
-        at_s += after_s
-        times = [at_s]
-        for later_s in more:
-            times.append(times[-1] + later_s)
-        changes[f"{number}"] = times
-    end_s = max(times[-1] for times in changes.values())
-    now_s, offset = 0, -1
-    for step in [*looks, end_s + 200]:
-        now_s += step
-        found = []
-        for name, times in changes.items():
-            done = [each for each in times if each <= now_s]
-            if done:
-                found.append(Arrival(name, done[-1], now_s - done[-1] >= 60))
-        found.sort(key=lambda arrival: (arrival.changed_ns, arrival.path))
-        until = complete_until(found, offset)
-        assert until >= offset
-        batch = [each for each in found if offset < each.changed_ns <= until]
-        assert all(each.is_complete for each in batch)
-        told += batch
-        offset = until
-    last = {each.path: each.changed_ns for each in told}
-    assert last == {name: times[-1] for name, times in changes.items()}
-    assert len(told) == len({(each.path, each.changed_ns) for each in told})
+@pytest.mark.parametrize("size_bytes", [0, 3, HEAD_BYTES, 3 * HEAD_BYTES])
+def test_a_content_is_the_same_however_it_is_packed(tmp_path: Path, size_bytes: int) -> None:
+    plain = os.urandom(size_bytes)
+    packed = {
+        "plain": plain,
+        "gzip": gzip.compress(plain),
+        "blocks": gzip.compress(plain) + gzip.compress(b""),
+        "zstd": zstd.compress(plain),
+        "longer": plain + b"more",
+    }
+    for name, content in packed.items():
+        (tmp_path / f"{name}.pcap").write_bytes(content)
+    found = {Path(each.path).stem: each.content for each in arrivals([str(tmp_path)], NOW_NS, SETTLE_NS)}
+    longer = found.pop("longer")
+    assert len(found) == 4
+    assert {*found.values()} ^ {longer} == {found["plain"], longer}
