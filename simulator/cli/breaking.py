@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, run_task
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
-NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE", help="The nodes.", show_default=False)]
-OneEnd = Annotated[str, typer.Argument(metavar="NODE", help="One end of the link.", show_default=False)]
+NodesArgument = Annotated[list[str], ARGUMENT, "The nodes.", value("NODE")]
+OneEnd = Annotated[str, ARGUMENT, "One end of the link.", value("NODE")]
 OtherEnd = Annotated[
     str,
-    typer.Argument(
-        metavar="NODE", help="The other end; by default every node it has a link with.", show_default=False
-    ),
+    ARGUMENT,
+    "The other end; by default every node it has a link with.",
+    value("NODE"),
 ]
 
 
@@ -83,9 +82,9 @@ def mend(
     place: Place,
     one: Annotated[
         str,
-        typer.Argument(
-            metavar="NODE", help="One end of a link; by default all links are mended.", show_default=False
-        ),
+        ARGUMENT,
+        "One end of a link; by default all links are mended.",
+        value("NODE"),
     ] = "",
     other: OtherEnd = "",
 ) -> int:

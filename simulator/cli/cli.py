@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.simulator.base.program.again import AGAIN
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.extras import to_install, version_line
 from mqproto.simulator.base.program.output import (
     DONE,
@@ -223,35 +224,26 @@ def crash(
 @app.command()
 def run(
     place: Place,
-    free_ports: Annotated[bool, typer.Option("--free-ports", help="Use free ports of 127.0.0.1.")] = False,
+    free_ports: Annotated[bool, "Use free ports of 127.0.0.1."] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the next.",
-            show_default=False,
-        ),
+        "Serve each node's /metrics, /live and /ready: the first at PORT (9180), others at the next.",
+        value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
         Path | None,
-        typer.Option(help="Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng."),
+        "Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng.",
     ] = None,
     breakable: Annotated[
         bool | None,
-        typer.Option(
-            "--breakable/--direct",
-            help="Whether links go through proxies, for mqproto cut and stall; by default yes, but not with "
-            "--capture.",
-            show_default=False,
-        ),
+        "Whether links go through proxies, for mqproto cut and stall; by default yes, but not with "
+        "--capture.",
+        "--breakable/--direct",
     ] = None,
     console: Annotated[
         bool,
-        typer.Option(
-            "--console",
-            help="Serve a page that shows the nodes live and breaks them; implies --waypoints.",
-        ),
+        "Serve a page that shows the nodes live and breaks them; implies --waypoints.",
     ] = False,
     waypoints: WaypointsOption = False,
 ) -> int:
@@ -341,11 +333,9 @@ def wireshark() -> int:
 
 @app.command()
 def probe(
-    host: Annotated[str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")],
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=600, help="Seconds to wait in all.")
-    ] = 5,
-    ping_port: Annotated[int, typer.Option(min=1, max=65_535, help="The UDP port to ping.")] = 3_527,
+    host: Annotated[str, ARGUMENT, "HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default."],
+    timeout_s: Annotated[float, "Seconds to wait in all.", value(min=0.1, max=600)] = 5,
+    ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
     as_json: JsonOption = False,
 ) -> int:
     """Find out whether MSMQ listens there: begin a session and ping, without a message. Status 1 if not.
@@ -372,30 +362,30 @@ def probe(
 
 @app.command()
 def simulate(
-    seeds: Annotated[int, typer.Option(min=1, help="How many worlds to run.")] = 100,
-    first: Annotated[int, typer.Option(min=0, help="The seed of the first world.")] = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Run the world of this seed, and show it.")] = None,
-    scenario: Annotated[Path | None, typer.Option(help="Run the world in this file.", exists=True)] = None,
-    shrink: Annotated[bool, typer.Option("--shrink", help="Find a smaller world that breaks too.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,
-    save: Annotated[Path | None, typer.Option(help="Write the world to this file.")] = None,
+    seeds: Annotated[int, "How many worlds to run.", value(min=1)] = 100,
+    first: Annotated[int, "The seed of the first world.", value(min=0)] = 0,
+    seed: Annotated[int | None, "Run the world of this seed, and show it.", value(min=0)] = None,
+    scenario: Annotated[Path | None, "Run the world in this file.", value(exists=True)] = None,
+    shrink: Annotated[bool, "Find a smaller world that breaks too."] = False,
+    trace: Annotated[bool, "Print everything that happens."] = False,
+    save: Annotated[Path | None, "Write the world to this file."] = None,
     capture: Annotated[
         Path | None,
-        typer.Option(help="Write everything that crossed the links of this one world to this pcapng."),
+        "Write everything that crossed the links of this one world to this pcapng.",
     ] = None,
     captures: Annotated[
         Path | None,
-        typer.Option(help="A folder for a capture of each world, and its result."),
+        "A folder for a capture of each world, and its result.",
     ] = None,
     segment_bytes: Annotated[
         int,
-        typer.Option(
-            "--segment-bytes", min=1, max=65_495, help="The most payload in one frame of the capture."
-        ),
+        "The most payload in one frame of the capture.",
+        value(min=1, max=65_495),
     ] = 65_495,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes to use; by default one per core.", show_default=False),
+        "Processes to use; by default one per core.",
+        value(min=1),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -422,62 +412,52 @@ def simulate(
 @app.command()
 def replay(
     place: Place,
-    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, compressed or not.")],
-    to: Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The live peer to play to.")] = "",
+    capture: Annotated[Path, ARGUMENT, "pcap or pcapng, compressed or not."],
+    to: Annotated[str, "The live peer to play to.", value("HOST[:PORT]")] = "",
     listen: Annotated[
         str,
-        typer.Option(metavar="HOST[:PORT]", help="Play the captured server to whoever connects here."),
+        "Play the captured server to whoever connects here.",
+        value("HOST[:PORT]"),
     ] = "",
     side: Annotated[
         str,
-        typer.Option(
-            help="The side to play: client, server or HOST[:PORT]; by default the side that sent most messages."
-        ),
+        "The side to play: client, server or HOST[:PORT]; by default the side that sent most messages.",
     ] = "",
     connection: Annotated[
-        int | None, typer.Option(min=0, help="Only this connection, by Wireshark's tcp.stream.")
+        int | None, "Only this connection, by Wireshark's tcp.stream.", value(min=0)
     ] = None,
     message: Annotated[
         str | None,
-        typer.Option(
-            "--message",
-            "-m",
-            metavar="MESSAGE",
-            help=r"Only this message: GUID\NUMBER, NUMBER, or its whole label.",
-            show_default=False,
-        ),
+        r"Only this message: GUID\NUMBER, NUMBER, or its whole label.",
+        "-m",
+        value("MESSAGE"),
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node",
-            "-n",
-            help="Instead of --to: let this node send the --message as a new message.",
-            show_default=False,
-        ),
+        "Instead of --to: let this node send the --message as a new message.",
+        "-n",
     ] = None,
     maps: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="FROM=TO", help="Send messages for one queue to another; repeatable."),
+        "Send messages for one queue to another; repeatable.",
+        "--map",
+        value("FROM=TO"),
     ] = None,
     identity: Annotated[
         str,
-        typer.Option(help="The queue manager to play: captured (the default on loopback), new, or a GUID."),
+        "The queue manager to play: captured (the default on loopback), new, or a GUID.",
     ] = "",
     speed: Annotated[
         str,
-        typer.Option(help="captured, max, or a factor; by default max, or captured with --as-captured."),
+        "captured, max, or a factor; by default max, or captured with --as-captured.",
     ] = "",
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", min=0.1, max=3_600, help="Give up after so long without progress."),
+        "Give up after so long without progress.",
+        value(min=0.1, max=3_600),
     ] = 15,
-    as_captured: Annotated[
-        bool, typer.Option("--as-captured", help="Rewrite nothing, and send every byte.")
-    ] = False,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Use addresses beyond loopback.")
-    ] = False,
+    as_captured: Annotated[bool, "Rewrite nothing, and send every byte."] = False,
+    allow_remote: Annotated[bool, "Use addresses beyond loopback."] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.

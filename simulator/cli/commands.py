@@ -15,6 +15,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task, tell
 from mqproto.simulator.command.options import JsonOption, NodeOption, all_down
 from mqproto.simulator.edges.options import HistoryOption
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
 MANY: Final = 1_000
 """Messages from which on `send` shows how far it is."""
-LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
+LocalArgument = Annotated[str, ARGUMENT, r"Such as 'destination\orders', or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
     str,
-    typer.Argument(help=r"Its destination: 'destination\orders', or destination if not transactional."),
+    ARGUMENT,
+    r"Its destination: 'destination\orders', or destination if not transactional.",
 ]
 
 
@@ -39,151 +41,101 @@ def send(
     place: Place,
     queue: Annotated[
         str | None,
-        typer.Argument(
-            help=r"Such as 'destination\orders', or any format names, separated by commas; needless with "
-            "--import.",
-            show_default=False,
-        ),
+        ARGUMENT,
+        r"Such as 'destination\orders', or any format names, separated by commas; needless with "
+        "--import.",
     ] = None,
-    source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
-    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
-    lines: Annotated[
-        bool, typer.Option("--lines", "-l", help="Each line is one message, of --file or stdin.")
-    ] = False,
-    count: Annotated[
-        int, typer.Option("--count", "-c", metavar="N", min=1, max=1_000_000, help="Send it this many times.")
-    ] = 1,
+    source: Annotated[str | None, ARGUMENT, "- for stdin.", value("[-]")] = None,
+    body: Annotated[str | None, "The body, as text.", "-b"] = None,
+    file: Annotated[Path | None, "The body is this file.", "-f"] = None,
+    lines: Annotated[bool, "Each line is one message, of --file or stdin.", "-l"] = False,
+    count: Annotated[int, "Send it this many times.", "-c", value("N", min=1, max=1_000_000)] = 1,
     body_type: Annotated[
         str | None,
-        typer.Option(
-            help="Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
-            "VT_BSTR and other types of COM; or a number, for bytes as they are.",
-            metavar="KIND",
-            show_default=False,
-        ),
+        "Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
+        "VT_BSTR and other types of COM; or a number, for bytes as they are.",
+        value("KIND"),
     ] = None,
-    label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
-    application_tag: Annotated[
-        int, typer.Option(min=0, max=0xFFFFFFFF, help="A number for the applications.")
-    ] = 0,
+    label: Annotated[str, "Up to 249 characters."] = "",
+    application_tag: Annotated[int, "A number for the applications.", value(min=0, max=0xFFFFFFFF)] = 0,
     correlation_id: Annotated[
         str,
-        typer.Option(
-            help=r"The message this one is about, GUID\number; or 20 bytes in hexadecimal.",
-            show_default=False,
-        ),
+        r"The message this one is about, GUID\number; or 20 bytes in hexadecimal.",
     ] = "",
-    extension: Annotated[str | None, typer.Option(help="The extension, as text.", show_default=False)] = None,
-    extension_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The extension is this file.", show_default=False)
-    ] = None,
+    extension: Annotated[str | None, "The extension, as text."] = None,
+    extension_file: Annotated[Path | None, "The extension is this file.", value("FILE")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="'NAME: VALUE'",
-            help="A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
-            "trigger forwards. Headers become the extension.",
-            show_default=False,
-        ),
+        "A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
+        "trigger forwards. Headers become the extension.",
+        value("'NAME: VALUE'"),
     ] = None,
     sender_id: Annotated[
         str,
-        typer.Option(
-            metavar="SID",
-            help="Name this user as the sender, S-1-5-21-...; only --sign proves it.",
-            show_default=False,
-        ),
+        "Name this user as the sender, S-1-5-21-...; only --sign proves it.",
+        value("SID"),
     ] = "",
     encrypt: Annotated[
         bool,
-        typer.Option("--encrypt", help="Encrypt the body; the node of the queue must have keys."),
+        "Encrypt the body; the node of the queue must have keys.",
     ] = False,
     cipher: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="The cipher: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40 and RC4-40 protect little.",
-            show_default=False,
-        ),
+        "The cipher: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40 and RC4-40 protect little.",
+        value("NAME"),
     ] = "",
-    sign: Annotated[bool, typer.Option("--sign", help="Sign with the key of the node.")] = False,
+    sign: Annotated[bool, "Sign with the key of the node."] = False,
     certificate: Annotated[
         str,
-        typer.Option(
-            metavar="USER",
-            help="Sign with this user's key, made by mqproto keys make --user.",
-            show_default=False,
-        ),
+        "Sign with this user's key, made by mqproto keys make --user.",
+        value("USER"),
     ] = "",
     transactional: Annotated[
         bool | None,
-        typer.Option(
-            "--transactional/--no-transactional",
-            help="By default as the queue is declared.",
-            show_default=False,
-        ),
+        "By default as the queue is declared.",
     ] = None,
-    transaction: Annotated[
-        bool, typer.Option("--transaction", help="Send all messages in one transaction.")
-    ] = False,
-    recoverable: Annotated[bool, typer.Option("--recoverable", help="Keep it through restarts.")] = False,
-    priority: Annotated[int, typer.Option(min=0, max=7, help="Transactional messages have no priority.")] = 3,
+    transaction: Annotated[bool, "Send all messages in one transaction."] = False,
+    recoverable: Annotated[bool, "Keep it through restarts."] = False,
+    priority: Annotated[int, "Transactional messages have no priority.", value(min=0, max=7)] = 3,
     reach_s: Annotated[
         int | None,
-        typer.Option("--time-to-reach-queue", min=0, help="Seconds within which it must reach its queue."),
+        "Seconds within which it must reach its queue.",
+        "--time-to-reach-queue",
+        value(min=0),
     ] = None,
     receive_s: Annotated[
         int | None,
-        typer.Option("--time-to-be-received", min=0, help="Seconds within which it must be received."),
+        "Seconds within which it must be received.",
+        "--time-to-be-received",
+        value(min=0),
     ] = None,
-    dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="Keep it as a dead letter if it fails.")
-    ] = False,
+    dead_letter: Annotated[bool, "Keep it as a dead letter if it fails."] = False,
     dead_letter_queue: Annotated[
         str,
-        typer.Option(
-            "--dead-letter-queue",
-            help="Keep it in this queue of the sender if it fails, not in the system's.",
-            show_default=False,
-        ),
+        "Keep it in this queue of the sender if it fails, not in the system's.",
     ] = "",
-    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the sender's journal.")] = False,
-    final_ack: Annotated[
-        bool, typer.Option("--final-ack", help="Keep it until its destination confirms that it was received.")
-    ] = False,
-    admin_queue: Annotated[
-        str, typer.Option("--admin-queue", help="The queue for acknowledgments.", show_default=False)
-    ] = "",
+    journal: Annotated[bool, "Keep a copy in the sender's journal."] = False,
+    final_ack: Annotated[bool, "Keep it until its destination confirms that it was received."] = False,
+    admin_queue: Annotated[str, "The queue for acknowledgments."] = "",
     ack: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ack", help="arrival, receipt, no-arrival, no-receipt; all by default.", show_default=False
-        ),
+        "arrival, receipt, no-arrival, no-receipt; all by default.",
     ] = None,
     response_queue: Annotated[
         str,
-        typer.Option("--response-queue", help="The queue for an answer.", show_default=False),
+        "The queue for an answer.",
     ] = "",
-    trace_queue: Annotated[
-        str, typer.Option("--trace-queue", help="The public queue for reports.", show_default=False)
-    ] = "",
+    trace_queue: Annotated[str, "The public queue for reports."] = "",
     imported: Annotated[
         Path | None,
-        typer.Option(
-            "--import",
-            metavar="FILE",
-            help="Send what `mqproto store export` has written; - for stdin. Status 1 if some cannot be sent.",
-            show_default=False,
-        ),
+        "Send what `mqproto store export` has written; - for stdin. Status 1 if some cannot be sent.",
+        "--import",
+        value("FILE"),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep a record of what was sent in this file. Killed and run again within 30 days, the command "
-            "goes on and sends nothing twice; later it says what is in doubt.",
-            show_default=False,
-        ),
+        "Keep a record of what was sent in this file. Killed and run again within 30 days, the command "
+        "goes on and sends nothing twice; later it says what is in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -295,21 +247,16 @@ def _send_imported(
 def receive(
     place: Place,
     queue: LocalArgument,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="At most this many messages.")] = 1,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
-    ] = 5,
+    count: Annotated[int, "At most this many messages.", "-c", value(min=1)] = 1,
+    timeout_s: Annotated[float, "Seconds to wait for the next message.", value(min=0)] = 5,
     reject: Annotated[
         bool,
-        typer.Option("--reject", help="Refuse the messages for good; the sender gets them as dead letters."),
+        "Refuse the messages for good; the sender gets them as dead letters.",
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep a record of what was received in this file. Killed and run again within 30 days, the "
-            "command prints every message, and none twice; later it says what is in doubt.",
-            show_default=False,
-        ),
+        "Keep a record of what was received in this file. Killed and run again within 30 days, the "
+        "command prints every message, and none twice; later it says what is in doubt.",
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -333,9 +280,7 @@ def receive(
 def peek(
     place: Place,
     queue: LocalArgument,
-    count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="At most this many messages.")
-    ] = 1,
+    count: Annotated[int, "At most this many messages.", "-c", value(min=1, max=500)] = 1,
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -370,10 +315,8 @@ def queues(
 def top(
     place: Place,
     node: NodeOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Print once and end, as in a pipe.")] = False,
-    interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, max=60, help="Seconds between two looks.")
-    ] = 1.0,
+    once: Annotated[bool, "Print once and end, as in a pipe."] = False,
+    interval_s: Annotated[float, "Seconds between two looks.", value(min=0.1, max=60)] = 1.0,
 ) -> int:
     """Show nodes, sessions and queues until Ctrl-C: what waits, since when, and how fast it moves.
 
@@ -401,14 +344,11 @@ def explain(
     place: Place,
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="QUEUE|NODE|MESSAGE|KEY",
-            help="A queue, a destination node, or a message by identifier or producer's id; by default all.",
-        ),
+        ARGUMENT,
+        "A queue, a destination node, or a message by identifier or producer's id; by default all.",
+        value("QUEUE|NODE|MESSAGE|KEY"),
     ] = "",
-    count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=500, help="Show this many messages of each queue.")
-    ] = 5,
+    count: Annotated[int, "Show this many messages of each queue.", "-c", value(min=1, max=500)] = 5,
     history: HistoryOption = "",
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -492,18 +432,14 @@ def history(
     place: Place,
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="MESSAGE|KEY",
-            help="A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
-        ),
+        ARGUMENT,
+        "A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
+        value("MESSAGE|KEY"),
     ],
     log: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A log to read in addition to those in the folder of the stores; repeatable.",
-            exists=True,
-            dir_okay=False,
-        ),
+        "A log to read in addition to those in the folder of the stores; repeatable.",
+        value(exists=True, dir_okay=False),
     ] = None,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -582,7 +518,8 @@ def purge(
     place: Place,
     queue: Annotated[
         str,
-        typer.Argument(help="A queue; at a node that does not have it, its outgoing queue."),
+        ARGUMENT,
+        "A queue; at a node that does not have it, its outgoing queue.",
     ],
     node: NodeOption = None,
     as_json: JsonOption = False,
@@ -606,11 +543,9 @@ def purge(
 
 def send_back(
     place: Place,
-    queue: Annotated[
-        str, typer.Argument(help=r"Such as 'sender\deadxact', or 'destination\orders;journal'.")
-    ],
+    queue: Annotated[str, ARGUMENT, r"Such as 'sender\deadxact', or 'destination\orders;journal'."],
     messages: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="Identifiers of messages; by default all.")
+        list[str] | None, ARGUMENT, "Identifiers of messages; by default all.", value("MESSAGE")
     ] = None,
     node: NodeOption = None,
     as_json: JsonOption = False,

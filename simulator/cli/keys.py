@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task
 from mqproto.simulator.command.options import Commands, JsonOption, only_node
 from mqproto.simulator.security.keyfiles import (
@@ -47,17 +46,17 @@ FORMS: Final = ("blob", "pem", "certificate", "request")
 app = Commands(help="The keys of a node: those others encrypt with for it, and those it signs with.")
 NodeArgument = Annotated[
     str | None,
-    typer.Argument(metavar="NODE", help="The node; needed if the topology has several.", show_default=False),
+    ARGUMENT,
+    "The node; needed if the topology has several.",
+    value("NODE"),
 ]
 UseOption = Annotated[
     str,
-    typer.Option(
-        "--use", metavar="USE", help="What the key is for: aes, enhanced, base, signing or user-NAME."
-    ),
+    "What the key is for: aes, enhanced, base, signing or user-NAME.",
+    "--use",
+    value("USE"),
 ]
-ReplaceOption = Annotated[
-    bool, typer.Option("--replace", help="Replace a key that exists; the old one is kept under its date.")
-]
+ReplaceOption = Annotated[bool, "Replace a key that exists; the old one is kept under its date.", "--replace"]
 
 
 @app.command()
@@ -66,27 +65,18 @@ def make(
     node: NodeArgument = None,
     providers: Annotated[
         list[str] | None,
-        typer.Option(
-            "--provider",
-            metavar="NAME",
-            help="The provider for key exchange: aes, enhanced or base; repeatable. By default the first two.",
-            show_default=False,
-        ),
+        "The provider for key exchange: aes, enhanced or base; repeatable. By default the first two.",
+        "--provider",
+        value("NAME"),
     ] = None,
     bits: Annotated[
         int | None,
-        typer.Option(
-            help="By default 2,048, and 512 for base, which supports no more.",
-            show_default=False,
-        ),
+        "By default 2,048, and 512 for base, which supports no more.",
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Make a key for this user to sign with, for mqproto send --certificate NAME.",
-            show_default=False,
-        ),
+        "Make a key for this user to sign with, for mqproto send --certificate NAME.",
+        value("NAME"),
     ] = None,
     replace: ReplaceOption = False,
     as_json: JsonOption = False,
@@ -169,18 +159,12 @@ def export(
     use: UseOption = "aes",
     form: Annotated[
         str,
-        typer.Option(
-            "--as",
-            metavar="FORM",
-            help="certificate (the default for keys that sign), blob (for others), pem, or request.",
-        ),
+        "certificate (the default for keys that sign), blob (for others), pem, or request.",
+        "--as",
+        value("FORM"),
     ] = "",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A new file; by default text goes to stdout.")
-    ] = None,
-    is_private: Annotated[
-        bool, typer.Option("--private", help="Export the private key; needs --out.")
-    ] = False,
+    out: Annotated[Path | None, "A new file; by default text goes to stdout.", value("FILE")] = None,
+    is_private: Annotated[bool, "Export the private key; needs --out.", "--private"] = False,
 ) -> int:
     """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
 
@@ -208,18 +192,13 @@ def export(
 @app.command("import")
 def take(
     place: Place,
-    node: Annotated[str, typer.Argument(metavar="NODE")],
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A PEM file or PRIVATEKEYBLOB, not encrypted.")
-    ],
+    node: Annotated[str, ARGUMENT, value("NODE")],
+    file: Annotated[Path, ARGUMENT, "A PEM file or PRIVATEKEYBLOB, not encrypted.", value("FILE")],
     use: UseOption = "aes",
     certificate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --use signing: the key's certificate. Not needed if FILE contains it.",
-            show_default=False,
-        ),
+        "With --use signing: the key's certificate. Not needed if FILE contains it.",
+        value("FILE"),
     ] = None,
     replace: ReplaceOption = False,
     as_json: JsonOption = False,

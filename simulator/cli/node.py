@@ -9,6 +9,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import output
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.base.program.output import DONE
 from mqproto.simulator.cli.queues import asked_for
@@ -27,79 +28,56 @@ def node(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="[NODE]", help="The node of the topology, if that has several.", show_default=False
-        ),
+        ARGUMENT,
+        "The node of the topology, if that has several.",
+        value("[NODE]"),
     ] = "",
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     alone: Annotated[
         str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Run a node that belongs to no topology; its first start creates it.",
-            show_default=False,
-        ),
+        "Run a node that belongs to no topology; its first start creates it.",
+        "--name",
+        value("NAME"),
     ] = "",
     queues: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="NAME[:transactional][:strangers]",
-            help="Make this queue if it does not exist; repeatable. With :strangers anyone may send to it, also "
-            "from outside the topology.",
-            show_default=False,
-        ),
+        "Make this queue if it does not exist; repeatable. With :strangers anyone may send to it, also "
+        "from outside the topology.",
+        "--queue",
+        value("NAME[:transactional][:strangers]"),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Where a new node alone listens; 127.0.0.1:1801 by default.",
-            show_default=False,
-        ),
+        "Where a new node alone listens; 127.0.0.1:1801 by default.",
+        value("HOST[:PORT]"),
     ] = None,
     directory: DirectoryOption = None,
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    allow_remote: Annotated[bool, "Listen beyond loopback."] = False,
     readers: Annotated[
         str,
-        typer.Option(
-            metavar="GROUP",
-            help="Let this group of users look at the node through a socket, and change nothing.",
-            show_default=False,
-        ),
+        "Let this group of users look at the node through a socket, and change nothing.",
+        value("GROUP"),
     ] = "",
     readers_folder: Annotated[
         Path | None,
-        typer.Option(
-            "--readers-folder",
-            metavar="FOLDER",
-            help="The folder of that socket, for readers' --directory; by default a temporary one.",
-            show_default=False,
-        ),
+        "The folder of that socket, for readers' --directory; by default a temporary one.",
+        value("FOLDER"),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Serve /metrics for Prometheus, /live and /ready over HTTP there; port 9180 by default. Beyond "
-            "loopback with --allow-remote.",
-            show_default=False,
-        ),
+        "Serve /metrics for Prometheus, /live and /ready over HTTP there; port 9180 by default. Beyond "
+        "loopback with --allow-remote.",
+        value("HOST[:PORT]"),
     ] = None,
     traces: TracesOption = "",
-    capture: Annotated[
-        Path | None, typer.Option(help="Record to this pcapng; an existing file is continued.")
-    ] = None,
+    capture: Annotated[Path | None, "Record to this pcapng; an existing file is continued."] = None,
     waypoints: WaypointsOption = False,
     log: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files."
-        ),
+        "Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files.",
     ] = None,
     _config: ConfigOption = "",
-    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    supervised: Annotated[bool, value(hidden=True)] = False,
 ) -> int:
     """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, print_json, run_task, tell
 from mqproto.simulator.command.options import Commands, JsonOption, NodeOption, all_down, only_node
 
@@ -29,9 +28,7 @@ app = Commands(
     help="Make, change, delete, list and export queues of running nodes. Changes outlast restarts.",
     no_args_is_help=True,
 )
-QueueArgument = Annotated[
-    str, typer.Argument(help=r"Such as orders, 'shop\orders' or 'shop\private$\orders'.", show_default=False)
-]
+QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'shop\private$\orders'."]
 
 
 @dataclass
@@ -40,71 +37,42 @@ class Properties:
 
     quota_kb: Annotated[
         int | None,
-        typer.Option(
-            "--quota-kb",
-            min=0,
-            help="The limit for its messages, in KiB; 0 for none.",
-            show_default=False,
-        ),
+        "The limit for its messages, in KiB; 0 for none.",
+        value(min=0),
     ] = None
     journal: Annotated[
         bool | None,
-        typer.Option(
-            "--journal/--no-journal",
-            help="Whether received messages are copied to its journal.",
-            show_default=False,
-        ),
+        "Whether received messages are copied to its journal.",
     ] = None
     journal_quota_kb: Annotated[
         int | None,
-        typer.Option(
-            "--journal-quota-kb",
-            min=0,
-            help="The limit for its journal, in KiB; 0 for none.",
-            show_default=False,
-        ),
+        "The limit for its journal, in KiB; 0 for none.",
+        value(min=0),
     ] = None
     strangers: Annotated[
         bool | None,
-        typer.Option(
-            "--strangers/--no-strangers",
-            help="Whether anyone from outside the topology may send to it.",
-            show_default=False,
-        ),
+        "Whether anyone from outside the topology may send to it.",
     ] = None
     authenticated: Annotated[
         bool | None,
-        typer.Option(
-            "--authenticated/--no-authenticated",
-            help="Whether it takes only signed messages.",
-            show_default=False,
-        ),
+        "Whether it takes only signed messages.",
     ] = None
     privacy: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHICH",
-            help="body: only encrypted messages; none: no encrypted messages; optional: both.",
-            show_default=False,
-        ),
+        "body: only encrypted messages; none: no encrypted messages; optional: both.",
+        value("WHICH"),
     ] = None
     weak_ciphers: Annotated[
         list[str] | None,
-        typer.Option(
-            "--weak-cipher",
-            metavar="NAME",
-            help="A weak cipher to accept too: RC2-128, RC4-128, RC2-40 or RC4-40; repeatable, `-` for none.",
-            show_default=False,
-        ),
+        "A weak cipher to accept too: RC2-128, RC4-128, RC2-40 or RC4-40; repeatable, `-` for none.",
+        "--weak-cipher",
+        value("NAME"),
     ] = None
     senders: Annotated[
         list[str] | None,
-        typer.Option(
-            "--sender",
-            metavar="SID|SHA256",
-            help="A sender to accept, by SID or certificate; repeatable, `-` for everybody.",
-            show_default=False,
-        ),
+        "A sender to accept, by SID or certificate; repeatable, `-` for everybody.",
+        "--sender",
+        value("SID|SHA256"),
     ] = None
 
     def wish(self) -> ChangedOptions:
@@ -144,27 +112,17 @@ def create(
     properties: Properties,
     like: Annotated[
         str | None,
-        typer.Option(
-            metavar="QUEUE",
-            help="Copy all properties of this queue but its number and GUID; other options come first.",
-            show_default=False,
-        ),
+        "Copy all properties of this queue but its number and GUID; other options come first.",
+        value("QUEUE"),
     ] = None,
     transactional: Annotated[
         bool | None,
-        typer.Option(
-            "--transactional/--no-transactional",
-            help="Take only transactional messages. This cannot be changed later.",
-            show_default=False,
-        ),
+        "Take only transactional messages. This cannot be changed later.",
     ] = None,
     public: Annotated[
         str,
-        typer.Option(
-            metavar="GUID",
-            help="Its public GUID, `new` for a random one. This cannot be changed later.",
-            show_default=False,
-        ),
+        "Its public GUID, `new` for a random one. This cannot be changed later.",
+        value("GUID"),
     ] = "",
     node: NodeOption = None,
     as_json: JsonOption = False,

@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.logfile import private
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, tell
 from mqproto.simulator.command.options import Commands, JsonOption
 
@@ -35,20 +34,17 @@ APPLICATION_ID_AT: Final = 68
 """Where an SQLite file says whose it is."""
 SAID_EVERY: Final = 1_000
 """Messages between two words of how far an export is."""
-StoreArgument = Annotated[
-    str, typer.Argument(metavar="NODE|FILE", help="A node, or the .sqlite file of its store.")
-]
+StoreArgument = Annotated[str, ARGUMENT, "A node, or the .sqlite file of its store.", value("NODE|FILE")]
 KeptArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="NODE|FILE|URL",
-        help="A node, the .sqlite file of its store, or the URL of a document history.",
-    ),
+    ARGUMENT,
+    "A node, the .sqlite file of its store, or the URL of a document history.",
+    value("NODE|FILE|URL"),
 ]
 FromArgument = Annotated[
-    str, typer.Argument(metavar="FROM", help="URL of the history: sqlite:///PATH or postgresql+psycopg://...")
+    str, ARGUMENT, "URL of the history: sqlite:///PATH or postgresql+psycopg://...", value("FROM")
 ]
-ToArgument = Annotated[str, typer.Argument(metavar="TO", help="URL of a database that has no history yet.")]
+ToArgument = Annotated[str, ARGUMENT, "URL of a database that has no history yet.", value("TO")]
 
 
 @app.command()
@@ -107,7 +103,9 @@ def backup(
     store: KeptArgument,
     target: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER|FILE", help="A folder, made if it does not exist, or a .sqlite file."),
+        ARGUMENT,
+        "A folder, made if it does not exist, or a .sqlite file.",
+        value("FOLDER|FILE"),
     ],
     as_json: JsonOption = False,
 ) -> int:
@@ -266,13 +264,12 @@ def export(
     store: StoreArgument,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", "-q", help="A queue; repeatable. By default all.", show_default=False),
+        "A queue; repeatable. By default all.",
+        "-q",
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write to this file, which must not exist; by default to stdout.", show_default=False
-        ),
+        "Write to this file, which must not exist; by default to stdout.",
     ] = None,
 ) -> int:
     """Write all messages of a store as text, one per line; its node may run.
@@ -395,16 +392,12 @@ def adopt(
     store: KeptArgument,
     life: Annotated[
         str,
-        typer.Argument(
-            metavar="LIFE", help="A history goes on after this life, which is lost.", show_default=False
-        ),
+        ARGUMENT,
+        "A history goes on after this life, which is lost.",
+        value("LIFE"),
     ] = "",
-    moved: Annotated[
-        bool, typer.Option("--moved", help="The store was moved: nothing runs at its old place.")
-    ] = False,
-    copied: Annotated[
-        bool, typer.Option("--copied", help="The store was copied: the original goes on.")
-    ] = False,
+    moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
+    copied: Annotated[bool, "The store was copied: the original goes on."] = False,
 ) -> int:
     """Say whether a store at a new place was moved or copied, so that its node starts again.
 

@@ -11,9 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.environment import TOPOLOGY_VARIABLE
 from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain, print_json, tell
 from mqproto.simulator.command.options import JsonOption
@@ -35,75 +34,57 @@ SMALL_BYTES: Final = 64 << 20
 def analyse(
     captures: Annotated[
         list[str],
-        typer.Argument(
-            metavar="CAPTURES...",
-            help="Captures (pcap, pcapng, packed or not), folders, patterns, and URIs: s3://bucket/day-*/",
-        ),
+        ARGUMENT,
+        "Captures (pcap, pcapng, packed or not), folders, patterns, and URIs: s3://bucket/day-*/",
+        value("CAPTURES..."),
     ],
     out: Annotated[
         str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="The folder of the tables, or its URI; tables that exist are added to.",
-        ),
+        "The folder of the tables, or its URI; tables that exist are added to.",
+        "-o",
+        value("DIR"),
     ],
     master: Annotated[
         str | None,
-        typer.Option(
-            help="Spark's master, as for spark-submit; by default this machine.", show_default=False
-        ),
+        "Spark's master, as for spark-submit; by default this machine.",
     ] = None,
     conf: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A setting of Spark, such as spark.ui.enabled=true.",
-            show_default=False,
-        ),
+        "A setting of Spark, such as spark.ui.enabled=true.",
+        value("NAME=VALUE"),
     ] = None,
     packages: Annotated[
         str | None,
-        typer.Option(
-            metavar="GROUP:NAME:VERSION,...", help="Java packages for Spark to fetch.", show_default=False
-        ),
+        "Java packages for Spark to fetch.",
+        value("GROUP:NAME:VERSION,..."),
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option(
-            "--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A topology with names for nodes and queues."
-        ),
+        "A topology with names for nodes and queues.",
+        "-t",
+        value(envvar=TOPOLOGY_VARIABLE),
     ] = None,
     range_mib: Annotated[
-        int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture for one task to read.")
+        int, "MiB of a capture for one task to read.", "--range", value(min=1, max=1_024)
     ] = 64,
     body_text: Annotated[
         bool,
-        typer.Option("--body-text", help="Put the text of bodies into the column body_text."),
+        "Put the text of bodies into the column body_text.",
     ] = False,
     keys: Annotated[
         list[str] | None,
-        typer.Option(
-            "--keys",
-            metavar="FILE|FOLDER",
-            help="Keys to decrypt bodies and verify signatures, at the same place on each machine; repeatable.",
-            show_default=False,
-        ),
+        "Keys to decrypt bodies and verify signatures, at the same place on each machine; repeatable.",
+        value("FILE|FOLDER"),
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Wait for more captures in the folders, until Ctrl-C."),
+        "Wait for more captures in the folders, until Ctrl-C.",
     ] = False,
     settle_s: Annotated[
         int,
-        typer.Option(
-            "--settle",
-            min=1,
-            metavar="SECONDS",
-            help="With --watch: take the last capture of a series as complete when nothing was written to it for "
-            "so long.",
-        ),
+        "With --watch: take the last capture of a series as complete when nothing was written to it for "
+        "so long.",
+        value("SECONDS", min=1),
     ] = 60,
     as_json: JsonOption = False,
 ) -> int:

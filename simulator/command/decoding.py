@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 from mqproto.base.words import counted
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json
 from mqproto.simulator.command.viewing import Options
 
@@ -23,24 +22,18 @@ PACKETS_LIMIT: Final = 1_000
 def decode(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE|HEX|-",
-            help="A capture (pcap, pcapng, compressed or not), or packets: bytes, hex, a hex dump, Base64; - for "
-            "stdin. Several captures are read as one: both halves of a TAP, or two capture points.",
-        ),
+        ARGUMENT,
+        "A capture (pcap, pcapng, compressed or not), or packets: bytes, hex, a hex dump, Base64; - for "
+        "stdin. Several captures are read as one: both halves of a TAP, or two capture points.",
+        value("FILE|HEX|-"),
     ],
     options: Options,
     tables: Annotated[
         str | None,
-        typer.Option(
-            "--tables",
-            metavar="DIR",
-            help="Make the tables of mqproto analyse in this folder or at this URI, without Spark.",
-        ),
+        "Make the tables of mqproto analyse in this folder or at this URI, without Spark.",
+        value("DIR"),
     ] = None,
-    body_text: Annotated[
-        bool, typer.Option("--body-text", help="With --tables: also the text of bodies.")
-    ] = False,
+    body_text: Annotated[bool, "With --tables: also the text of bodies."] = False,
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
 

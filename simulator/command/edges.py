@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from mqproto.simulator.base.program.declared import ARGUMENT
 from mqproto.simulator.base.program.output import DONE, end_with_input, run_task
 from mqproto.simulator.command.options import ConfigOption
 from mqproto.simulator.edges.options import GatewayOptions, SupervisedOption, TriggerOptions
@@ -34,7 +33,7 @@ def gateway(options: GatewayOptions, _config: ConfigOption = "", supervised: Sup
 
 
 def trigger(
-    queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    queue: Annotated[str, ARGUMENT, r"Such as 'destination\orders'."],
     place: Place,
     options: TriggerOptions,
     _config: ConfigOption = "",

@@ -10,10 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, run_task, tell
 from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption
 from mqproto.simulator.edges.options import HistoryOption
@@ -27,11 +26,11 @@ READING: Final = "reading stores, for what has failed"
 
 NamesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[MESSAGE|KEY]...", help="Messages by their identifiers, or by their producer's ids."
-    ),
+    ARGUMENT,
+    "Messages by their identifiers, or by their producer's ids.",
+    value("[MESSAGE|KEY]..."),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every message that the other options select.")]
+AllOption = Annotated[bool, "Every message that the other options select.", "--all"]
 
 
 @dataclass
@@ -40,17 +39,12 @@ class Narrowing:
 
     queue: Annotated[
         str,
-        typer.Option("--queue", "-q", help="Only messages that were in this queue, or on their way there."),
+        "Only messages that were in this queue, or on their way there.",
+        "-q",
     ] = ""
-    reason: Annotated[
-        str, typer.Option("--reason", help="Only messages with this text in their failure or reason.")
-    ] = ""
-    since: Annotated[
-        datetime | None, typer.Option("--since", help="Only messages that failed at this time or later, UTC.")
-    ] = None
-    until: Annotated[
-        datetime | None, typer.Option("--until", help="Only messages that failed before this time, UTC.")
-    ] = None
+    reason: Annotated[str, "Only messages with this text in their failure or reason."] = ""
+    since: Annotated[datetime | None, "Only messages that failed at this time or later, UTC."] = None
+    until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
 
     def chosen(self, names: list[str] | None = None, *, in_doubt: bool = False) -> FailureFilter:
         """Of these, or of all."""
@@ -67,13 +61,10 @@ def audit(
     history: HistoryOption = "",
     log: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A log to read in addition to those in the folder of the stores; repeatable.",
-            exists=True,
-            dir_okay=False,
-        ),
+        "A log to read in addition to those in the folder of the stores; repeatable.",
+        value(exists=True, dir_okay=False),
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="List every message.")] = False,
+    each: Annotated[bool, "List every message."] = False,
     in_json: JsonOption = False,
 ) -> int:
     """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.
@@ -108,7 +99,7 @@ def list_(
     narrowing: Narrowing,
     in_doubt: Annotated[
         bool,
-        typer.Option("--in-doubt", help="Only messages of which nobody knows whether they were processed."),
+        "Only messages of which nobody knows whether they were processed.",
     ] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -134,7 +125,7 @@ def _list(failures: list[FailedMessage], unknown: Unknown, *, as_json: bool) -> 
 @failed.command()
 def show(
     place: Place,
-    name: Annotated[str, typer.Argument(metavar="MESSAGE|KEY")],
+    name: Annotated[str, ARGUMENT, value("MESSAGE|KEY")],
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -163,10 +154,8 @@ def retry(
     narrowing: Narrowing,
     names: NamesArgument = None,
     every: AllOption = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most this many, the first ones.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the messages, and send none.")] = False,
+    limit: Annotated[int | None, "At most this many, the first ones.", value(min=1)] = None,
+    dry_run: Annotated[bool, "List the messages, and send none."] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -187,7 +176,7 @@ def resolve(
     place: Place,
     narrowing: Narrowing,
     names: NamesArgument = None,
-    note: Annotated[str, typer.Option("--note", help="What was done, for the history.")] = "",
+    note: Annotated[str, "What was done, for the history."] = "",
     every: AllOption = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -275,11 +264,11 @@ def erase(
     place: Place,
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MESSAGE|KEY...", help="Messages by their identifiers, or by their producer's ids."
-        ),
+        ARGUMENT,
+        "Messages by their identifiers, or by their producer's ids.",
+        value("MESSAGE|KEY..."),
     ],
-    note: Annotated[str, typer.Option("--note", help="The reason, for the log of operators.")] = "",
+    note: Annotated[str, "The reason, for the log of operators."] = "",
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program.declared import as_typed, value
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
 from mqproto.simulator.base.program.output import FINDING, complain
 
@@ -23,23 +24,18 @@ if TYPE_CHECKING:
 
 TopologyOption = Annotated[
     str,
-    typer.Option(
-        "--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A shipped topology, a .toml file or a node alone."
-    ),
+    "A shipped topology, a .toml file or a node alone.",
+    "-t",
+    value(envvar=TOPOLOGY_VARIABLE),
 ]
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option(
-        "--directory",
-        "-d",
-        envvar=DIRECTORY_VARIABLE,
-        help="The folder of the stores; by default one for each topology.",
-    ),
+    "The folder of the stores; by default one for each topology.",
+    "-d",
+    value(envvar=DIRECTORY_VARIABLE),
 ]
-NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node to talk to.")]
-WaypointsOption = Annotated[
-    bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
-]
+NodeOption = Annotated[str | None, "The node to talk to.", "-n"]
+WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto history."]
 
 
 def _configured(context: typer.Context, value: str) -> str:
@@ -58,17 +54,11 @@ def _configured(context: typer.Context, value: str) -> str:
 
 ConfigOption = Annotated[
     str,
-    typer.Option(
-        "--config",
-        metavar="FILE[#NAME]",
-        callback=_configured,
-        is_eager=True,
-        help="A TOML file of settings, with the names of these options; options that are typed come first. "
-        "SIGHUP reads it again.",
-        show_default=False,
-    ),
+    "A TOML file of settings, with the names of these options; options that are typed come first. "
+    "SIGHUP reads it again.",
+    value("FILE[#NAME]", callback=_configured, is_eager=True),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonOption = Annotated[bool, "Print JSON, for programs.", "--json"]
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -165,7 +155,7 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         for each in _fields(parameter.annotation).values():
             yield from _options(each)
     else:
-        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=as_typed(parameter))
 
 
 def _taken(parameter: inspect.Parameter, typed: dict[str, Any]) -> Any:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-import typer
 from typer.core import TyperGroup
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import counted
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, MISUSE, complain, print_json, run_task
 from mqproto.simulator.client.explain import brief, duration
 from mqproto.simulator.command.options import Commands, JsonOption, all_down
@@ -49,15 +49,13 @@ app = Commands(
     help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for the "
     "first command. For the applications that receive from a queue, see mqproto explain QUEUE.",
 )
-NodeArgument = Annotated[
-    str | None, typer.Argument(metavar="[NODE]", help="A node; by default all that run.", show_default=False)
-]
-PeerArgument = Annotated[str, typer.Argument(metavar="NAME|GUID")]
+NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all that run.", value("[NODE]")]
+PeerArgument = Annotated[str, ARGUMENT, value("NAME|GUID")]
 NetworkArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ADDRESS|NETWORK", help="Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger."
-    ),
+    ARGUMENT,
+    "Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger.",
+    value("ADDRESS|NETWORK"),
 ]
 
 
@@ -81,9 +79,7 @@ def block(
     place: Place,
     network: NetworkArgument,
     node: NodeArgument = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Even if a node of the topology calls from there.")
-    ] = False,
+    force: Annotated[bool, "Even if a node of the topology calls from there."] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Refuse connections from there, also after restarts, and end the sessions that came from there.
@@ -109,32 +105,22 @@ def add(
     place: Place,
     name: Annotated[
         str,
-        typer.Argument(
-            help=r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID."
-        ),
+        ARGUMENT,
+        r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID.",
     ],
     node: NodeArgument = None,
-    address: Annotated[str, typer.Option("--address", metavar="HOST", help="Its address or host name.")] = "",
+    address: Annotated[str, "Its address or host name.", value("HOST")] = "",
     also: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Another address of the same machine.",
-            show_default=False,
-        ),
+        "Another address of the same machine.",
+        value("ADDRESS"),
     ] = None,
-    guid: Annotated[
-        str | None, typer.Option("--guid", metavar="GUID", help="Its GUID, for private format names.")
-    ] = None,
-    probes: Annotated[bool, typer.Option("--probe", help="Connect to it now, and ask for its GUID.")] = False,
+    guid: Annotated[str | None, "Its GUID, for private format names.", value("GUID")] = None,
+    probes: Annotated[bool, "Connect to it now, and ask for its GUID.", "--probe"] = False,
     keys: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The folder of its public keys, to encrypt messages for it: aes.blob, enhanced.blob, "
-            "signing.cer.",
-            show_default=False,
-        ),
+        "The folder of its public keys, to encrypt messages for it: aes.blob, enhanced.blob, signing.cer.",
+        value("FOLDER"),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

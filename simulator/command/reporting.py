@@ -7,9 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, print_json, tell
 from mqproto.simulator.command.options import JsonOption
 
@@ -34,7 +33,9 @@ class Form(StrEnum):
 
 TablesArgument = Annotated[
     str,
-    typer.Argument(metavar="DIR", help="The folder of the tables, or its URI: --out of mqproto analyse."),
+    ARGUMENT,
+    "The folder of the tables, or its URI: --out of mqproto analyse.",
+    value("DIR"),
 ]
 
 
@@ -42,31 +43,23 @@ def report(
     tables: TablesArgument,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="The page to write; by default report.html in DIR.", show_default=False),
+        "The page to write; by default report.html in DIR.",
     ] = None,
     find: Annotated[
         str | None,
-        typer.Option(
-            "--find",
-            "--message",
-            "-m",
-            metavar="TEXT",
-            help="Write no page; print what became of messages with this text in their label or identifier.",
-            show_default=False,
-        ),
+        "Write no page; print what became of messages with this text in their label or identifier.",
+        "--find",
+        "--message",
+        "-m",
+        value("TEXT"),
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option(
-            help="With --find: only messages to this queue, by a part of its name.", show_default=False
-        ),
+        "With --find: only messages to this queue, by a part of its name.",
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
-            help="With --find: only messages through this queue manager, by a part of its name.",
-            show_default=False,
-        ),
+        "With --find: only messages through this queue manager, by a part of its name.",
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -153,49 +146,34 @@ def tables(
     place: TablesArgument,
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns", metavar="TABLE", help="Describe each column of a table.", show_default=False
-        ),
+        "Describe each column of a table.",
+        value("TABLE"),
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option(
-            "--sql",
-            metavar="QUERY",
-            help="Run a query in DuckDB's SQL; tables have the names that are listed.",
-            show_default=False,
-        ),
+        "Run a query in DuckDB's SQL; tables have the names that are listed.",
+        value("QUERY"),
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(
-            "--export",
-            metavar="FOLDER",
-            help="Write each table, or the rows of --sql, into a file there.",
-            show_default=False,
-        ),
+        "Write each table, or the rows of --sql, into a file there.",
+        value("FOLDER"),
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="The format of --export.")] = Form.PARQUET,
+    form: Annotated[Form, "The format of --export.", "--format"] = Form.PARQUET,
     run: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Show the tables as this earlier run left them; the table runs lists all runs.",
-            show_default=False,
-        ),
+        "Show the tables as this earlier run left them; the table runs lists all runs.",
+        value(min=1),
     ] = None,
     vacuum: Annotated[
         bool,
-        typer.Option("--vacuum", help="Delete files that no run of the last --keep hours needs."),
+        "Delete files that no run of the last --keep hours needs.",
     ] = False,
     keep_hours: Annotated[
         float,
-        typer.Option(
-            "--keep",
-            metavar="HOURS",
-            min=0,
-            help="With --vacuum: keep files that runs of the last HOURS need.",
-        ),
+        "With --vacuum: keep files that runs of the last HOURS need.",
+        "--keep",
+        value("HOURS", min=0),
     ] = 1,
     as_json: JsonOption = False,
 ) -> int:

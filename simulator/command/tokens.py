@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import private
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json
-from mqproto.simulator.command.options import JsonOption
+from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import TokenHolder
@@ -30,39 +29,31 @@ TOKEN_BYTES: Final = 32
 HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes, shows and revokes them.\n"
 NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 
-app = typer.Typer(
+app = Commands(
     help="The bearer tokens of a gateway: whose they are, and what they open. The file has only hashes.",
     no_args_is_help=True,
 )
-NameArgument = Annotated[str, typer.Argument(help="A name for its owner: up to 64 letters, digits, _ and -.")]
+NameArgument = Annotated[str, ARGUMENT, "A name for its owner: up to 64 letters, digits, _ and -."]
 
 
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, typer.Option("--into", metavar="FILE", help="The file of the gateway's --tokens.")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--into", value("FILE")],
     queues: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="QUEUE",
-            help="A queue it gives access to; repeatable, '*' for all.",
-            show_default=False,
-        ),
+        "A queue it gives access to; repeatable, '*' for all.",
+        "--queue",
+        value("QUEUE"),
     ] = None,
     role: Annotated[
         str,
-        typer.Option(
-            help="send: send messages; read: ask what became of them; all: both.", show_default=False
-        ),
+        "send: send messages; read: ask what became of them; all: both.",
     ] = "",
     producer: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The producer whose ids it uses, if not its own name; '' for all ids, by their whole names.",
-            show_default=False,
-        ),
+        "The producer whose ids it uses, if not its own name; '' for all ids, by their whole names.",
+        value("NAME"),
     ] = None,
 ) -> int:
     """Make a token and print it once. FILE, made if it does not exist, has only its hash.
@@ -106,7 +97,7 @@ def make(
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of the gateway's --tokens.")],
+    file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens.", value("FILE")],
     as_json: JsonOption = False,
 ) -> int:
     """List the tokens: their owners, and what they open. Status 1 if there are none."""
@@ -139,7 +130,7 @@ def show(
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, typer.Option("--from", metavar="FILE", help="The file of the gateway's --tokens.")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--from", value("FILE")],
 ) -> int:
     """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:

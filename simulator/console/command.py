@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
+from mqproto.simulator.base.program.declared import value
 from mqproto.simulator.base.program.output import DONE, run_task
 from mqproto.simulator.command.options import ConfigOption
 
@@ -24,22 +23,16 @@ LOG: Final = "console.log"
 
 AtOption = Annotated[
     str | None,
-    typer.Option(
-        "--at",
-        metavar="HOST:PORT",
-        help="The console's address on this machine; by default 127.0.0.1:9170, or any free port.",
-        show_default=False,
-    ),
+    "The console's address on this machine; by default 127.0.0.1:9170, or any free port.",
+    "--at",
+    value("HOST:PORT"),
 ]
 TokensOption = Annotated[
     Path | None,
-    typer.Option(
-        "--tokens",
-        metavar="FILE",
-        help="Let others use it too, with tokens of mqproto tokens that have --queue '*': role read to look, "
-        "all to act.",
-        show_default=False,
-    ),
+    "Let others use it too, with tokens of mqproto tokens that have --queue '*': role read to look, "
+    "all to act.",
+    "--tokens",
+    value("FILE"),
 ]
 
 

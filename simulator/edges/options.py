@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
+from mqproto.simulator.base.program.declared import ARGUMENT, hold_bounds, value
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.topology.file import read_address
@@ -24,41 +22,28 @@ CORRELATION: Final = "correlation"
 
 TracesOption = Annotated[
     str,
-    typer.Option(
-        "--traces",
-        metavar="URL",
-        help="Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
-        "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
-        show_default=False,
-    ),
+    "Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
+    "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
+    value("URL"),
 ]
 ForwardOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--forward-header",
-        metavar="NAME",
-        help="A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
-        show_default=False,
-    ),
+    "A header to pass from producer to consumer; name it at gateway and trigger. Repeatable.",
+    "--forward-header",
+    value("NAME"),
 ]
 MetricsOption = Annotated[
     str,
-    typer.Option(
-        metavar="HOST[:PORT]",
-        help=f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
-        show_default=False,
-    ),
+    f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
+    value("HOST[:PORT]"),
 ]
 HistoryOption = Annotated[
     str,
-    typer.Option(
-        metavar="URL",
-        help="The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
-        "by default history.sqlite beside the stores.",
-        show_default=False,
-    ),
+    "The document history, which several may share: sqlite:///PATH or postgresql+psycopg://...; "
+    "by default history.sqlite beside the stores.",
+    value("URL"),
 ]
-SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
+SupervisedOption = Annotated[bool, value(hidden=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,30 +61,16 @@ class Retries:
         UsageError: a value is beyond its limits.
     """
 
-    interval_s: Annotated[
-        float, typer.Option("--interval", min=0, max=86_400, help="Seconds until the second attempt.")
-    ] = 1
-    factor: Annotated[
-        float, typer.Option(min=1, max=100, help="Multiply the delay by this after each attempt.")
-    ] = 2
-    limit_s: Annotated[
-        float, typer.Option("--max-delay", min=0, max=86_400, help="The longest delay, in seconds.")
-    ] = 60
-    attempts: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Give up after this many deliveries.")
-    ] = 20
+    interval_s: Annotated[float, "Seconds until the second attempt.", value(min=0, max=86_400)] = 1
+    factor: Annotated[float, "Multiply the delay by this after each attempt.", value(min=1, max=100)] = 2
+    limit_s: Annotated[float, "The longest delay, in seconds.", "--max-delay", value(min=0, max=86_400)] = 60
+    attempts: Annotated[int, "Give up after this many deliveries.", value(min=1, max=1_000_000)] = 20
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        for what, value, least, most in (
-            ("the interval", self.interval_s, 0, 86_400),
-            ("the factor", self.factor, 1, 100),
-            ("the longest delay", self.limit_s, 0, 86_400),
-            ("the attempts", self.attempts, 1, 1_000_000),
-            ("the jitter", self.jitter, 0, 1),
-        ):
-            if not least <= value <= most or math.isnan(value):
-                raise UsageError(f"{what} of a retry: {value:g}, must be {least:,} to {most:,}")
+        hold_bounds(self)
+        if not 0 <= self.jitter <= 1:
+            raise UsageError(f"jitter {self.jitter:g}: must be 0 to 1")
 
     def delay_s(self, attempt: int, message: str) -> float:
         """How long to wait after an attempt that failed, counted from 1."""
@@ -124,58 +95,35 @@ class Policy:
 
     error_queue: Annotated[
         str,
-        typer.Option(
-            "--error-queue",
-            help="A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if "
-            "needed.",
-            show_default=False,
-        ),
+        "A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if "
+        "needed.",
     ] = ""
     in_doubt_queue: Annotated[
         str,
-        typer.Option(
-            "--in-doubt-queue",
-            help="A queue for messages that may already have been processed; by default the error queue.",
-            show_default=False,
-        ),
+        "A queue for messages that may already have been processed; by default the error queue.",
     ] = ""
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.01, max=86_400, help="Seconds to wait for an answer.")
-    ] = 30
+    timeout_s: Annotated[float, "Seconds to wait for an answer.", value(min=0.01, max=86_400)] = 30
     stop_s: float = 5.0
     retries: Retries = field(default_factory=Retries)
     group_by: Annotated[
         str,
-        typer.Option(
-            "--group-by",
-            help="correlation: keep messages with the same correlation id in order, and call for others in "
-            "parallel.",
-            show_default=False,
-        ),
+        "correlation: keep messages with the same correlation id in order, and call for others in parallel.",
     ] = ""
     parallel: int = 1
     breaker: Annotated[
         int,
-        typer.Option(
-            min=0,
-            max=1_000_000,
-            help="Hold the queue and probe after this many failures in a row with one cause; 0 for never.",
-        ),
+        "Hold the queue and probe after this many failures in a row with one cause; 0 for never.",
+        value(min=0, max=BREAKER_LIMIT),
     ] = 5
 
     def __post_init__(self) -> None:
+        hold_bounds(self)
         if self.group_by not in ("", CORRELATION):
             raise UsageError(
                 f"messages cannot be grouped by {self.group_by!r}: by {CORRELATION}, or not at all"
             )
         if not self.group_by and self.parallel > 1:
             raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
-        if not 1 <= self.parallel <= LEASE_LIMIT:
-            raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
-        if not 0 <= self.breaker <= BREAKER_LIMIT:
-            raise UsageError(f"a breaker after {self.breaker:,} failures: 1 to {BREAKER_LIMIT:,}, 0 for none")
-        if not self.timeout_s > 0:
-            raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,122 +138,83 @@ class TriggerOptions:
         UsageError: two of them cannot be together.
     """
 
-    url: Annotated[
-        str, typer.Option(help="Post each message to this URL.", metavar="URL", show_default=False)
-    ] = ""
+    url: Annotated[str, "Post each message to this URL.", value("URL")] = ""
     call: Annotated[
         str,
-        typer.Option(
-            help="Call this function with each message.", metavar="MODULE:FUNCTION", show_default=False
-        ),
+        "Call this function with each message.",
+        value("MODULE:FUNCTION"),
     ] = ""
     policy: Policy = field(default_factory=Policy)
     no_error_queue: Annotated[
         bool,
-        typer.Option(
-            "--no-error-queue",
-            help="Reject messages that cannot be processed; a sender that asked for dead letters gets one.",
-        ),
+        "Reject messages that cannot be processed; a sender that asked for dead letters gets one.",
     ] = False
     parallel: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Groups to process at once; 8 with --group-by.", show_default=False),
+        "Groups to process at once; 8 with --group-by.",
+        value(min=1, max=LEASE_LIMIT),
     ] = None
     error_field: Annotated[
         str,
-        typer.Option(
-            "--error-field",
-            help="A field of the answer's JSON that holds a service code, whatever the status.",
-            show_default=False,
-        ),
+        "A field of the answer's JSON that holds a service code, whatever the status.",
     ] = ""
     forward_header: ForwardOption = None
     headers_file: Annotated[
         Path | None,
-        typer.Option(
-            "--headers-file",
-            help='A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".',
-            show_default=False,
-        ),
+        'A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".',
     ] = None
     signing_secrets: Annotated[
         Path | None,
-        typer.Option(
-            "--signing-secrets",
-            help="A file of secrets, whsec_... each, to sign requests as Standard Webhooks does.",
-            show_default=False,
-        ),
+        "A file of secrets, whsec_... each, to sign requests as Standard Webhooks does.",
     ] = None
     ca: Annotated[
         Path | None,
-        typer.Option(help="A PEM file of the only authorities to trust.", show_default=False),
+        "A PEM file of the only authorities to trust.",
     ] = None
     certificate: Annotated[
         Path | None,
-        typer.Option(help="A PEM file of the certificate to show to the URL.", show_default=False),
+        "A PEM file of the certificate to show to the URL.",
     ] = None
-    key: Annotated[Path | None, typer.Option(help="The key of the certificate.", show_default=False)] = None
+    key: Annotated[Path | None, "The key of the certificate."] = None
     as_json: Annotated[
         bool,
-        typer.Option(
-            "--json",
-            help="Post the message as `mqproto receive --json` shows it, with its decoded body, instead of the "
-            "body alone.",
-        ),
+        "Post the message as `mqproto receive --json` shows it, with its decoded body, instead of the "
+        "body alone.",
+        "--json",
     ] = False
     history: HistoryOption = ""
-    no_history: Annotated[
-        bool, typer.Option("--no-history", help="Use only the delivery count and the resolver.")
-    ] = False
-    at_least_once: Annotated[
-        bool, typer.Option("--at-least-once", help="Do not look for duplicates: attempt every delivery.")
-    ] = False
+    no_history: Annotated[bool, "Use only the delivery count and the resolver."] = False
+    at_least_once: Annotated[bool, "Do not look for duplicates: attempt every delivery."] = False
     hook: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            help="Post the end of each message (processed, failed or in doubt) to this URL as JSON, until it "
-            "answers.",
-            show_default=False,
-        ),
+        "Post the end of each message (processed, failed or in doubt) to this URL as JSON, until it answers.",
+        value("URL"),
     ] = ""
     hook_secrets: Annotated[
         Path | None,
-        typer.Option(
-            "--hook-secrets",
-            help="Like --signing-secrets, for requests to --hook.",
-            show_default=False,
-        ),
+        "Like --signing-secrets, for requests to --hook.",
     ] = None
     lease_s: Annotated[
         float,
-        typer.Option(
-            "--lease",
-            min=0.1,
-            max=3_600,
-            help="Take over from a trigger on the same queue and history after this many seconds without a sign "
-            "of it.",
-        ),
+        "Take over from a trigger on the same queue and history after this many seconds without a sign "
+        "of it.",
+        value(min=0.1, max=3_600),
     ] = 10
     resolver: Annotated[
         str,
-        typer.Option(
-            help="A URL or MODULE:FUNCTION that answers NEW, DUPLICATE or IN_DOUBT for a message that may have "
-            "been processed.",
-            show_default=False,
-        ),
+        "A URL or MODULE:FUNCTION that answers NEW, DUPLICATE or IN_DOUBT for a message that may have "
+        "been processed.",
     ] = ""
-    name: Annotated[
-        str, typer.Option(help="A name for its log and the history, different for each trigger of a node.")
-    ] = "trigger"
+    name: Annotated[str, "A name for its log and the history, different for each trigger of a node."] = (
+        "trigger"
+    )
     metrics: MetricsOption = ""
     traces: TracesOption = ""
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let --metrics listen beyond loopback.")
-    ] = False
+    allow_remote: Annotated[bool, "Let --metrics listen beyond loopback."] = False
     supervised: SupervisedOption = False
 
     def __post_init__(self) -> None:
+        hold_bounds(self)
         if self.no_error_queue and (self.policy.error_queue or self.policy.in_doubt_queue):
             raise UsageError(
                 "--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out"
@@ -319,8 +228,8 @@ class TriggerOptions:
             "--ca": self.ca,
             "--certificate": self.certificate or self.key,
         }
-        for option, value in for_urls.items():
-            if value and not (self.url or "://" in self.resolver or (self.hook and option == "--ca")):
+        for option, given in for_urls.items():
+            if given and not (self.url or "://" in self.resolver or (self.hook and option == "--ca")):
                 raise UsageError(f"{option} is for URLs: leave it out where a function is called")
         if self.as_json and not self.url:
             raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
@@ -346,111 +255,73 @@ class GatewayOptions:
     """
 
     place: Place
-    node: Annotated[str, typer.Argument(help="The node to hand messages to.")]
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on for producers.")] = (
-        "127.0.0.1:8080"
-    )
-    free_port: Annotated[bool, typer.Option("--free-port", help="Use a free port of that host.")] = False
-    name: Annotated[str, typer.Option(help="A name, different for each gateway of a node.")] = "gateway"
+    node: Annotated[str, ARGUMENT, "The node to hand messages to."]
+    listen: Annotated[str, "Address to listen on for producers.", value("HOST:PORT")] = "127.0.0.1:8080"
+    free_port: Annotated[bool, "Use a free port of that host."] = False
+    name: Annotated[str, "A name, different for each gateway of a node."] = "gateway"
     history: HistoryOption = ""
-    key_header: Annotated[
-        str, typer.Option(metavar="NAME", help="The header that holds the producer's id of a message.")
-    ] = "Idempotency-Key"
+    key_header: Annotated[str, "The header that holds the producer's id of a message.", value("NAME")] = (
+        "Idempotency-Key"
+    )
     key_fields: Annotated[
         list[str] | None,
-        typer.Option(
-            "--key-field",
-            metavar="NAME",
-            help="The field of a JSON body that holds the id instead; repeatable: several fields together are "
-            "the id.",
-            show_default=False,
-        ),
+        "The field of a JSON body that holds the id instead; repeatable: several fields together are the id.",
+        "--key-field",
+        value("NAME"),
     ] = None
-    key_length: Annotated[
-        int, typer.Option(min=1, max=255, metavar="CHARACTERS", help="The longest id to accept.")
-    ] = 200
+    key_length: Annotated[int, "The longest id to accept.", value("CHARACTERS", min=1, max=255)] = 200
     keep_days: Annotated[
         float | None,
-        typer.Option(
-            "--keep-ids",
-            min=0.001,
-            metavar="DAYS",
-            help="Days for which the history remembers ids, for all programs that use it; unchanged by default, "
-            "30 at first.",
-            show_default=False,
-        ),
+        "Days for which the history remembers ids, for all programs that use it; unchanged by default, "
+        "30 at first.",
+        "--keep-ids",
+        value("DAYS", min=0.001),
     ] = None
-    require_key: Annotated[
-        bool, typer.Option("--require-key", help="Refuse messages without an id, which could come twice.")
-    ] = False
+    require_key: Annotated[bool, "Refuse messages without an id, which could come twice."] = False
     tokens: Annotated[
         Path | None,
-        typer.Option(help="Require a bearer token of this file, which mqproto tokens writes."),
+        "Require a bearer token of this file, which mqproto tokens writes.",
     ] = None
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
         list[str] | None,
-        typer.Option(
-            "--webhook-origin",
-            metavar="HOST",
-            help="An origin that may send events, when it asks by OPTIONS as CloudEvents' webhooks do. "
-            "Repeatable.",
-            show_default=False,
-        ),
+        "An origin that may send events, when it asks by OPTIONS as CloudEvents' webhooks do. Repeatable.",
+        "--webhook-origin",
+        value("HOST"),
     ] = None
     callback: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            help="Post the end of each message with an id to this URL, unless its producer names another.",
-            show_default=False,
-        ),
+        "Post the end of each message with an id to this URL, unless its producer names another.",
+        value("URL"),
     ] = ""
     callback_hosts: Annotated[
         list[str] | None,
-        typer.Option(
-            "--callback-host",
-            metavar="HOST[:PORT]",
-            help="Let producers name URLs below this one in the header MQ-Callback, to be told of the end. "
-            "Repeatable.",
-            show_default=False,
-        ),
+        "Let producers name URLs below this one in the header MQ-Callback, to be told of the end. "
+        "Repeatable.",
+        "--callback-host",
+        value("HOST[:PORT]"),
     ] = None
     callback_secrets: Annotated[
         Path | None,
-        typer.Option(
-            "--callback-secrets",
-            help="A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does.",
-            show_default=False,
-        ),
+        "A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does.",
     ] = None
     metrics: MetricsOption = ""
     traces: TracesOption = ""
-    rate: Annotated[
-        float, typer.Option(min=0, help="Messages per second to accept for each queue; 0 for no limit.")
-    ] = 0
+    rate: Annotated[float, "Messages per second to accept for each queue; 0 for no limit.", value(min=0)] = 0
     connections: Annotated[
-        int, typer.Option(min=1, max=50_000, help="Requests at once; further ones are asked to retry later.")
+        int, "Requests at once; further ones are asked to retry later.", value(min=1, max=50_000)
     ] = 1_000
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(
-            "--tls-certificate", help="A PEM file with a certificate; serve only HTTPS.", show_default=False
-        ),
+        "A PEM file with a certificate; serve only HTTPS.",
     ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", help="The key of the certificate.", show_default=False)
-    ] = None
+    tls_key: Annotated[Path | None, "The key of the certificate."] = None
     tls_clients: Annotated[
         Path | None,
-        typer.Option(
-            "--tls-clients",
-            metavar="CA",
-            help="A PEM file of authorities; producers must present a certificate from one of them.",
-            show_default=False,
-        ),
+        "A PEM file of authorities; producers must present a certificate from one of them.",
+        value("CA"),
     ] = None
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False
+    allow_remote: Annotated[bool, "Listen beyond loopback."] = False
 
     @property
     def address(self) -> tuple[str, int]:

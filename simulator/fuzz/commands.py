@@ -11,78 +11,63 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, INTERRUPTED, print_json, run_task, tell
-from mqproto.simulator.command.options import JsonOption
+from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.fuzz.parser.parser import Report
 
 SECONDS: Final = 60.0
 
-app = typer.Typer(
+app = Commands(
     help="Send hostile packets to a parser or a live peer; each finding can be repeated.",
     no_args_is_help=True,
 )
 
-SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long to run, in seconds.")]
+SecondsOption = Annotated[float, "How long to run, in seconds.", value(min=0.1)]
 SeedOption = Annotated[
     int | None,
-    typer.Option(help="The same seed makes the same packets; random by default.", show_default=False),
+    "The same seed makes the same packets; random by default.",
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="The folder for findings.")]
+OutOption = Annotated[Path, "The folder for findings.", "--out"]
 
 
 @app.command()
 def parser(
     target: Annotated[
         str,
-        typer.Option(
-            help="module:function that takes the bytes of one packet; by default our codec. Also: xml, activex, "
-            "binary, headers (readers of bodies), security (what keys open), decode (what is pasted)."
-        ),
+        "module:function that takes the bytes of one packet; by default our codec. Also: xml, activex, "
+        "binary, headers (readers of bodies), security (what keys open), decode (what is pasted).",
     ] = "mqproto.wire",
-    program: Annotated[
-        str, typer.Option(help="Instead of --target: a command that reads one packet from stdin.")
-    ] = "",
+    program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
     loop: Annotated[
         bool,
-        typer.Option("--loop", help="The command reads packets in a loop, each after its length."),
+        "The command reads packets in a loop, each after its length.",
     ] = False,
     expect: Annotated[
         list[str] | None,
-        typer.Option(
-            help="An exception that means the target refuses a packet; ValueError by default.",
-            show_default=False,
-        ),
+        "An exception that means the target refuses a packet; ValueError by default.",
     ] = None,
     seconds: SecondsOption = SECONDS,
-    packets: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many packets.", show_default=False)
-    ] = None,
+    packets: Annotated[int | None, "Stop after this many packets.", value(min=1)] = None,
     seed: SeedOption = None,
     corpus: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A capture, a file with a packet, or a folder of files, as seeds.",
-            exists=True,
-            show_default=False,
-        ),
+        "A capture, a file with a packet, or a folder of files, as seeds.",
+        value(exists=True),
     ] = None,
     corpus_out: Annotated[
         Path | None,
-        typer.Option(
-            help="A folder for the seeds, the packets that took a new path, and a dictionary for AFL++.",
-            show_default=False,
-        ),
+        "A folder for the seeds, the packets that took a new path, and a dictionary for AFL++.",
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
         float,
-        typer.Option(
-            "--limit", min=0.1, help="Seconds of processor time for one packet; for a program, seconds."
-        ),
+        "Seconds of processor time for one packet; for a program, seconds.",
+        value(min=0.1),
     ] = 2,
-    memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB of memory for the target.")] = 512,
+    memory_mb: Annotated[int, "MiB of memory for the target.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
 ) -> int:
     """Feed a parser packets mutated by the protocol's layouts. Status 1 if it does something wrong.
@@ -115,15 +100,9 @@ def parser(
     return FINDING if len(report.findings) else DONE
 
 
-HostArgument = Annotated[
-    str, typer.Argument(help="HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default.")
-]
-PatienceOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, max=600, help="Seconds to wait for the peer.")
-]
-RemoteOption = Annotated[
-    bool, typer.Option("--allow-remote", help="Allow a peer on another machine; ask its owner first.")
-]
+HostArgument = Annotated[str, ARGUMENT, "HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default."]
+PatienceOption = Annotated[float, "Seconds to wait for the peer.", "--timeout", value(min=0.1, max=600)]
+RemoteOption = Annotated[bool, "Allow a peer on another machine; ask its owner first.", "--allow-remote"]
 
 
 @app.command()
@@ -131,39 +110,26 @@ def peer(
     host: HostArgument,
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A private queue or direct name for valid messages; by default notes and orders.",
-            show_default=False,
-        ),
+        "A private queue or direct name for valid messages; by default notes and orders.",
     ] = None,
     identity: Annotated[
         str | None,
-        typer.Option(
-            "--as", help="The GUID to connect with; by default that of a stranger.", show_default=False
-        ),
+        "The GUID to connect with; by default that of a stranger.",
+        "--as",
     ] = None,
     neighbour: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The GUID of a queue manager that the peer knows; some cases speak in its name.",
-            show_default=False,
-        ),
+        "The GUID of a queue manager that the peer knows; some cases speak in its name.",
     ] = None,
     seconds: SecondsOption = SECONDS,
-    cases: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many cases.", show_default=False)
-    ] = None,
+    cases: Annotated[int | None, "Stop after this many cases.", value(min=1)] = None,
     seed: SeedOption = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, help="Cases to run at once.")] = 8,
+    parallel: Annotated[int, "Cases to run at once.", value(min=1, max=64)] = 8,
     patience_s: PatienceOption = 15,
-    ping_port: Annotated[
-        int, typer.Option(min=1, max=65_535, help="The UDP port for malformed Pings.")
-    ] = 3_527,
-    pid: Annotated[
-        int | None, typer.Option(min=1, help="The peer's process, to watch.", show_default=False)
-    ] = None,
+    ping_port: Annotated[int, "The UDP port for malformed Pings.", value(min=1, max=65_535)] = 3_527,
+    pid: Annotated[int | None, "The peer's process, to watch.", value(min=1)] = None,
     memory_mb: Annotated[
-        int, typer.Option("--memory", min=16, help="With --pid: MiB that the process may grow by.")
+        int, "With --pid: MiB that the process may grow by.", "--memory", value(min=16)
     ] = 512,
     out: OutOption = Path("fuzz-findings"),
     allow_remote: RemoteOption = False,
@@ -258,20 +224,14 @@ def strangers(
 
 @app.command()
 def repeat(
-    file: Annotated[Path, typer.Argument(help="The .toml or .bin file of a finding.", exists=True)],
+    file: Annotated[Path, ARGUMENT, "The .toml or .bin file of a finding.", value(exists=True)],
     to: Annotated[
         str | None,
-        typer.Option(
-            help="The peer to repeat a conversation with; by default the one it was found at.",
-            show_default=False,
-        ),
+        "The peer to repeat a conversation with; by default the one it was found at.",
     ] = None,
     as_new: Annotated[
         bool,
-        typer.Option(
-            "--as-new",
-            help="Speak as a new queue manager, for a peer that knows the messages of the old one.",
-        ),
+        "Speak as a new queue manager, for a peer that knows the messages of the old one.",
     ] = False,
     patience_s: PatienceOption = 15,
     allow_remote: RemoteOption = False,

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program import settings
+from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, complain
 from mqproto.simulator.cli.node import node
 from mqproto.simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
@@ -22,8 +23,8 @@ from mqproto.simulator.console.command import console
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """What takes its settings from a file."""
 
-service = typer.Typer(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
-config = typer.Typer(help=f"The settings of {', '.join(CONFIGURED)} in one file.", no_args_is_help=True)
+service = Commands(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
+config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.", no_args_is_help=True)
 
 
 @service.callback()
@@ -34,14 +35,14 @@ def _group() -> None:
 
 @service.command()
 def install(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=f"What runs: {', '.join(KINDS)}.", show_default=False)
-    ],
+    kind: Annotated[str, ARGUMENT, f"What runs: {', '.join(KINDS)}.", value("KIND")],
     settings_file: Annotated[
         str,
-        typer.Option("--config", metavar="FILE[#NAME]", help="The file of settings, and its section."),
+        "The file of settings, and its section.",
+        "--config",
+        value("FILE[#NAME]"),
     ] = CONFIG,
-    user: Annotated[str, typer.Option(metavar="USER", help="The user it runs as.")] = USER,
+    user: Annotated[str, "The user it runs as.", value("USER")] = USER,
 ) -> int:
     """Print a hardened unit for systemd, with readiness and a watchdog.
 
@@ -73,7 +74,7 @@ def install(
 @config.command()
 def check(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.", show_default=False)],
+    file: Annotated[Path, ARGUMENT, "The TOML file.", value("FILE")],
 ) -> int:
     """Check a file of settings, and print what it is for.
 

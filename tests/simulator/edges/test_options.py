@@ -44,11 +44,11 @@ def test_messages_that_fail_at_one_time_come_back_at_several() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"interval_s": -1}, "the interval of a retry: -1, must be 0 to 86,400"),
-        ({"factor": 0.5}, "the factor of a retry: 0.5, must be 1 to 100"),
-        ({"limit_s": math.inf}, "the longest delay of a retry: inf, must be 0 to 86,400"),
-        ({"attempts": 0}, "the attempts of a retry: 0, must be 1 to 1,000,000"),
-        ({"jitter": math.nan}, "the jitter of a retry: nan, must be 0 to 1"),
+        ({"interval_s": -1}, "interval -1: must be 0 to 86,400"),
+        ({"factor": 0.5}, "factor 0.5: must be 1 to 100"),
+        ({"limit_s": math.inf}, "limit inf: must be 0 to 86,400"),
+        ({"attempts": 0}, "attempts 0: must be 1 to 1,000,000"),
+        ({"jitter": math.nan}, "jitter nan: must be 0 to 1"),
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
