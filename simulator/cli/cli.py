@@ -35,6 +35,7 @@ from mqproto.simulator.base.program.output import (
     run_task,
     tell,
 )
+from mqproto.simulator.base.program.settings import RENAMED
 from mqproto.simulator.cli import breaking, commands, keys, store
 from mqproto.simulator.cli.choosing import only
 from mqproto.simulator.cli.helping import ByTask, worded
@@ -48,6 +49,7 @@ from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOpt
 from mqproto.simulator.console import command as live
 from mqproto.simulator.edges.options import HistoryOption, TracesOption
 from mqproto.simulator.fuzz import commands as fuzz
+from mqproto.simulator.world.options import WorldOptions
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
@@ -361,51 +363,10 @@ def probe(
 
 
 @app.command()
-def simulate(
-    seeds: Annotated[int, "How many worlds to run.", value(min=1)] = 100,
-    first: Annotated[int, "The seed of the first world.", value(min=0)] = 0,
-    seed: Annotated[int | None, "Run the world of this seed, and show it.", value(min=0)] = None,
-    scenario: Annotated[Path | None, "Run the world in this file.", value(exists=True)] = None,
-    shrink: Annotated[bool, "Find a smaller world that breaks too."] = False,
-    trace: Annotated[bool, "Print everything that happens."] = False,
-    save: Annotated[Path | None, "Write the world to this file."] = None,
-    capture: Annotated[
-        Path | None,
-        "Write everything that crossed the links of this one world to this pcapng.",
-    ] = None,
-    captures: Annotated[
-        Path | None,
-        "A folder for a capture of each world, and its result.",
-    ] = None,
-    segment_bytes: Annotated[
-        int,
-        "The most payload in one frame of the capture.",
-        value(min=1, max=65_495),
-    ] = 65_495,
-    processes: Annotated[
-        int | None,
-        "Processes to use; by default one per core.",
-        value(min=1),
-    ] = None,
-    as_json: JsonOption = False,
-) -> int:
+def simulate(options: WorldOptions) -> int:
     """Simulate whole systems with everything that can go wrong. Status 1 if an invariant breaks."""
     from mqproto.simulator.world import command
 
-    options = command.Options(
-        seed=seed,
-        seeds=seeds,
-        first=first,
-        scenario=scenario,
-        save=save,
-        capture=capture,
-        captures=captures,
-        segment_bytes=segment_bytes,
-        shrink=shrink,
-        trace=trace,
-        processes=processes,
-        as_json=as_json,
-    )
     return DONE if command.run(options) else FINDING
 
 
@@ -528,6 +489,8 @@ def run_command(arguments: list[str]) -> int:
             context = getattr(misuse, "ctx", None)
             asked = context.command_path if context is not None else "mqproto"
             text = " ".join(text.split()).rstrip(".?")
+            if now := RENAMED.get(f"{asked.split()[-1]} {getattr(misuse, 'option_name', '').lstrip('-')}"):
+                text = f"{text.split('(')[0].strip()}; it is --{now} now"
             if TOO_MANY in text:
                 text += _how_a_topology_is_named(arguments)
             complain(f"{text}; see {asked} --help")

@@ -53,11 +53,6 @@ def analyse(
         "A setting of Spark, such as spark.ui.enabled=true.",
         value("NAME=VALUE"),
     ] = None,
-    packages: Annotated[
-        str | None,
-        "Java packages for Spark to fetch.",
-        value("GROUP:NAME:VERSION,..."),
-    ] = None,
     topology: Annotated[
         str | None,
         "A topology with names for nodes and queues.",
@@ -104,7 +99,7 @@ def analyse(
     mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
-    settings = _settings(conf or (), packages)
+    settings = _settings(conf or ())
     names, at_hand = _checked(captures, topology, keys or ())
     # These take longer to import than all that was looked at so far.
     from mqproto.captures.pipeline.run.job import analyse, nothing_new
@@ -256,9 +251,9 @@ def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
     return _status(result)
 
 
-def _settings(conf: Iterable[str], packages: str | None) -> dict[str, str]:
+def _settings(conf: Iterable[str]) -> dict[str, str]:
     """What is said of Spark's settings, by their names."""
-    settings = {} if packages is None else {"spark.jars.packages": packages}
+    settings = {}
     for said in conf:
         name, equals, value = said.partition("=")
         if not (name and equals):

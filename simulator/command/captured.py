@@ -142,8 +142,6 @@ def run(captures: Sequence[Opened], options: Options) -> int:
             raise UsageError(
                 "--summary, --follow and --diagram each show the capture in their own way; choose one"
             )
-        if options.unfold and not (options.diagram or options.svg):
-            raise UsageError("--unfold is for diagrams: add --diagram, or --svg FILE")
         if options.keys and (options.summary or options.follow is not None or options.diagram or options.svg):
             raise UsageError("--keys is for packets: leave --summary, --follow, --diagram and --svg out")
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -239,8 +237,8 @@ class _Reading:
         self.forged = False
         self._kinds = kinds_named(options.kinds or [])
         self._sequence = sequence_named(options.sequence) if options.sequence else ""
-        self._after = moment_named(options.after) if options.after else None
-        self._before = moment_named(options.before) if options.before else None
+        self._after = moment_named(options.since) if options.since else None
+        self._before = moment_named(options.until) if options.until else None
         self._options = options
         self._chosen: Selection | None = None
         self._captures = captures
@@ -460,7 +458,7 @@ def _follow(reading: _Reading, options: Options, target: str) -> int:
 def _diagram(reading: _Reading, options: Options) -> int:
     """A ladder diagram, on the terminal or as SVG."""
     limit = options.limit or DIAGRAM_LIMIT
-    ladder = Ladder(reading.names, limit, reading.turns.found, reading.wants, unfold=options.unfold)
+    ladder = Ladder(reading.names, limit, reading.turns.found, reading.wants, unfold=options.verbose)
     for sight in reading.chosen():
         ladder.add(sight)
     for arrow in ladder.arrows:

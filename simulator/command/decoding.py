@@ -45,7 +45,7 @@ def decode(
     mqproto decode run.pcapng --summary             what is in it, what is wrong
     mqproto decode east.pcapng west.pcapng          both halves of a TAP
     mqproto decode run.pcapng --follow 'order 17'   one message, hop by hop
-    mqproto decode run.pcapng --diagram --before 2  a ladder of two seconds
+    mqproto decode run.pcapng --diagram --until 2   a ladder of two seconds
     mqproto decode run.pcapng --keys qm2.keys       what is encrypted for qm2
     mqproto decode captures/ --tables tables        what mqproto analyse makes
     xxd packet.bin | mqproto decode -               every field of pasted bytes

@@ -166,15 +166,8 @@ def tables(
         value(min=1),
     ] = None,
     vacuum: Annotated[
-        bool,
-        "Delete files that no run of the last --keep hours needs.",
-    ] = False,
-    keep_hours: Annotated[
-        float,
-        "With --vacuum: keep files that runs of the last HOURS need.",
-        "--keep",
-        value("HOURS", min=0),
-    ] = 1,
+        float | None, "Delete files that no run of the last HOURS needs.", value("HOURS", min=0)
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """What is in the tables of `mqproto analyse`: their columns, queries, and files for other programs.
@@ -191,14 +184,14 @@ def tables(
     from mqproto.captures.pipeline.tables.tables import Tables
     from mqproto.simulator.base.screen import working
 
-    if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
+    if [columns is not None, sql is not None or export is not None, vacuum is not None].count(True) > 1:
         raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
     opened = Tables(place, run)
     if opened.row is None:
         raise NoTablesError(place)
-    if vacuum:
+    if vacuum is not None:
         with working("deleting files that nobody needs"):
-            count = opened.vacuum(keep_hours * HOUR_S)
+            count = opened.vacuum(vacuum * HOUR_S)
         print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
     elif export is not None:
         from mqproto.captures.pipeline.tables import queries

@@ -39,7 +39,7 @@ NameArgument = Annotated[str, ARGUMENT, "A name for its owner: up to 64 letters,
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--into", value("FILE")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens", value("FILE")],
     queues: Annotated[
         list[str] | None,
         "A queue it gives access to; repeatable, '*' for all.",
@@ -59,7 +59,7 @@ def make(
     """Make a token and print it once. FILE, made if it does not exist, has only its hash.
 
     \b
-    $ mqproto tokens make shop --role send --queue orders --into tokens.toml
+    $ mqproto tokens make shop --role send --queue orders --tokens tokens.toml
     mqproto_9wNf1uUX2lqk3v0pI7s1Zq0nT5y8m4cEJgQbR6dLxHA
     """
     from mqproto.simulator.edges.gateway.tokens import TokenHolder, TokenRole
@@ -123,14 +123,14 @@ def show(
         ids = "" if whose == name else f", with the ids of {whose or 'all'}"
         print(f"{name}: {holder.role}, {', '.join(holder.queues) or 'no queue'}{ids}{made}")
     if not holders:
-        complain(f"{file} has no token: mqproto tokens make NAME --into {file}")
+        complain(f"{file} has no token: mqproto tokens make NAME --tokens {file}")
     return DONE if holders else FINDING
 
 
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--from", value("FILE")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens", value("FILE")],
 ) -> int:
     """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:

@@ -21,7 +21,9 @@ class Options:
         "-t",
         value(envvar=TOPOLOGY_VARIABLE),
     ] = None
-    verbose: Annotated[bool, "Every field of each packet, with its offset and bytes.", "-v"] = False
+    verbose: Annotated[
+        bool, "Every field of each packet, with its offset and bytes; in a diagram, a row for each.", "-v"
+    ] = False
     as_json: JsonOption = False
     summary: Annotated[bool, "Count the contents of the capture."] = False
     follow: Annotated[
@@ -31,7 +33,6 @@ class Options:
     ] = None
     diagram: Annotated[bool, "A ladder diagram."] = False
     svg: Annotated[Path | None, "Write the diagram as SVG to this file."] = None
-    unfold: Annotated[bool, "In a diagram, a row for each packet, even if several are alike."] = False
     relative: Annotated[
         bool,
         "Show seconds since the first packet instead of the time of day.",
@@ -46,10 +47,10 @@ class Options:
     connection: Annotated[
         int | None, "The number of a connection, as --json and --summary show it.", value(min=0)
     ] = None
-    after: Annotated[str | None, "Seconds after the first packet, a time of day, or date and time; UTC."] = (
+    since: Annotated[str | None, "Seconds after the first packet, a time of day, or date and time; UTC."] = (
         None
     )
-    before: Annotated[str | None, "The same for the end."] = None
+    until: Annotated[str | None, "The same for the end."] = None
     limit: Annotated[int | None, "At most this many packets.", value(min=1)] = None
     keys: Annotated[
         list[str] | None,

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 LOG: Final = "console.log"
 """Beside the stores: who did what by the console, and what is wrong with it."""
 
-AtOption = Annotated[
+ListenOption = Annotated[
     str | None,
     "The console's address on this machine; by default 127.0.0.1:9170, or any free port.",
-    "--at",
     value("HOST:PORT"),
 ]
 TokensOption = Annotated[
@@ -38,7 +37,7 @@ TokensOption = Annotated[
 
 def console(
     place: Place,
-    at: AtOption = None,
+    listen: ListenOption = None,
     tokens: TokensOption = None,
     _config: ConfigOption = "",
 ) -> int:
@@ -48,12 +47,12 @@ def console(
     $ mqproto console
     http://127.0.0.1:9170/#token=...
     """
-    options = options_of(at, tokens)
+    options = options_of(listen, tokens)
     run_task(partial(_serve, place, options))
     return DONE
 
 
-def options_of(at: str | None, tokens: Path | None) -> Options:
+def options_of(listen: str | None, tokens: Path | None) -> Options:
     """What was typed.
 
     Raises:
@@ -62,7 +61,7 @@ def options_of(at: str | None, tokens: Path | None) -> Options:
     from mqproto.simulator.console.serving import PORT, Options
     from mqproto.simulator.topology.file import read_address
 
-    address = None if at is None else read_address(at, "--at", PORT)
+    address = None if listen is None else read_address(listen, "--listen", PORT)
     return Options(address=address, tokens=tokens)
 
 

@@ -130,6 +130,6 @@ def check_address(host: str, port: int) -> None:
     """
     if not is_loopback(host):
         raise UsageError(
-            f"{host}:{port} can be reached from outside, and a console is for this machine: leave --at out, "
+            f"{host}:{port} can be reached from outside, and a console is for this machine: leave --listen out, "
             f"and reach it from elsewhere by ssh -L {port}:127.0.0.1:{port} HOST"
         )

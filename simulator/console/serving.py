@@ -30,7 +30,7 @@ from mqproto.simulator.topology.places import Place
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
 """Where a console is, if nobody names another and no other program is there."""
-ADVICE: Final = "name another with --at, or leave that out"
+ADVICE: Final = "name another with --listen, or leave that out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,8 +256,9 @@ class GatewayOptions:
 
     place: Place
     node: Annotated[str, ARGUMENT, "The node to hand messages to."]
-    listen: Annotated[str, "Address to listen on for producers.", value("HOST:PORT")] = "127.0.0.1:8080"
-    free_port: Annotated[bool, "Use a free port of that host."] = False
+    listen: Annotated[
+        str, "Address to listen on for producers; port 0 for a free one.", value("HOST:PORT")
+    ] = "127.0.0.1:8080"
     name: Annotated[str, "A name, different for each gateway of a node."] = "gateway"
     history: HistoryOption = ""
     key_header: Annotated[str, "The header that holds the producer's id of a message.", value("NAME")] = (
@@ -275,7 +276,7 @@ class GatewayOptions:
         "Days for which the history remembers ids, for all programs that use it; unchanged by default, "
         "30 at first.",
         "--keep-ids",
-        value("DAYS", min=0.001),
+        value("DAYS", min=0.001, max=36_500),
     ] = None
     require_key: Annotated[bool, "Refuse messages without an id, which could come twice."] = False
     tokens: Annotated[
@@ -326,5 +327,5 @@ class GatewayOptions:
     @property
     def address(self) -> tuple[str, int]:
         """Where to listen."""
-        host, port = read_address(self.listen, "--listen", PORT)
-        return host, 0 if self.free_port else port
+        host, port = read_address(self.listen.removesuffix(":0"), "--listen", PORT)
+        return host, 0 if self.listen.endswith(":0") else port

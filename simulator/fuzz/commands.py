@@ -50,7 +50,7 @@ def parser(
         "An exception that means the target refuses a packet; ValueError by default.",
     ] = None,
     seconds: SecondsOption = SECONDS,
-    packets: Annotated[int | None, "Stop after this many packets.", value(min=1)] = None,
+    count: Annotated[int | None, "Stop after this many packets.", "-c", value(min=1)] = None,
     seed: SeedOption = None,
     corpus: Annotated[
         list[Path] | None,
@@ -84,7 +84,7 @@ def parser(
         loop=loop,
         expect=tuple(expect or DEFAULT_EXPECTED),
         seconds=seconds,
-        packets=packets,
+        packets=count,
         seed=secrets.randbelow(1_000_000) if seed is None else seed,
         corpus=tuple(corpus or ()),
         corpus_out=corpus_out,
@@ -122,7 +122,7 @@ def peer(
         "The GUID of a queue manager that the peer knows; some cases speak in its name.",
     ] = None,
     seconds: SecondsOption = SECONDS,
-    cases: Annotated[int | None, "Stop after this many cases.", value(min=1)] = None,
+    count: Annotated[int | None, "Stop after this many cases.", "-c", value(min=1)] = None,
     seed: SeedOption = None,
     parallel: Annotated[int, "Cases to run at once.", value(min=1, max=64)] = 8,
     patience_s: PatienceOption = 15,
@@ -143,7 +143,7 @@ def peer(
     from mqproto.simulator.fuzz.peer import campaign as fuzzing, peer as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    plan = fuzzing.Plan(seed, seconds, cases, parallel, folder=out)
+    plan = fuzzing.Plan(seed, seconds, count, parallel, folder=out)
     options = peers.Options(
         queues=tuple(queue or peers.DEFAULT_QUEUES),
         presented=peers.read_guid(identity) if identity is not None else None,

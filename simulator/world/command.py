@@ -6,48 +6,31 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mqproto.base.errors import UsageError
-from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.world.campaign import at_once, run_seeds
 from mqproto.simulator.world.draw import draw
+from mqproto.simulator.world.options import WorldOptions
 from mqproto.simulator.world.report import Summary, describe
 from mqproto.simulator.world.run import Result, simulate
 from mqproto.simulator.world.scenarios.scenario import Scenario, as_json, from_file
 from mqproto.simulator.world.shrink import shrink
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of the command line."""
-
-    seed: int | None = None
-    seeds: int = 100
-    first: int = 0
-    scenario: Path | None = None
-    save: Path | None = None
-    capture: Path | None = None
-    captures: Path | None = None
-    segment_bytes: int = MAX_SEGMENT_BYTES
-    shrink: bool = False
-    trace: bool = False
-    processes: int | None = None
-    as_json: bool = False
+SEEDS: Final = 100
 
 
-def run(options: Options) -> bool:
+def run(options: WorldOptions) -> bool:
     """Run the command and print its results; return whether all invariants held.
 
     Raises:
         UsageError: the options do not fit together.
     """
-    if options.seed is None and options.scenario is None:
+    if options.seeds is not None or (options.seed is None and options.scenario is None):
         if options.shrink or options.trace or options.save or options.capture:
             raise UsageError(
                 "--shrink, --trace, --save and --capture are for one world: give --seed or --scenario"
@@ -58,14 +41,14 @@ def run(options: Options) -> bool:
     return _one(options)
 
 
-def _many(options: Options) -> bool:
+def _many(options: WorldOptions) -> bool:
     if options.captures is not None:
         options.captures.mkdir(parents=True, exist_ok=True)
-    began_s = time.monotonic()
-    with _progress(options.seeds, quiet=options.as_json) as show:
+    began_s, count = time.monotonic(), options.seeds or SEEDS
+    with _progress(count, quiet=options.as_json) as show:
         summary = run_seeds(
-            options.first,
-            options.seeds,
+            options.seed or 0,
+            count,
             captures=options.captures,
             processes=options.processes,
             progress=show,
@@ -74,7 +57,7 @@ def _many(options: Options) -> bool:
     if options.as_json:
         print(json.dumps({**summary.as_json(), "seeds_per_hour": per_hour}))
         return not summary.broken
-    processes = at_once(options.seeds, options.processes)
+    processes = at_once(count, options.processes)
     pace = f"{per_hour:,} seeds an hour, {processes} at a time"
     table = plain_table("", "", "")
     before = ""
@@ -97,7 +80,7 @@ def _many(options: Options) -> bool:
     return True
 
 
-def _one(options: Options) -> bool:
+def _one(options: WorldOptions) -> bool:
     if options.save is not None:
         options.save.open("a").close()  # Fail before the work if it cannot be written.
     result = _simulate(_scenario(options), options)
@@ -123,7 +106,7 @@ def _one(options: Options) -> bool:
     return False
 
 
-def _scenario(options: Options) -> Scenario:
+def _scenario(options: WorldOptions) -> Scenario:
     """Return the scenario from the file, with other dice if there is a seed too; otherwise the seed's scenario."""
     if options.scenario is None:
         return draw(options.seed or 0)
@@ -131,7 +114,7 @@ def _scenario(options: Options) -> Scenario:
     return scenario if options.seed is None else replace(scenario, seed=options.seed)
 
 
-def _simulate(scenario: Scenario, options: Options) -> Result:
+def _simulate(scenario: Scenario, options: WorldOptions) -> Result:
     """Run a scenario, with a trace and a capture if wanted."""
     if options.capture is None:
         return simulate(scenario, traced=options.trace)
@@ -139,7 +122,7 @@ def _simulate(scenario: Scenario, options: Options) -> Result:
         return simulate(scenario, traced=options.trace, capture=file, segment_bytes=options.segment_bytes)
 
 
-def _shrunk(result: Result, options: Options) -> Result:
+def _shrunk(result: Result, options: WorldOptions) -> Result:
     """Shrink a broken world, and run the smallest found once more with a trace and a capture if wanted."""
     console = wide_console(stderr=True)
 
@@ -152,7 +135,7 @@ def _shrunk(result: Result, options: Options) -> Result:
     return _simulate(smallest.scenario, options)
 
 
-def _command(options: Options) -> str:
+def _command(options: WorldOptions) -> str:
     """Return the command that repeats this run."""
     parts = ["mqproto simulate"]
     if options.scenario is not None:

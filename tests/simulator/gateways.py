@@ -60,7 +60,7 @@ def bearer(token: str) -> dict[str, str]:
 def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOptions:
     """A gateway to the destination on a free port."""
     return GatewayOptions(
-        **{"place": Place(topology, directory), "node": "destination", "free_port": True, **others}
+        **{"place": Place(topology, directory), "node": "destination", "listen": "127.0.0.1:0", **others}
     )
 
 

@@ -530,7 +530,7 @@ def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
         str(managers.file),
         "--directory",
         str(managers.directory),
-        "--free-port",
+        *("--listen", "127.0.0.1:0"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -220,7 +220,7 @@ class Ladder:
         yield from characters.lines(columns, rows, width, gone)
         if self.left_out_count:
             more = f"{self.left_out_count:,} packets more"
-            yield f"{more}; choose some with --after, --kind or --connection, or raise --limit"
+            yield f"{more}; choose some with --since, --kind or --connection, or raise --limit"
 
     def _runs(self, items: Sequence[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
         """Equal ones that follow one another, if there are enough of them; all others one by one."""

@@ -24,6 +24,21 @@ import typer
 from mqproto.base.errors import UsageError
 
 CONFIG: Final = "config"
+RENAMED: Final = {
+    "analyse packages": "conf spark.jars.packages=GROUP:NAME:VERSION",
+    "console at": "listen",
+    "decode after": "since",
+    "decode before": "until",
+    "decode unfold": "diagram --verbose",
+    "gateway free-port": "listen HOST:0",
+    "make into": "tokens",
+    "parser packets": "count",
+    "peer cases": "count",
+    "revoke from": "tokens",
+    "simulate first": "seed FIRST --seeds COUNT",
+    "tables keep": "vacuum HOURS",
+}
+"""What options of commands were called before, and what to type instead."""
 BARE: Final = "[]."
 
 
@@ -134,7 +149,9 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
     for key, value in table.items():
         parameter = known.get(key)
         if parameter is None:
-            raise UsageError(f"{where} has {key!r}, and no such setting is known{_perhaps(key, known)}")
+            now = RENAMED.get(f"{command.name} {key}")
+            perhaps = f"; it is {now} now" if now else _perhaps(key, known)
+            raise UsageError(f"{where} has {key!r}, and no such setting is known{perhaps}")
         try:
             found[parameter.name] = typed = _typed(parameter, value)
             parameter.process_value(context, typed)

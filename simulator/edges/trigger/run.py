@@ -78,16 +78,18 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
     metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
     collector = checked_collector(options.traces) if options.traces else ""
     parallel = options.parallel or (8 if options.policy.group_by else 1)
-    place, node, local, policy = await _meant(place, queue, replace(options.policy, parallel=parallel))
-    made = error_queue_of(local) if not options.no_error_queue and not policy.error_queue else ""
-    policy = replace(policy, error_queue=made or policy.error_queue)
-    places.make(place.directory)
-    path = place.directory / f"{called(node, options.name)}.log"
-    start = places.start_command(place.topology, node, place.directory)
     async with AsyncExitStack() as held:
+        consumer = await _consumer(held, options, parallel)
+        resolver = await _resolver(held, options, parallel)
+        if options.hook:
+            url_of_http(options.hook)
+        place, node, local, policy = await _meant(place, queue, replace(options.policy, parallel=parallel))
+        made = error_queue_of(local) if not options.no_error_queue and not policy.error_queue else ""
+        policy = replace(policy, error_queue=made or policy.error_queue)
+        places.make(place.directory)
+        path = place.directory / f"{called(node, options.name)}.log"
+        start = places.start_command(place.topology, node, place.directory)
         held.enter_context(alone(lock_of(place.directory, node, options.name)))
-        consumer = await _consumer(held, options, policy.parallel)
-        resolver = await _resolver(held, options, policy.parallel)
         scope, owner = f"{node}\\{local}", f"{node} {options.name}"
         log = held.enter_context(LogFile(path))
         lines = node_log(log, owner)
@@ -265,7 +267,6 @@ async def _hook(
 ) -> Teller | None:
     if not options.hook or history is None:
         return None
-    url_of_http(options.hook)
     secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
     client = held.enter_context(closing(HttpClient(trusting(options.ca, None, None))))
     return Teller(history, scope_of(queue), client, log, Offer(None, options.hook), secrets)

@@ -229,7 +229,7 @@ class Campaign:
         for fault, suspects in self._troubles:
             if fault.oracle is Oracle.GROWS:
                 again = f"mqproto fuzz peer {self._place.address} --seed {self._plan.seed}"
-                what = f"the same again with `{again} --cases {self.report.cases}`"
+                what = f"the same again with `{again} --count {self.report.cases}`"
                 everything = Case("all cases up to now", what, (), NULL_GUID, 0)
                 self._investigation.keep(fault, everything)
                 continue

@@ -152,7 +152,9 @@ class Stage:
 
     async def _serve_by_gateway(self) -> None:
         seen = str(self.nodes.topology_file(NODE))
-        line = await self.programs.start(GATEWAY, ["gateway", NODE, "--topology", seen, "--free-port"])
+        line = await self.programs.start(
+            GATEWAY, ["gateway", NODE, "--topology", seen, "--listen", "127.0.0.1:0"]
+        )
         self.servers[GATEWAY] = _url(line), f"/queues/{POSTED}/messages", (GATEWAY, NODE)
 
     async def _serve_by_uvicorn(self, name: str, commit: str) -> None:

@@ -163,7 +163,7 @@ def test_settings_are_for_whoever_starts_spark(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capture = str(SAMPLES / "three-hop.pcapng")
-    for setting in (["--conf", "spark.ui.enabled=true"], ["--packages", "a:b:1"]):
+    for setting in (["--conf", "spark.ui.enabled=true"], ["--conf", "spark.jars.packages=a:b:1"]):
         status, _, complaints = analysed(capsys, capture, "--out", str(tmp_path / "out"), *setting)
         assert status == MISUSE
         assert "Spark is running already: give master and settings to spark-submit" in complaints

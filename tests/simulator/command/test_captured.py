@@ -176,10 +176,10 @@ def test_filters_and_a_limit_choose_packets(capture: Path) -> None:
 
     assert numbers("--kind", "Transactional", "--kind", "OrderAck") == [9, 10, 11, 17, 18, 19, 20]
     assert numbers("--queue", "\\16", "--connection", "2") == [17, 18]
-    assert numbers("--node", "10.0.0.3", "--before", "0.005") == [5, 6]
-    assert numbers("--after", "22:13:22.024") == [24, 25]
+    assert numbers("--node", "10.0.0.3", "--until", "0.005") == [5, 6]
+    assert numbers("--since", "22:13:22.024") == [24, 25]
     assert numbers("--sequence", "1", "--limit", "2") == [9, 10]
-    late = decoded(capture, "--relative", "--after", "2.0201").out.splitlines()
+    late = decoded(capture, "--relative", "--since", "2.0201").out.splitlines()
     assert late[1].split()[:2] == ["22", "2.021000"]
     assert "2 packets, and more that --limit leaves out" in decoded(capture, "--limit", "2").out
 
@@ -237,7 +237,7 @@ def test_a_killed_node_and_what_is_alike_is_seen_in_a_diagram() -> None:
     assert "✖ 3 × refused" in done.out
     assert "● back after 2.0 s" in done.out
     assert "12 × tx 1–12" in done.out
-    unfolded = decoded(sample, "--diagram", "--unfold")
+    unfolded = decoded(sample, "--diagram", "--verbose")
     assert " × " not in unfolded.out
     assert len(unfolded.out.splitlines()) > 93
     # Who asks for some packets, or for one connection, is not told what became of nodes.
@@ -248,10 +248,9 @@ def test_a_killed_node_and_what_is_alike_is_seen_in_a_diagram() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--unfold"], "--unfold is for diagrams"),
         (["--summary", "--follow", "x"], "choose one"),
         (["--kind", "frobnicate"], "no kind of packet"),
-        (["--after", "soon"], "no time"),
+        (["--since", "soon"], "no time"),
         (["--sequence", "x"], "ORDINAL"),
         (["--topology", "nowhere"], "nowhere"),
         (["--follow", ""], "--follow takes"),
@@ -364,14 +363,14 @@ def test_a_capture_of_any_time_is_shown_in_every_view(
         ["--summary"],
         ["--follow", "1"],
         ["--diagram"],
-        [f"--after={day}"],
+        [f"--since={day}"],
     ):
         done = decoded(path, *form)
         assert done.status in (DONE, FINDING), done.err
         assert done.out
         assert not done.err
     assert f"from {day} " in decoded(path, "--summary").out
-    assert len(decoded(path, f"--after={day}").out.splitlines()) == len(lines)
+    assert len(decoded(path, f"--since={day}").out.splitlines()) == len(lines)
 
 
 def test_options_for_captures_are_refused_for_what_is_none(tmp_path: Path) -> None:

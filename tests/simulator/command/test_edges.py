@@ -27,7 +27,7 @@ def curl(command: Command, port: int) -> str:
 def gateway(file: Path) -> list[str]:
     """The command that starts one, with what it keeps beside the topology."""
     place = ("--topology", str(file), "--directory", str(file.parent))
-    return [*COMMAND, "gateway", "sender", *place, "--free-port"]
+    return [*COMMAND, "gateway", "sender", *place, "--listen", "127.0.0.1:0"]
 
 
 @pytest.mark.long

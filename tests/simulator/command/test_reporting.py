@@ -181,7 +181,7 @@ def test_tables_are_exported(tables: Path, tmp_path: Path, capsys: pytest.Captur
         (["--sql", "SELEC 1"], MISUSE, 'Parser Error: syntax error at or near "SELEC"'),
         (["--sql", "FROM nothing"], MISUSE, "Catalog Error: Table with name nothing does not exist!"),
         (["--columns", "nothing"], MISUSE, "there is no table 'nothing', but arrivals, captures, clocks"),
-        (["--columns", "gaps", "--vacuum"], MISUSE, "are different things: one at a time"),
+        (["--columns", "gaps", "--vacuum", "1"], MISUSE, "are different things: one at a time"),
         (["--run", "7"], FINDING, "has no run 7: its table `runs` has those that there were"),
     ],
 )
@@ -204,8 +204,8 @@ def test_files_that_nobody_needs_are_deleted_when_somebody_wishes_it(
     for path in rotation(tmp_path / "captures", 2):
         analyse([str(path)], Tables(place), LocalEngine())
     before = rows_of(Tables(place))
-    assert run_command(["tables", place, "--vacuum"]) == DONE
+    assert run_command(["tables", place, "--vacuum", "1"]) == DONE
     assert capsys.readouterr().out == "0 files that nobody needs deleted\n"
-    assert run_command(["tables", place, "--vacuum", "--keep", "0", "--json"]) == DONE
+    assert run_command(["tables", place, "--vacuum", "0", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["deleted"] > 5
     assert rows_of(Tables(place)) == before

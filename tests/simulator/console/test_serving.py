@@ -29,12 +29,12 @@ async def test_a_console_goes_elsewhere_if_its_port_is_taken_unless_that_was_ask
             assert f":{taken[1]}/" not in address
             nursery.cancel_scope.cancel()
         with pytest.raises(
-            UsageError, match="is taken by another program; stop it or name another with --at"
+            UsageError, match="is taken by another program; stop it or name another with --listen"
         ):
             await serving.serve_console(place, serving.Options(address=taken), Log())
 
 
 def test_an_address_that_is_none_is_refused_by_the_name_of_what_was_typed() -> None:
-    done = in_process("console", "--at", "127.0.0.1:0")
+    done = in_process("console", "--listen", "127.0.0.1:0")
     assert done.status == 2
-    assert done.complaint.startswith("--at: '127.0.0.1:0' has no port")
+    assert done.complaint.startswith("--listen: '127.0.0.1:0' has no port")

@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_our_own_codec_is_the_target_unless_another_is_named(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(["fuzz", "parser", "--packets", "2000", "--seed", "3"]) == DONE
+    assert run_command(["fuzz", "parser", "--count", "2000", "--seed", "3"]) == DONE
     printed = capsys.readouterr().out
     assert printed.startswith("mqproto.wire, seed 3: 2,000 packets in ")
     assert " a second of one core" in printed
@@ -37,7 +37,7 @@ def test_our_own_codec_is_the_target_unless_another_is_named(
 def test_a_finding_is_printed_with_the_command_that_repeats_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["fuzz", "parser", "--target", DOUBLED, "--packets", "12000", "--seed", "1", "--out", "found"]
+    arguments = ["fuzz", "parser", "--target", DOUBLED, "--count", "12000", "--seed", "1", "--out", "found"]
     assert run_command(arguments) == FINDING
     [line] = [line for line in capsys.readouterr().out.splitlines() if "repeat with: " in line]
     repeat = line.partition("repeat with: mqproto ")[2].split()
@@ -52,7 +52,7 @@ def test_a_finding_is_printed_with_the_command_that_repeats_it(
 def test_a_finding_that_is_mended_shows_no_more(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["fuzz", "parser", "--target", DOUBLED, "--packets", "12000", "--seed", "1", "--json"]
+    arguments = ["fuzz", "parser", "--target", DOUBLED, "--count", "12000", "--seed", "1", "--json"]
     assert run_command(arguments) == FINDING
     report = json.loads(capsys.readouterr().out)
     assert report["packets"] == 12_000

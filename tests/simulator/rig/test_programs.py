@@ -20,7 +20,7 @@ from tests.simulator.typed import topology_file
 @pytest.mark.long
 async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_again(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    arguments = ("gateway", "sender", "--topology", str(file), "--free-port")
+    arguments = ("gateway", "sender", "--topology", str(file), "--listen", "127.0.0.1:0")
     async with running(load(str(file)), "sender", tmp_path), programs_in(tmp_path) as programs:
         for end in (programs.kill, programs.stop, programs.kill):
             await programs.start("gateway", arguments)
@@ -39,7 +39,8 @@ async def test_why_a_program_does_not_start_is_said_in_its_own_words(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "arguments", [("gateway", "sender", "--free-port"), ("trigger", "orders", "--call", "math:floor")]
+    "arguments",
+    [("gateway", "sender", "--listen", "127.0.0.1:0"), ("trigger", "orders", "--call", "math:floor")],
 )
 async def test_a_program_ends_with_its_standard_input(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     place = ("--topology", str(topology_file(tmp_path)), "--directory", str(tmp_path))

@@ -89,7 +89,7 @@ def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with planted("forget-to-count-the-hop"):
-        assert simulate("--seeds", 60, "--first", 5, "--processes", 1) == FINDING
+        assert simulate("--seeds", 60, "--seed", 5, "--processes", 1) == FINDING
         *_, command = capsys.readouterr().out.splitlines()
         assert command.split()[:3] == ["mqproto", "simulate", "--seed"]
         assert run_command(command.split()[1:]) == FINDING

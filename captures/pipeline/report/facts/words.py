@@ -120,7 +120,7 @@ def decode_command(file: str, *, message: str | None = None, time_ns: int | None
     if message is not None:
         typed += ["--follow", message]
     elif time_ns is not None:
-        typed += ["--after", words.when(time_ns, 3, "T"), "--before", words.when(time_ns + 10**6, 3, "T")]
+        typed += ["--since", words.when(time_ns, 3, "T"), "--until", words.when(time_ns + 10**6, 3, "T")]
     return shlex.join(typed)
 
 

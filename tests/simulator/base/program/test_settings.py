@@ -89,7 +89,7 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
     file.write_text(
         '[node]\nname = "shop"\nwaypoints = true\n[gateway]\ntopology = "shop"\nnode = "shop"\nrate = 2.5\n'
         '[trigger.billing]\ntopology = "shop"\nqueue = "orders"\nurl = "http://127.0.0.1/"\n'
-        '[console]\ntopology = "shop"\nat = "127.0.0.1:9170"\n'
+        '[console]\ntopology = "shop"\nlisten = "127.0.0.1:9170"\n'
     )
     done = in_process("config", "check", file)
     assert (done.status, done.out.split()[1::2]) == (0, ["node", "gateway", "trigger.billing", "console"])

@@ -329,7 +329,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"listen": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
+        ({"listen": "0.0.0.0:0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
         ({"listen": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
         ({"listen": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
@@ -356,6 +356,4 @@ async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: 
         with pytest.raises(
             UsageError, match="is taken by another program; stop it or name another with --listen"
         ):
-            await run_gateway(
-                options_for(topology, tmp_path, listen=f"127.0.0.1:{port}", free_port=False), log=Log()
-            )
+            await run_gateway(options_for(topology, tmp_path, listen=f"127.0.0.1:{port}"), log=Log())

@@ -121,7 +121,7 @@ def tokens(*arguments: str | Path) -> Done:
 
 
 def made(path: Path, name: str, *others: str) -> str:
-    done = tokens("make", name, "--into", path, *others)
+    done = tokens("make", name, "--tokens", path, *others)
     assert done.status == 0, done.err
     return done.out.strip()
 
@@ -154,9 +154,9 @@ def test_what_people_write_into_the_file_survives_another_token_and_its_end(tmp_
     path = written(tmp_path, before)
     made(path, "shop", "--role", "all", "--queue", 'a "quoted" queue')
     assert path.read_text().startswith(before)
-    assert tokens("revoke", "shop", "--from", path).out == "shop is revoked\n"
+    assert tokens("revoke", "shop", "--tokens", path).out == "shop is revoked\n"
     assert path.read_text().strip() == before.strip()
-    assert tokens("revoke", "old", "--from", path).status == 0
+    assert tokens("revoke", "old", "--tokens", path).status == 0
     assert path.read_text().split() == ["#", "mine", "#", "the", "end"]
     assert tokens("show", path).status == 1
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(
 ) -> None:
     path = written_tokens(tmp_path, old="queues = []")
     before = path.read_text()
-    done = tokens(*arguments, "--into" if arguments[0] == "make" else "--from", path)
+    done = tokens(*arguments, "--tokens", path)
     assert done.status == 2
     assert complaint in done.complaint
     assert path.read_text() == before
@@ -251,7 +251,7 @@ async def test_a_token_that_is_revoked_opens_nothing_from_the_next_request_on(
         assert (await producer.post(ORDERS, headers=bearer(shop))).status_code == 200
         bank = made(path, "bank", "--role", "send", "--queue", "orders")
         assert (await producer.post(ORDERS, headers=bearer(bank))).status_code == 200
-        assert tokens("revoke", "shop", "--from", path).status == 0
+        assert tokens("revoke", "shop", "--tokens", path).status == 0
         assert (await producer.post(ORDERS, headers=bearer(shop))).status_code == 401
         path.write_text("[bank")  # A slip of the pen.
         assert (await producer.post(ORDERS, headers=bearer(bank))).status_code == 200

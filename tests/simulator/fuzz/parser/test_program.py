@@ -86,7 +86,7 @@ def test_the_command_takes_a_program(tmp_path: Path, capsys: pytest.CaptureFixtu
         "parser",
         "--program",
         command,
-        "--packets",
+        "--count",
         "1",
         "--out",
         os.fspath(tmp_path / "found"),

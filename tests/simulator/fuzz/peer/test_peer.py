@@ -68,7 +68,7 @@ async def test_the_end_is_told_to_people_and_to_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(Peer()) as address:
-        arguments = ["peer", address, "--cases", "30", "--seed", "4", "--out", str(tmp_path)]
+        arguments = ["peer", address, "--count", "30", "--seed", "4", "--out", str(tmp_path)]
         assert await typed(*arguments) == DONE
         printed = capsys.readouterr().out
         assert printed.startswith(f"{address}, seed 4: 30 cases in ")
@@ -84,7 +84,7 @@ async def test_the_command_that_is_printed_repeats_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(peers.AcknowledgesBeyond()) as address:
-        out = ["--out", str(tmp_path), "--timeout", "2", "--seed", "1", "--cases", "400"]
+        out = ["--out", str(tmp_path), "--timeout", "2", "--seed", "1", "--count", "400"]
         assert await typed("peer", address, *out) == FINDING
         [line] = [line for line in capsys.readouterr().out.splitlines() if "repeat with: " in line]
         repeat = line.partition("repeat with: mqproto fuzz ")[2].split()
@@ -176,5 +176,5 @@ async def test_that_a_process_grows_is_said_once_with_the_cases_that_lead_there(
         report = await fuzz_peer(address, Options(patience_s=2), plan, pid=os.getpid(), growth_mb=-1_000)
     [finding] = report.findings.first.values()
     assert finding.how["oracle"] == "grows"
-    assert f"mqproto fuzz peer {address} --seed 1 --cases " in finding.detail
+    assert f"mqproto fuzz peer {address} --seed 1 --count " in finding.detail
     assert report.cases == 60, "it goes on"

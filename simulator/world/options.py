@@ -1,0 +1,33 @@
+"""What is typed for `mqproto simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from mqproto.simulator.base.program.declared import value
+from mqproto.simulator.command.options import JsonOption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """Which worlds to run, and what to write of them."""
+
+    seeds: Annotated[int | None, "How many worlds to run; 100 by default.", value(min=1)] = None
+    seed: Annotated[
+        int | None, "Run the world of this seed, and show it; with --seeds, begin there.", value(min=0)
+    ] = None
+    scenario: Annotated[Path | None, "Run the world in this file.", value(exists=True)] = None
+    shrink: Annotated[bool, "Find a smaller world that breaks too."] = False
+    trace: Annotated[bool, "Print everything that happens."] = False
+    save: Annotated[Path | None, "Write the world to this file."] = None
+    capture: Annotated[
+        Path | None, "Write everything that crossed the links of this one world to this pcapng."
+    ] = None
+    captures: Annotated[Path | None, "A folder for a capture of each world, and its result."] = None
+    segment_bytes: Annotated[
+        int, "The most payload in one frame of the capture.", value(min=1, max=65_495)
+    ] = 65_495
+    processes: Annotated[int | None, "Processes to use; by default one per core.", value(min=1)] = None
+    as_json: JsonOption = False
