@@ -45,14 +45,14 @@ LINES: Final = {
     "pyspark_mqproto/.": 50,
     "simulator/.": 0,
     "simulator/base": 2_250,
-    "simulator/cli": 3_000,
+    "simulator/cli": 2_800,
     "simulator/client": 3_050,
-    "simulator/command": 2_550,
+    "simulator/command": 2_450,
     "simulator/console": 2_450,
     "simulator/edges": 7_750,
     "simulator/fuzz": 5_800,
     "simulator/node": 3_800,
-    "simulator/replay": 1_450,
+    "simulator/replay": 1_500,
     "simulator/rig": 4_000,
     "simulator/security": 400,
     "simulator/storage": 4_450,
@@ -83,7 +83,7 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 99_000,
+    "product": 98_000,
     "tests": 105_000,
     "both": 203_500,
 }
@@ -105,7 +105,7 @@ COUNTS: Final = {
     "options of all commands": 466,
     "class names that occur in more than one module": 119,
     "functions that are more complex than 15": 17,
-    "functions of more than 10 arguments": 13,
+    "functions of more than 10 arguments": 11,
     "lambdas that only call a function": 4,
     "processes with a preexec_fn": 3,
     "loop variables that are set anew": 11,

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 NodesArgument = Annotated[list[str], ARGUMENT, "The nodes.", value("NODE")]
 OneEnd = Annotated[str, ARGUMENT, "One end of the link.", value("NODE")]
-OtherEnd = Annotated[
-    str,
-    ARGUMENT,
-    "The other end; by default every node it has a link with.",
-    value("NODE"),
-]
+OtherEnd = Annotated[str, ARGUMENT, "The other end; by default every node it has a link with.", value("NODE")]
 
 
 def kill(
@@ -80,12 +75,7 @@ def slow(
 
 def mend(
     place: Place,
-    one: Annotated[
-        str,
-        ARGUMENT,
-        "One end of a link; by default all links are mended.",
-        value("NODE"),
-    ] = "",
+    one: Annotated[str, ARGUMENT, "One end of a link; by default all links are mended.", value("NODE")] = "",
     other: OtherEnd = "",
 ) -> int:
     """Mend links that were cut, stalled or slow."""

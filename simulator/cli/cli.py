@@ -49,6 +49,7 @@ from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOpt
 from mqproto.simulator.console import command as live
 from mqproto.simulator.edges.options import HistoryOption, TracesOption
 from mqproto.simulator.fuzz import commands as fuzz
+from mqproto.simulator.replay.options import ReplayOptions
 from mqproto.simulator.world.options import WorldOptions
 
 if TYPE_CHECKING:
@@ -179,8 +180,7 @@ def crash(
         typer.Option(help="Decides which nodes die and when; random by default.", show_default=False),
     ] = None,
     directory: Annotated[
-        Path | None,
-        typer.Option("--directory", "-d", help="A folder for the stores, on the disk to test."),
+        Path | None, typer.Option("--directory", "-d", help="A folder for the stores, on the disk to test.")
     ] = None,
     topology: Annotated[
         str,
@@ -234,8 +234,7 @@ def run(
     ] = None,
     traces: TracesOption = "",
     capture: Annotated[
-        Path | None,
-        "Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng.",
+        Path | None, "Record the connections of each node: FILE-NODE.pcapng for FILE.pcapng."
     ] = None,
     breakable: Annotated[
         bool | None,
@@ -244,8 +243,7 @@ def run(
         "--breakable/--direct",
     ] = None,
     console: Annotated[
-        bool,
-        "Serve a page that shows the nodes live and breaks them; implies --waypoints.",
+        bool, "Serve a page that shows the nodes live and breaks them; implies --waypoints."
     ] = False,
     waypoints: WaypointsOption = False,
 ) -> int:
@@ -371,56 +369,7 @@ def simulate(options: WorldOptions) -> int:
 
 
 @app.command()
-def replay(
-    place: Place,
-    capture: Annotated[Path, ARGUMENT, "pcap or pcapng, compressed or not."],
-    to: Annotated[str, "The live peer to play to.", value("HOST[:PORT]")] = "",
-    listen: Annotated[
-        str,
-        "Play the captured server to whoever connects here.",
-        value("HOST[:PORT]"),
-    ] = "",
-    side: Annotated[
-        str,
-        "The side to play: client, server or HOST[:PORT]; by default the side that sent most messages.",
-    ] = "",
-    connection: Annotated[
-        int | None, "Only this connection, by Wireshark's tcp.stream.", value(min=0)
-    ] = None,
-    message: Annotated[
-        str | None,
-        r"Only this message: GUID\NUMBER, NUMBER, or its whole label.",
-        "-m",
-        value("MESSAGE"),
-    ] = None,
-    node: Annotated[
-        str | None,
-        "Instead of --to: let this node send the --message as a new message.",
-        "-n",
-    ] = None,
-    maps: Annotated[
-        list[str] | None,
-        "Send messages for one queue to another; repeatable.",
-        "--map",
-        value("FROM=TO"),
-    ] = None,
-    identity: Annotated[
-        str,
-        "The queue manager to play: captured (the default on loopback), new, or a GUID.",
-    ] = "",
-    speed: Annotated[
-        str,
-        "captured, max, or a factor; by default max, or captured with --as-captured.",
-    ] = "",
-    timeout_s: Annotated[
-        float,
-        "Give up after so long without progress.",
-        value(min=0.1, max=3_600),
-    ] = 15,
-    as_captured: Annotated[bool, "Rewrite nothing, and send every byte."] = False,
-    allow_remote: Annotated[bool, "Use addresses beyond loopback."] = False,
-    as_json: JsonOption = False,
-) -> int:
+def replay(place: Place, options: ReplayOptions) -> int:
     """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.
 
     \b
@@ -428,29 +377,14 @@ def replay(
     $ mqproto replay run-sender.pcapng --message 'order 7' --node sender
     """
     from mqproto.simulator.replay import command
-    from mqproto.simulator.replay.rewrite import read_map
 
-    options = command.Options(
-        capture=capture,
-        to=to,
-        listen=listen,
-        side=side,
-        connection=connection,
-        message=message,
-        maps=tuple(read_map(text) for text in maps or ()),
-        identity=identity,
-        speed=speed,
-        timeout_s=timeout_s,
-        as_captured=as_captured,
-        allow_remote=allow_remote,
-    )
-    if node is not None:
-        old, queue, new = run_task(partial(command.send_again, options, place, node))
+    if options.node is not None:
+        old, queue, new = run_task(partial(command.send_again, options, place, options.node))
         text = f"{old} is sent again to {queue}, as {new}"
-        tell({"message": old, "queue": queue, "id": str(new)}, [text], as_json=as_json)
+        tell({"message": old, "queue": queue, "id": str(new)}, [text], as_json=options.as_json)
         return DONE
     report = run_task(partial(command.replay, options))
-    tell(report.as_json(), report.as_lines(), as_json=as_json)
+    tell(report.as_json(), report.as_lines(), as_json=options.as_json)
     return FINDING if report.differences else DONE
 
 

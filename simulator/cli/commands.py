@@ -31,9 +31,7 @@ MANY: Final = 1_000
 """Messages from which on `send` shows how far it is."""
 LocalArgument = Annotated[str, ARGUMENT, r"Such as 'destination\orders', or 'sender\deadxact'."]
 OutgoingArgument = Annotated[
-    str,
-    ARGUMENT,
-    r"Its destination: 'destination\orders', or destination if not transactional.",
+    str, ARGUMENT, r"Its destination: 'destination\orders', or destination if not transactional."
 ]
 
 
@@ -59,8 +57,7 @@ def send(
     label: Annotated[str, "Up to 249 characters."] = "",
     application_tag: Annotated[int, "A number for the applications.", value(min=0, max=0xFFFFFFFF)] = 0,
     correlation_id: Annotated[
-        str,
-        r"The message this one is about, GUID\number; or 20 bytes in hexadecimal.",
+        str, r"The message this one is about, GUID\number; or 20 bytes in hexadecimal."
     ] = "",
     extension: Annotated[str | None, "The extension, as text."] = None,
     extension_file: Annotated[Path | None, "The extension is this file.", value("FILE")] = None,
@@ -71,14 +68,9 @@ def send(
         value("'NAME: VALUE'"),
     ] = None,
     sender_id: Annotated[
-        str,
-        "Name this user as the sender, S-1-5-21-...; only --sign proves it.",
-        value("SID"),
+        str, "Name this user as the sender, S-1-5-21-...; only --sign proves it.", value("SID")
     ] = "",
-    encrypt: Annotated[
-        bool,
-        "Encrypt the body; the node of the queue must have keys.",
-    ] = False,
+    encrypt: Annotated[bool, "Encrypt the body; the node of the queue must have keys."] = False,
     cipher: Annotated[
         str,
         "The cipher: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40 and RC4-40 protect little.",
@@ -86,45 +78,27 @@ def send(
     ] = "",
     sign: Annotated[bool, "Sign with the key of the node."] = False,
     certificate: Annotated[
-        str,
-        "Sign with this user's key, made by mqproto keys make --user.",
-        value("USER"),
+        str, "Sign with this user's key, made by mqproto keys make --user.", value("USER")
     ] = "",
-    transactional: Annotated[
-        bool | None,
-        "By default as the queue is declared.",
-    ] = None,
+    transactional: Annotated[bool | None, "By default as the queue is declared."] = None,
     transaction: Annotated[bool, "Send all messages in one transaction."] = False,
     recoverable: Annotated[bool, "Keep it through restarts."] = False,
     priority: Annotated[int, "Transactional messages have no priority.", value(min=0, max=7)] = 3,
     reach_s: Annotated[
-        int | None,
-        "Seconds within which it must reach its queue.",
-        "--time-to-reach-queue",
-        value(min=0),
+        int | None, "Seconds within which it must reach its queue.", "--time-to-reach-queue", value(min=0)
     ] = None,
     receive_s: Annotated[
-        int | None,
-        "Seconds within which it must be received.",
-        "--time-to-be-received",
-        value(min=0),
+        int | None, "Seconds within which it must be received.", "--time-to-be-received", value(min=0)
     ] = None,
     dead_letter: Annotated[bool, "Keep it as a dead letter if it fails."] = False,
     dead_letter_queue: Annotated[
-        str,
-        "Keep it in this queue of the sender if it fails, not in the system's.",
+        str, "Keep it in this queue of the sender if it fails, not in the system's."
     ] = "",
     journal: Annotated[bool, "Keep a copy in the sender's journal."] = False,
     final_ack: Annotated[bool, "Keep it until its destination confirms that it was received."] = False,
     admin_queue: Annotated[str, "The queue for acknowledgments."] = "",
-    ack: Annotated[
-        list[str] | None,
-        "arrival, receipt, no-arrival, no-receipt; all by default.",
-    ] = None,
-    response_queue: Annotated[
-        str,
-        "The queue for an answer.",
-    ] = "",
+    ack: Annotated[list[str] | None, "arrival, receipt, no-arrival, no-receipt; all by default."] = None,
+    response_queue: Annotated[str, "The queue for an answer."] = "",
     trace_queue: Annotated[str, "The public queue for reports."] = "",
     imported: Annotated[
         Path | None,
@@ -249,10 +223,7 @@ def receive(
     queue: LocalArgument,
     count: Annotated[int, "At most this many messages.", "-c", value(min=1)] = 1,
     timeout_s: Annotated[float, "Seconds to wait for the next message.", value(min=0)] = 5,
-    reject: Annotated[
-        bool,
-        "Refuse the messages for good; the sender gets them as dead letters.",
-    ] = False,
+    reject: Annotated[bool, "Refuse the messages for good; the sender gets them as dead letters."] = False,
     resume: Annotated[
         Path | None,
         "Keep a record of what was received in this file. Killed and run again within 30 days, the "
@@ -516,11 +487,7 @@ def validate(
 
 def purge(
     place: Place,
-    queue: Annotated[
-        str,
-        ARGUMENT,
-        "A queue; at a node that does not have it, its outgoing queue.",
-    ],
+    queue: Annotated[str, ARGUMENT, "A queue; at a node that does not have it, its outgoing queue."],
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -44,17 +44,9 @@ USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate", "request")
 
 app = Commands(help="The keys of a node: those others encrypt with for it, and those it signs with.")
-NodeArgument = Annotated[
-    str | None,
-    ARGUMENT,
-    "The node; needed if the topology has several.",
-    value("NODE"),
-]
+NodeArgument = Annotated[str | None, ARGUMENT, "The node; needed if the topology has several.", value("NODE")]
 UseOption = Annotated[
-    str,
-    "What the key is for: aes, enhanced, base, signing or user-NAME.",
-    "--use",
-    value("USE"),
+    str, "What the key is for: aes, enhanced, base, signing or user-NAME.", "--use", value("USE")
 ]
 ReplaceOption = Annotated[bool, "Replace a key that exists; the old one is kept under its date.", "--replace"]
 
@@ -69,10 +61,7 @@ def make(
         "--provider",
         value("NAME"),
     ] = None,
-    bits: Annotated[
-        int | None,
-        "By default 2,048, and 512 for base, which supports no more.",
-    ] = None,
+    bits: Annotated[int | None, "By default 2,048, and 512 for base, which supports no more."] = None,
     user: Annotated[
         str | None,
         "Make a key for this user to sign with, for mqproto send --certificate NAME.",

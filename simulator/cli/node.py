@@ -26,18 +26,10 @@ from mqproto.simulator.edges.options import TracesOption
 
 def node(
     context: typer.Context,
-    name: Annotated[
-        str,
-        ARGUMENT,
-        "The node of the topology, if that has several.",
-        value("[NODE]"),
-    ] = "",
+    name: Annotated[str, ARGUMENT, "The node of the topology, if that has several.", value("[NODE]")] = "",
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     alone: Annotated[
-        str,
-        "Run a node that belongs to no topology; its first start creates it.",
-        "--name",
-        value("NAME"),
+        str, "Run a node that belongs to no topology; its first start creates it.", "--name", value("NAME")
     ] = "",
     queues: Annotated[
         list[str] | None,
@@ -47,16 +39,12 @@ def node(
         value("NAME[:transactional][:strangers]"),
     ] = None,
     address: Annotated[
-        str | None,
-        "Where a new node alone listens; 127.0.0.1:1801 by default.",
-        value("HOST[:PORT]"),
+        str | None, "Where a new node alone listens; 127.0.0.1:1801 by default.", value("HOST[:PORT]")
     ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, "Listen beyond loopback."] = False,
     readers: Annotated[
-        str,
-        "Let this group of users look at the node through a socket, and change nothing.",
-        value("GROUP"),
+        str, "Let this group of users look at the node through a socket, and change nothing.", value("GROUP")
     ] = "",
     readers_folder: Annotated[
         Path | None,
@@ -73,8 +61,7 @@ def node(
     capture: Annotated[Path | None, "Record to this pcapng; an existing file is continued."] = None,
     waypoints: WaypointsOption = False,
     log: Annotated[
-        Path | None,
-        "Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files.",
+        Path | None, "Write the log here instead of stderr; it rotates at 16 MiB and keeps four older files."
     ] = None,
     _config: ConfigOption = "",
     supervised: Annotated[bool, value(hidden=True)] = False,

@@ -35,28 +35,13 @@ QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'sho
 class Properties:
     """What a queue is to be; None for what it is by itself, or was."""
 
-    quota_kb: Annotated[
-        int | None,
-        "The limit for its messages, in KiB; 0 for none.",
-        value(min=0),
-    ] = None
-    journal: Annotated[
-        bool | None,
-        "Whether received messages are copied to its journal.",
-    ] = None
+    quota_kb: Annotated[int | None, "The limit for its messages, in KiB; 0 for none.", value(min=0)] = None
+    journal: Annotated[bool | None, "Whether received messages are copied to its journal."] = None
     journal_quota_kb: Annotated[
-        int | None,
-        "The limit for its journal, in KiB; 0 for none.",
-        value(min=0),
+        int | None, "The limit for its journal, in KiB; 0 for none.", value(min=0)
     ] = None
-    strangers: Annotated[
-        bool | None,
-        "Whether anyone from outside the topology may send to it.",
-    ] = None
-    authenticated: Annotated[
-        bool | None,
-        "Whether it takes only signed messages.",
-    ] = None
+    strangers: Annotated[bool | None, "Whether anyone from outside the topology may send to it."] = None
+    authenticated: Annotated[bool | None, "Whether it takes only signed messages."] = None
     privacy: Annotated[
         str | None,
         "body: only encrypted messages; none: no encrypted messages; optional: both.",
@@ -116,13 +101,10 @@ def create(
         value("QUEUE"),
     ] = None,
     transactional: Annotated[
-        bool | None,
-        "Take only transactional messages. This cannot be changed later.",
+        bool | None, "Take only transactional messages. This cannot be changed later."
     ] = None,
     public: Annotated[
-        str,
-        "Its public GUID, `new` for a random one. This cannot be changed later.",
-        value("GUID"),
+        str, "Its public GUID, `new` for a random one. This cannot be changed later.", value("GUID")
     ] = "",
     node: NodeOption = None,
     as_json: JsonOption = False,

@@ -102,10 +102,7 @@ def backup(
     place: Later,
     store: KeptArgument,
     target: Annotated[
-        Path,
-        ARGUMENT,
-        "A folder, made if it does not exist, or a .sqlite file.",
-        value("FOLDER|FILE"),
+        Path, ARGUMENT, "A folder, made if it does not exist, or a .sqlite file.", value("FOLDER|FILE")
     ],
     as_json: JsonOption = False,
 ) -> int:
@@ -262,15 +259,8 @@ def copy(source: FromArgument, target: ToArgument) -> int:
 def export(
     place: Later,
     store: StoreArgument,
-    queue: Annotated[
-        list[str] | None,
-        "A queue; repeatable. By default all.",
-        "-q",
-    ] = None,
-    out: Annotated[
-        Path | None,
-        "Write to this file, which must not exist; by default to stdout.",
-    ] = None,
+    queue: Annotated[list[str] | None, "A queue; repeatable. By default all.", "-q"] = None,
+    out: Annotated[Path | None, "Write to this file, which must not exist; by default to stdout."] = None,
 ) -> int:
     """Write all messages of a store as text, one per line; its node may run.
 
@@ -390,12 +380,7 @@ def repair(
 def adopt(
     place: Later,
     store: KeptArgument,
-    life: Annotated[
-        str,
-        ARGUMENT,
-        "A history goes on after this life, which is lost.",
-        value("LIFE"),
-    ] = "",
+    life: Annotated[str, ARGUMENT, "A history goes on after this life, which is lost.", value("LIFE")] = "",
     moved: Annotated[bool, "The store was moved: nothing runs at its old place."] = False,
     copied: Annotated[bool, "The store was copied: the original goes on."] = False,
 ) -> int:

@@ -39,42 +39,25 @@ def analyse(
         value("CAPTURES..."),
     ],
     out: Annotated[
-        str,
-        "The folder of the tables, or its URI; tables that exist are added to.",
-        "-o",
-        value("DIR"),
+        str, "The folder of the tables, or its URI; tables that exist are added to.", "-o", value("DIR")
     ],
-    master: Annotated[
-        str | None,
-        "Spark's master, as for spark-submit; by default this machine.",
-    ] = None,
+    master: Annotated[str | None, "Spark's master, as for spark-submit; by default this machine."] = None,
     conf: Annotated[
-        list[str] | None,
-        "A setting of Spark, such as spark.ui.enabled=true.",
-        value("NAME=VALUE"),
+        list[str] | None, "A setting of Spark, such as spark.ui.enabled=true.", value("NAME=VALUE")
     ] = None,
     topology: Annotated[
-        str | None,
-        "A topology with names for nodes and queues.",
-        "-t",
-        value(envvar=TOPOLOGY_VARIABLE),
+        str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
     ] = None,
     range_mib: Annotated[
         int, "MiB of a capture for one task to read.", "--range", value(min=1, max=1_024)
     ] = 64,
-    body_text: Annotated[
-        bool,
-        "Put the text of bodies into the column body_text.",
-    ] = False,
+    body_text: Annotated[bool, "Put the text of bodies into the column body_text."] = False,
     keys: Annotated[
         list[str] | None,
         "Keys to decrypt bodies and verify signatures, at the same place on each machine; repeatable.",
         value("FILE|FOLDER"),
     ] = None,
-    watch: Annotated[
-        bool,
-        "Wait for more captures in the folders, until Ctrl-C.",
-    ] = False,
+    watch: Annotated[bool, "Wait for more captures in the folders, until Ctrl-C."] = False,
     settle_s: Annotated[
         int,
         "With --watch: take the last capture of a series as complete when nothing was written to it for "

@@ -37,11 +37,7 @@ AllOption = Annotated[bool, "Every message that the other options select.", "--a
 class Narrowing:
     """Which of all that has failed is meant."""
 
-    queue: Annotated[
-        str,
-        "Only messages that were in this queue, or on their way there.",
-        "-q",
-    ] = ""
+    queue: Annotated[str, "Only messages that were in this queue, or on their way there.", "-q"] = ""
     reason: Annotated[str, "Only messages with this text in their failure or reason."] = ""
     since: Annotated[datetime | None, "Only messages that failed at this time or later, UTC."] = None
     until: Annotated[datetime | None, "Only messages that failed before this time, UTC."] = None
@@ -97,10 +93,7 @@ failed = Commands(
 def list_(
     place: Place,
     narrowing: Narrowing,
-    in_doubt: Annotated[
-        bool,
-        "Only messages of which nobody knows whether they were processed.",
-    ] = False,
+    in_doubt: Annotated[bool, "Only messages of which nobody knows whether they were processed."] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     Later = Callable[[], Place]
 
 TopologyOption = Annotated[
-    str,
-    "A shipped topology, a .toml file or a node alone.",
-    "-t",
-    value(envvar=TOPOLOGY_VARIABLE),
+    str, "A shipped topology, a .toml file or a node alone.", "-t", value(envvar=TOPOLOGY_VARIABLE)
 ]
 DirectoryOption = Annotated[
     Path | None,

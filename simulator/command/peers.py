@@ -52,10 +52,7 @@ app = Commands(
 NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all that run.", value("[NODE]")]
 PeerArgument = Annotated[str, ARGUMENT, value("NAME|GUID")]
 NetworkArgument = Annotated[
-    str,
-    ARGUMENT,
-    "Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger.",
-    value("ADDRESS|NETWORK"),
+    str, ARGUMENT, "Such as 10.0.0.7 or 10.0.0.0/8; for IPv6 a /64 or larger.", value("ADDRESS|NETWORK")
 ]
 
 
@@ -104,17 +101,11 @@ def unblock(
 def add(
     place: Place,
     name: Annotated[
-        str,
-        ARGUMENT,
-        r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID.",
+        str, ARGUMENT, r"A name for it, as in NAME\private$\orders; with only --also, its name or GUID."
     ],
     node: NodeArgument = None,
     address: Annotated[str, "Its address or host name.", value("HOST")] = "",
-    also: Annotated[
-        list[str] | None,
-        "Another address of the same machine.",
-        value("ADDRESS"),
-    ] = None,
+    also: Annotated[list[str] | None, "Another address of the same machine.", value("ADDRESS")] = None,
     guid: Annotated[str | None, "Its GUID, for private format names.", value("GUID")] = None,
     probes: Annotated[bool, "Connect to it now, and ask for its GUID.", "--probe"] = False,
     keys: Annotated[

@@ -32,19 +32,13 @@ class Form(StrEnum):
 
 
 TablesArgument = Annotated[
-    str,
-    ARGUMENT,
-    "The folder of the tables, or its URI: --out of mqproto analyse.",
-    value("DIR"),
+    str, ARGUMENT, "The folder of the tables, or its URI: --out of mqproto analyse.", value("DIR")
 ]
 
 
 def report(
     tables: TablesArgument,
-    html: Annotated[
-        Path | None,
-        "The page to write; by default report.html in DIR.",
-    ] = None,
+    html: Annotated[Path | None, "The page to write; by default report.html in DIR."] = None,
     find: Annotated[
         str | None,
         "Write no page; print what became of messages with this text in their label or identifier.",
@@ -53,13 +47,9 @@ def report(
         "-m",
         value("TEXT"),
     ] = None,
-    queue: Annotated[
-        str | None,
-        "With --find: only messages to this queue, by a part of its name.",
-    ] = None,
+    queue: Annotated[str | None, "With --find: only messages to this queue, by a part of its name."] = None,
     host: Annotated[
-        str | None,
-        "With --find: only messages through this queue manager, by a part of its name.",
+        str | None, "With --find: only messages through this queue manager, by a part of its name."
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -144,20 +134,12 @@ def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
 
 def tables(
     place: TablesArgument,
-    columns: Annotated[
-        str | None,
-        "Describe each column of a table.",
-        value("TABLE"),
-    ] = None,
+    columns: Annotated[str | None, "Describe each column of a table.", value("TABLE")] = None,
     sql: Annotated[
-        str | None,
-        "Run a query in DuckDB's SQL; tables have the names that are listed.",
-        value("QUERY"),
+        str | None, "Run a query in DuckDB's SQL; tables have the names that are listed.", value("QUERY")
     ] = None,
     export: Annotated[
-        Path | None,
-        "Write each table, or the rows of --sql, into a file there.",
-        value("FOLDER"),
+        Path | None, "Write each table, or the rows of --sql, into a file there.", value("FOLDER")
     ] = None,
     form: Annotated[Form, "The format of --export.", "--format"] = Form.PARQUET,
     run: Annotated[

@@ -41,15 +41,9 @@ def make(
     name: NameArgument,
     file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens", value("FILE")],
     queues: Annotated[
-        list[str] | None,
-        "A queue it gives access to; repeatable, '*' for all.",
-        "--queue",
-        value("QUEUE"),
+        list[str] | None, "A queue it gives access to; repeatable, '*' for all.", "--queue", value("QUEUE")
     ] = None,
-    role: Annotated[
-        str,
-        "send: send messages; read: ask what became of them; all: both.",
-    ] = "",
+    role: Annotated[str, "send: send messages; read: ask what became of them; all: both."] = "",
     producer: Annotated[
         str | None,
         "The producer whose ids it uses, if not its own name; '' for all ids, by their whole names.",

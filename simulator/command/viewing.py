@@ -16,10 +16,7 @@ class Options:
     """What was typed."""
 
     topology: Annotated[
-        str | None,
-        "A topology with names for nodes and queues.",
-        "-t",
-        value(envvar=TOPOLOGY_VARIABLE),
+        str | None, "A topology with names for nodes and queues.", "-t", value(envvar=TOPOLOGY_VARIABLE)
     ] = None
     verbose: Annotated[
         bool, "Every field of each packet, with its offset and bytes; in a diagram, a row for each.", "-v"
@@ -27,17 +24,11 @@ class Options:
     as_json: JsonOption = False
     summary: Annotated[bool, "Count the contents of the capture."] = False
     follow: Annotated[
-        str | None,
-        "One message across all hops: GUID\\NUMBER, NUMBER, or a label.",
-        value("MESSAGE"),
+        str | None, "One message across all hops: GUID\\NUMBER, NUMBER, or a label.", value("MESSAGE")
     ] = None
     diagram: Annotated[bool, "A ladder diagram."] = False
     svg: Annotated[Path | None, "Write the diagram as SVG to this file."] = None
-    relative: Annotated[
-        bool,
-        "Show seconds since the first packet instead of the time of day.",
-        "-r",
-    ] = False
+    relative: Annotated[bool, "Show seconds since the first packet instead of the time of day.", "-r"] = False
     kinds: Annotated[list[str] | None, "SessionAck, Transactional, ..., or UserMessage.", "--kind", "-k"] = (
         None
     )

@@ -99,8 +99,7 @@ class Policy:
         "needed.",
     ] = ""
     in_doubt_queue: Annotated[
-        str,
-        "A queue for messages that may already have been processed; by default the error queue.",
+        str, "A queue for messages that may already have been processed; by default the error queue."
     ] = ""
     timeout_s: Annotated[float, "Seconds to wait for an answer.", value(min=0.01, max=86_400)] = 30
     stop_s: float = 5.0
@@ -139,42 +138,26 @@ class TriggerOptions:
     """
 
     url: Annotated[str, "Post each message to this URL.", value("URL")] = ""
-    call: Annotated[
-        str,
-        "Call this function with each message.",
-        value("MODULE:FUNCTION"),
-    ] = ""
+    call: Annotated[str, "Call this function with each message.", value("MODULE:FUNCTION")] = ""
     policy: Policy = field(default_factory=Policy)
     no_error_queue: Annotated[
-        bool,
-        "Reject messages that cannot be processed; a sender that asked for dead letters gets one.",
+        bool, "Reject messages that cannot be processed; a sender that asked for dead letters gets one."
     ] = False
     parallel: Annotated[
-        int | None,
-        "Groups to process at once; 8 with --group-by.",
-        value(min=1, max=LEASE_LIMIT),
+        int | None, "Groups to process at once; 8 with --group-by.", value(min=1, max=LEASE_LIMIT)
     ] = None
     error_field: Annotated[
-        str,
-        "A field of the answer's JSON that holds a service code, whatever the status.",
+        str, "A field of the answer's JSON that holds a service code, whatever the status."
     ] = ""
     forward_header: ForwardOption = None
     headers_file: Annotated[
-        Path | None,
-        'A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".',
+        Path | None, 'A TOML file of headers to send to the URL, one per line: Authorization = "Bearer ...".'
     ] = None
     signing_secrets: Annotated[
-        Path | None,
-        "A file of secrets, whsec_... each, to sign requests as Standard Webhooks does.",
+        Path | None, "A file of secrets, whsec_... each, to sign requests as Standard Webhooks does."
     ] = None
-    ca: Annotated[
-        Path | None,
-        "A PEM file of the only authorities to trust.",
-    ] = None
-    certificate: Annotated[
-        Path | None,
-        "A PEM file of the certificate to show to the URL.",
-    ] = None
+    ca: Annotated[Path | None, "A PEM file of the only authorities to trust."] = None
+    certificate: Annotated[Path | None, "A PEM file of the certificate to show to the URL."] = None
     key: Annotated[Path | None, "The key of the certificate."] = None
     as_json: Annotated[
         bool,
@@ -190,10 +173,7 @@ class TriggerOptions:
         "Post the end of each message (processed, failed or in doubt) to this URL as JSON, until it answers.",
         value("URL"),
     ] = ""
-    hook_secrets: Annotated[
-        Path | None,
-        "Like --signing-secrets, for requests to --hook.",
-    ] = None
+    hook_secrets: Annotated[Path | None, "Like --signing-secrets, for requests to --hook."] = None
     lease_s: Annotated[
         float,
         "Take over from a trigger on the same queue and history after this many seconds without a sign "
@@ -279,10 +259,7 @@ class GatewayOptions:
         value("DAYS", min=0.001, max=36_500),
     ] = None
     require_key: Annotated[bool, "Refuse messages without an id, which could come twice."] = False
-    tokens: Annotated[
-        Path | None,
-        "Require a bearer token of this file, which mqproto tokens writes.",
-    ] = None
+    tokens: Annotated[Path | None, "Require a bearer token of this file, which mqproto tokens writes."] = None
     forward_headers: ForwardOption = None
     webhook_origins: Annotated[
         list[str] | None,
@@ -303,8 +280,7 @@ class GatewayOptions:
         value("HOST[:PORT]"),
     ] = None
     callback_secrets: Annotated[
-        Path | None,
-        "A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does.",
+        Path | None, "A file of secrets, whsec_... each, to sign callbacks as Standard Webhooks does."
     ] = None
     metrics: MetricsOption = ""
     traces: TracesOption = ""
@@ -312,10 +288,7 @@ class GatewayOptions:
     connections: Annotated[
         int, "Requests at once; further ones are asked to retry later.", value(min=1, max=50_000)
     ] = 1_000
-    tls_certificate: Annotated[
-        Path | None,
-        "A PEM file with a certificate; serve only HTTPS.",
-    ] = None
+    tls_certificate: Annotated[Path | None, "A PEM file with a certificate; serve only HTTPS."] = None
     tls_key: Annotated[Path | None, "The key of the certificate."] = None
     tls_clients: Annotated[
         Path | None,

@@ -26,10 +26,7 @@ app = Commands(
 )
 
 SecondsOption = Annotated[float, "How long to run, in seconds.", value(min=0.1)]
-SeedOption = Annotated[
-    int | None,
-    "The same seed makes the same packets; random by default.",
-]
+SeedOption = Annotated[int | None, "The same seed makes the same packets; random by default."]
 OutOption = Annotated[Path, "The folder for findings.", "--out"]
 
 
@@ -41,13 +38,9 @@ def parser(
         "binary, headers (readers of bodies), security (what keys open), decode (what is pasted).",
     ] = "mqproto.wire",
     program: Annotated[str, "Instead of --target: a command that reads one packet from stdin."] = "",
-    loop: Annotated[
-        bool,
-        "The command reads packets in a loop, each after its length.",
-    ] = False,
+    loop: Annotated[bool, "The command reads packets in a loop, each after its length."] = False,
     expect: Annotated[
-        list[str] | None,
-        "An exception that means the target refuses a packet; ValueError by default.",
+        list[str] | None, "An exception that means the target refuses a packet; ValueError by default."
     ] = None,
     seconds: SecondsOption = SECONDS,
     count: Annotated[int | None, "Stop after this many packets.", "-c", value(min=1)] = None,
@@ -58,14 +51,11 @@ def parser(
         value(exists=True),
     ] = None,
     corpus_out: Annotated[
-        Path | None,
-        "A folder for the seeds, the packets that took a new path, and a dictionary for AFL++.",
+        Path | None, "A folder for the seeds, the packets that took a new path, and a dictionary for AFL++."
     ] = None,
     out: OutOption = Path("fuzz-findings"),
     limit_s: Annotated[
-        float,
-        "Seconds of processor time for one packet; for a program, seconds.",
-        value(min=0.1),
+        float, "Seconds of processor time for one packet; for a program, seconds.", value(min=0.1)
     ] = 2,
     memory_mb: Annotated[int, "MiB of memory for the target.", "--memory", value(min=128)] = 512,
     as_json: JsonOption = False,
@@ -109,17 +99,13 @@ RemoteOption = Annotated[bool, "Allow a peer on another machine; ask its owner f
 def peer(
     host: HostArgument,
     queue: Annotated[
-        list[str] | None,
-        "A private queue or direct name for valid messages; by default notes and orders.",
+        list[str] | None, "A private queue or direct name for valid messages; by default notes and orders."
     ] = None,
     identity: Annotated[
-        str | None,
-        "The GUID to connect with; by default that of a stranger.",
-        "--as",
+        str | None, "The GUID to connect with; by default that of a stranger.", "--as"
     ] = None,
     neighbour: Annotated[
-        list[str] | None,
-        "The GUID of a queue manager that the peer knows; some cases speak in its name.",
+        list[str] | None, "The GUID of a queue manager that the peer knows; some cases speak in its name."
     ] = None,
     seconds: SecondsOption = SECONDS,
     count: Annotated[int | None, "Stop after this many cases.", "-c", value(min=1)] = None,
@@ -226,12 +212,10 @@ def strangers(
 def repeat(
     file: Annotated[Path, ARGUMENT, "The .toml or .bin file of a finding.", value(exists=True)],
     to: Annotated[
-        str | None,
-        "The peer to repeat a conversation with; by default the one it was found at.",
+        str | None, "The peer to repeat a conversation with; by default the one it was found at."
     ] = None,
     as_new: Annotated[
-        bool,
-        "Speak as a new queue manager, for a peer that knows the messages of the old one.",
+        bool, "Speak as a new queue manager, for a peer that knows the messages of the old one."
     ] = False,
     patience_s: PatienceOption = 15,
     allow_remote: RemoteOption = False,

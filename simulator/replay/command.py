@@ -23,10 +23,11 @@ from mqproto.captures.script import Script, choose, read_script, survey
 from mqproto.simulator.replay.addresses import allowed, is_loopback, listening_at
 from mqproto.simulator.replay.identity import CAPTURED, named, new_guid, newest_sequence, sources
 from mqproto.simulator.replay.onemessage import alone, as_new, described, find_message
+from mqproto.simulator.replay.options import ReplayOptions
 from mqproto.simulator.replay.performance import Pace, Performance
 from mqproto.simulator.replay.progress import progress
 from mqproto.simulator.replay.report import Report, report_of
-from mqproto.simulator.replay.rewrite import QueueMap, Rewriter
+from mqproto.simulator.replay.rewrite import QueueMap, Rewriter, read_map
 from mqproto.simulator.replay.stage import Outcome, accepted, connected, play_listening, play_to, settings_for
 from mqproto.simulator.replay.verbatim import Verbatim
 from mqproto.wire import Guid, guid_text
@@ -36,50 +37,7 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The options of the command line.
-
-    to, listen: addresses; at least one of them.
-    side, connection: as for `mqproto.captures.script.choose`.
-    message: the one message to play; None for all.
-    identity: `captured`, `new`, a GUID, or empty for the default.
-    speed: `captured`, `max`, a factor, or empty for the default.
-    """
-
-    capture: Path
-    to: str = ""
-    listen: str = ""
-    side: str = ""
-    connection: int | None = None
-    message: str | None = None
-    maps: tuple[QueueMap, ...] = ()
-    identity: str = ""
-    speed: str = ""
-    timeout_s: float = 15
-    as_captured: bool = False
-    allow_remote: bool = False
-
-    @property
-    def pace(self) -> Pace:
-        """When to send packets.
-
-        Raises:
-            UsageError: the speed is not valid.
-        """
-        text = self.speed or (CAPTURED if self.as_captured else "max")
-        if text == "max":
-            return Pace()
-        try:
-            speed = 1.0 if text == CAPTURED else float(text)
-        except ValueError:
-            speed = 0
-        if not 0 < speed < float("inf"):
-            raise UsageError(f"--speed {text}: write captured, max, or a factor such as 10 or 0.5")
-        return Pace(speed)
-
-
-async def replay(options: Options) -> Report:
+async def replay(options: ReplayOptions) -> Report:
     """Run the command.
 
     Raises:
@@ -97,7 +55,7 @@ async def replay(options: Options) -> Report:
         raise UsageError(
             "--as-captured plays all bytes of a connection: leave --message out, or leave it out"
         )
-    stage = _Stage(options.pace)
+    stage = _Stage(pace_of(options), _maps(options))
     if options.to:
         stage.peers = await allowed(options.to, allow_remote=options.allow_remote)
         is_local = all(is_loopback(address) for address, _ in stage.peers)
@@ -121,7 +79,7 @@ async def replay(options: Options) -> Report:
         return await play(script, options, stage)
 
 
-async def send_again(options: Options, place: Place, node: str) -> tuple[str, str, MessageId]:
+async def send_again(options: ReplayOptions, place: Place, node: str) -> tuple[str, str, MessageId]:
     """Have a node send a captured message as a new one; return its old identifier, its queue and the new identifier.
 
     Raises:
@@ -136,8 +94,9 @@ async def send_again(options: Options, place: Place, node: str) -> tuple[str, st
         )
     if options.message is None:
         raise UsageError("--node sends one message of a capture: say which with --message")
+    maps = _maps(options)
     script = _script(options)
-    queue, draft = as_new(script, options.maps)
+    queue, draft = as_new(script, maps)
     async with connect(place.topology, node, place.directory) as client:
         [sent] = await client.send_many(queue, [draft])
     return identifier_text(*script.messages[0].identity), queue, sent
@@ -148,6 +107,7 @@ class _Stage:
     """Where and when a part is played."""
 
     pace: Pace
+    maps: tuple[QueueMap, ...]
     peers: list[tuple[str, int]] = field(default_factory=list)
     listener: socket.socket | None = None
     began_s: float = 0.0
@@ -166,7 +126,29 @@ class _Stage:
 # The script
 
 
-def _script(options: Options) -> Script:
+def pace_of(options: ReplayOptions) -> Pace:
+    """When to send packets.
+
+    Raises:
+        UsageError: the speed is not valid.
+    """
+    text = options.speed or (CAPTURED if options.as_captured else "max")
+    if text == "max":
+        return Pace()
+    try:
+        speed = 1.0 if text == CAPTURED else float(text)
+    except ValueError:
+        speed = 0
+    if not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {text}: write captured, max, or a factor such as 10 or 0.5")
+    return Pace(speed)
+
+
+def _maps(options: ReplayOptions) -> tuple[QueueMap, ...]:
+    return tuple(map(read_map, options.maps or ()))
+
+
+def _script(options: ReplayOptions) -> Script:
     """Return the part that the options ask for.
 
     Raises:
@@ -206,7 +188,7 @@ def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
 # Playing
 
 
-async def _play(script: Script, options: Options, stage: _Stage) -> Report:
+async def _play(script: Script, options: ReplayOptions, stage: _Stage) -> Report:
     """Play messages on sessions of our own."""
     own = named(options.identity, script.own_manager)
     with ExitStack() as shown:
@@ -215,7 +197,7 @@ async def _play(script: Script, options: Options, stage: _Stage) -> Report:
             rewriter = Rewriter(
                 script,
                 sources=sources(script, own, options.identity),
-                maps=options.maps,
+                maps=stage.maps,
                 first_message_id=1 + secrets.randbelow(2**31),
                 newest=newest_sequence(script),
                 is_alone=options.message is not None,
@@ -259,7 +241,7 @@ def _remarks(script: Script, performance: Performance, outcome: Outcome) -> Iter
         yield f"in the capture the peer sent {script.heard_message_count:,} messages, here {came:,}"
 
 
-async def _play_as_captured(script: Script, options: Options, stage: _Stage) -> Report:
+async def _play_as_captured(script: Script, options: ReplayOptions, stage: _Stage) -> Report:
     """Play bytes: as the client of captured connections with --to, as their server with --listen."""
     side = Side.CLIENT if options.to else Side.SERVER
     scenes = [scene for scene in script.scenes if scene.side is side]

@@ -37,10 +37,7 @@ def _group() -> None:
 def install(
     kind: Annotated[str, ARGUMENT, f"What runs: {', '.join(KINDS)}.", value("KIND")],
     settings_file: Annotated[
-        str,
-        "The file of settings, and its section.",
-        "--config",
-        value("FILE[#NAME]"),
+        str, "The file of settings, and its section.", "--config", value("FILE[#NAME]")
     ] = CONFIG,
     user: Annotated[str, "The user it runs as.", value("USER")] = USER,
 ) -> int:

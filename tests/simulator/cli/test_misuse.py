@@ -64,6 +64,7 @@ tables x --format json                          => '--format': Value error, 'jso
 simulate --seed -1                              => '--seed'
 simulate --scenario /nowhere                    => '--scenario': path '/nowhere' does not exist
 replay x --to 127.0.0.1 --timeout nan           => '--timeout'
+replay x --to 127.0.0.1 --map a                  => --map 'a' is no FROM=TO of two queues
 fuzz peer x --as y                              => 'y' is no GUID
 """
 WRITTEN: Final = r"""

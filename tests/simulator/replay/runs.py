@@ -15,7 +15,8 @@ from mqproto.simulator.base.program.output import only_one
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.node.received import ReceivedMessage
-from mqproto.simulator.replay.command import Options, replay
+from mqproto.simulator.replay.command import replay
+from mqproto.simulator.replay.options import ReplayOptions
 from mqproto.simulator.replay.report import Report
 from mqproto.simulator.rig.links import Links
 from mqproto.simulator.topology import Topology, load
@@ -110,7 +111,7 @@ async def played(capture: Path, to: tuple[str, int] | str = "", **options: Any) 
     where = to if isinstance(to, str) else f"{to[0]}:{to[1]}"
     arguments: dict[str, Any] = {"timeout_s": TIMEOUT_S, "to": where, **options}
     try:
-        return await replay(Options(capture=capture, **arguments))
+        return await replay(ReplayOptions(capture=capture, **arguments))
     except BaseExceptionGroup as group:
         raise only_one(group) from None
 

@@ -23,7 +23,8 @@ from mqproto.captures.net.conversation import Side
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.client import connect
-from mqproto.simulator.replay.command import Options
+from mqproto.simulator.replay.command import pace_of
+from mqproto.simulator.replay.options import ReplayOptions
 from mqproto.simulator.rig.links import Links
 from mqproto.simulator.rig.supervisor import supervised
 from mqproto.simulator.topology import load, parse
@@ -182,7 +183,8 @@ async def test_what_comes_before_the_damage_of_a_capture_is_played(
 def test_the_speed_is_the_peers_own_unless_bytes_are_played(
     speed: str, as_captured: bool, meant: float
 ) -> None:
-    assert Options(capture=Path(), speed=speed, as_captured=as_captured).pace.speed == meant
+    options = ReplayOptions(capture=Path(), speed=speed, as_captured=as_captured)
+    assert pace_of(options).speed == meant
 
 
 class TwoAddresses(trio.abc.HostnameResolver):

@@ -12,7 +12,6 @@ from trio.testing import MockClock
 from mqproto.captures.net.conversation import Side
 from mqproto.simulator.client import connect
 from mqproto.simulator.replay.report import Report
-from mqproto.simulator.replay.rewrite import read_map
 from mqproto.simulator.replay.stage import ReplayError
 from mqproto.simulator.topology import Topology, load
 from mqproto.wire import (
@@ -222,7 +221,7 @@ async def test_messages_go_to_another_queue_if_it_is_mapped(
         node = topology.nodes["destination"]
         orders, notes = (node.queue(name).identifier for name in ("orders", "notes"))
         guid = guid_text(node.guid)
-        maps = (read_map(f"PRIVATE={guid}\\{orders:08X}=" + new.format(guid, notes)),)
+        maps = [f"PRIVATE={guid}\\{orders:08X}=" + new.format(guid, notes)]
         [message] = to_orders(topology, 1, transaction=None)
         capture = write(tmp_path / "c", [*of_pair(topology), Said(Side.CLIENT, message)])
         report = await played(capture, address, maps=maps)
