@@ -358,7 +358,7 @@ def explain(
     if as_json:
         said = oversee.explanations_as_json(place.topology, found)
         for one in said:
-            one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
+            one["triggers"] = to_builtins(triggers[one["node"]])
             one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
         print_json(account.as_json() | {"nodes": said} if account else said)
         return DONE if (account.is_known if account else any(found.values())) else FINDING

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.foreign import quoted
+from mqproto.base.words import counted
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import FloodStatus
@@ -291,7 +292,7 @@ class Explainer:
         if not message.is_readable:
             return f"{identifier(message)}, cannot be read by this node: {self._spot(message, status)}"
         label = f" {quoted(message.label)}" if message.label else ""
-        size = f"{message.body_bytes:,} byte" + "s" * (message.body_bytes != 1)
+        size = counted(message.body_bytes, "byte")
         age = duration(status.utc_s - message.sent_s)
         copies = f", {message.copies:,} copies" * (message.copies > 1)
         return f"{identifier(message)}{label}, {size}, {age} old{copies}: {self._spot(message, status)}"
@@ -432,7 +433,7 @@ def _in(deadline_ms: int, status: NodeStatus) -> str:
 
 
 def _messages(count: int) -> str:
-    return f"{count:,} message" + "s" * (count != 1)
+    return counted(count, "message")
 
 
 def _it(count: int) -> str:

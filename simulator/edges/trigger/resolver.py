@@ -28,11 +28,7 @@ from mqproto.simulator.edges.trigger.callee import (
     retry_after_s,
 )
 
-STATUSES: Final = {
-    "NEW": Verdict.NEW,
-    "DUPLICATE": Verdict.DUPLICATE,
-    "IN_DOUBT": Verdict.IN_DOUBT,
-}
+STATUSES: Final = {one.name: one for one in (Verdict.NEW, Verdict.DUPLICATE, Verdict.IN_DOUBT)}
 """What a resolver may say."""
 
 

@@ -6,9 +6,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from mqproto.simulator.client.explain import duration
 from mqproto.simulator.edges.history.documents import Documents
@@ -34,17 +31,6 @@ class TriggerStanding:
     epoch: int
     has_ended: bool
     held: Held | None
-
-    def as_json(self) -> dict[str, Any]:
-        """The values for programs."""
-        held = msgspec.to_builtins(self.held)
-        return {
-            "queue": self.queue,
-            "leader": self.leader,
-            "epoch": self.epoch,
-            "has_ended": self.has_ended,
-            "held": held,
-        }
 
 
 def standings(place: Place, history: str = "") -> list[TriggerStanding]:
