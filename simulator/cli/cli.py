@@ -30,8 +30,8 @@ from mqproto.simulator.base.program.output import (
     INTERRUPTED,
     MISUSE,
     complain,
+    ended,
     only_one,
-    print_json,
     run_task,
     tell,
 )
@@ -138,7 +138,7 @@ def demo(
     from mqproto.simulator.base.screen import ProgressScreen
     from mqproto.simulator.rig import demo
     from mqproto.simulator.rig.load import workload
-    from mqproto.simulator.rig.screen import show_report
+    from mqproto.simulator.rig.report import show_report
 
     if edges:
         if source or capture:
@@ -149,11 +149,7 @@ def demo(
     count = count or 4_000
     work = workload.from_path(source) if source else workload.orders(count, seed)
     report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
-    if as_json:
-        print_json(report.as_json())
-    else:
-        show_report(report)
-    return FINDING if report.broken else DONE
+    return ended(report, show_report, as_json=as_json)
 
 
 def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
@@ -163,11 +159,7 @@ def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: 
 
     progress = ProgressScreen(quiet=as_json)
     report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
-    if as_json:
-        print_json(report.as_json())
-    else:
-        show(report)
-    return FINDING if report.broken else DONE
+    return ended(report, show, as_json=as_json)
 
 
 @app.command()
@@ -200,7 +192,7 @@ def crash(
     """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
     from mqproto.simulator.base.screen import ProgressScreen
     from mqproto.simulator.rig import crash
-    from mqproto.simulator.rig.screen import show_crash_report
+    from mqproto.simulator.rig.report import show_crash_report
     from mqproto.simulator.topology import load
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
@@ -216,11 +208,7 @@ def crash(
             keys=keys,
         )
     )
-    if as_json:
-        print_json(report.as_json())
-    else:
-        show_crash_report(report)
-    return FINDING if report.broken else DONE
+    return ended(report, show_crash_report, as_json=as_json)
 
 
 @app.command()

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, INTERRUPTED, print_json, run_task, tell
+from mqproto.simulator.base.program.output import (
+    DONE,
+    FINDING,
+    INTERRUPTED,
+    ended,
+    print_json,
+    run_task,
+    tell,
+)
 from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
@@ -201,11 +209,7 @@ def strangers(
             print(ordeal.line(timed=plan.timed), flush=True)
 
     report = run_task(partial(suite.run_strangers, plan, show))
-    if as_json:
-        print_json(report.as_json())
-    else:
-        shown.show_report(report)
-    return FINDING if report.broken else DONE
+    return ended(report, shown.show_report, as_json=as_json)
 
 
 @app.command()

@@ -16,38 +16,30 @@ from __future__ import annotations
 import shutil
 import signal
 import sqlite3
-import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, closing
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.screen import ProgressScreen
-from mqproto.simulator.client import Client, connect
-from mqproto.simulator.rig.load.consumer import PATIENCE_S, Consumer
-from mqproto.simulator.rig.load.producer import Producer, produce
+from mqproto.simulator.rig.load.consumer import PATIENCE_S
+from mqproto.simulator.rig.load.producer import produce
 from mqproto.simulator.rig.load.workload import HEAVY, HEAVY_PROTECTED, orders
-from mqproto.simulator.rig.observer import LOOK_S, Observer
-from mqproto.simulator.rig.proof import compare
+from mqproto.simulator.rig.observer import LOOK_S
 from mqproto.simulator.rig.report import CrashReport, FlowReport
+from mqproto.simulator.rig.rig import DESTINATION, SENDER, Flow, Rig, new_folder
 from mqproto.simulator.rig.rolling import Roller, give_keys, protected
-from mqproto.simulator.rig.screen import node_table
 from mqproto.simulator.rig.strikes import JUST_READY_S, Kill, Stage, strikes
-from mqproto.simulator.rig.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
+from mqproto.simulator.rig.supervisor import OPENING, READY, NodeError, NodeProcess
 from mqproto.simulator.topology import Topology, load, places
 
-SENDER: Final = "sender"
-DESTINATION: Final = "destination"
-QUEUES: Final = ("orders", "notes")
-ORDERS_PER_S: Final = 200
-NOTES_PER_S: Final = 40
+RATES: Final = {"orders": 200, "notes": 40}
+"""The queues, and how many messages each gets in a second."""
 SLOWER_WITH_KEYS: Final = 2
 """The rates are divided by this: signing, encrypting, opening and resending take time."""
 CATCH_UP_S: Final = 60.0
@@ -83,19 +75,13 @@ async def run_crash(
     """
     topology = (topology or load("three-node")).with_free_ports()
     topology.node_named(SENDER)
-    for queue in QUEUES:
+    for queue in RATES:
         topology.node_named(DESTINATION).queue(queue)
     if keys:
-        topology = protected(topology, DESTINATION, QUEUES)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="mqproto-crash-", dir=directory))
-    except OSError as error:
-        raise UsageError(
-            f"{directory}: {error.strerror}; name a folder to write to with --directory"
-        ) from None
+        topology = protected(topology, DESTINATION, RATES)
+    folder = new_folder("crash", directory)
     if keys:
         give_keys(topology, folder)
-    screen = screen or ProgressScreen(quiet=True)
     crash = Crash(topology, folder, minutes, seed, screen, kills=kills, keys=keys)
     await crash.run()
     report = crash.report()
@@ -104,40 +90,13 @@ async def run_crash(
     return report
 
 
-class Flow:
-    """One kind of message from a producer to a consumer."""
-
-    def __init__(self, producer: Producer, consumer: Consumer, *, transactional: bool) -> None:
-        self.producer = producer
-        self.consumer = consumer
-        self.transactional = transactional
-
-    def report(self, start_s: float, all_up: Iterable[tuple[float, float]]) -> FlowReport:
-        """Return the report of this flow.
-
-        Args:
-            start_s: when the first message could be sent.
-            all_up: the intervals in which all nodes ran.
-        """
-        times = [message.at_s for message in self.consumer.received]
-        return FlowReport(
-            transactional=self.transactional,
-            comparison=compare(self.producer.sent, self.consumer.received),
-            commits_in_doubt=self.consumer.in_doubt_count,
-            commits_done=self.consumer.committed_in_doubt_count,
-            rolled_back=self.consumer.rolled_back_count,
-            longest_outage_s=longest_gap_s(times, start_s, max(times, default=start_s)),
-            longest_silence_s=max((longest_gap_s(times, *interval) for interval in all_up), default=0.0),
-        )
-
-
 def longest_gap_s(times: Sequence[float], start_s: float, end_s: float) -> float:
     """Return the longest part of an interval without any of the times, which are in order."""
     inside = times[bisect_left(times, start_s) : bisect_right(times, end_s)]
     return max(later - earlier for earlier, later in pairwise([start_s, *inside, end_s]))
 
 
-class Crash:
+class Crash(Rig):
     """One run, from the first process to the last message."""
 
     def __init__(
@@ -146,22 +105,24 @@ class Crash:
         directory: Path,
         minutes: float,
         seed: int,
-        screen: ProgressScreen,
+        screen: ProgressScreen | None = None,
         *,
         kills: bool = True,
         keys: bool = False,
     ) -> None:
-        self.topology = topology
-        self.directory = directory
+        super().__init__(topology, directory, screen)
         self.minutes = minutes
         self.seed = seed
-        self.screen = screen
         self.has_keys = keys
-        self.flows = {
-            "orders": self._flow("orders", ORDERS_PER_S, transactional=True),
-            "notes": self._flow("notes", NOTES_PER_S, transactional=False),
-        }
-        self.observer = Observer(topology.nodes, self._connect, self._seen)
+        for queue, per_s in RATES.items():
+            count = max(1, round(60 * minutes * per_s / (SLOWER_WITH_KEYS if keys else 1)))
+            self.flow(
+                queue,
+                orders(count, seed, HEAVY_PROTECTED if keys else HEAVY),
+                chance(seed, "consumer", queue),
+                transactional=queue != "notes",
+                protected=keys,
+            )
         self.kills = {name: dict.fromkeys(Stage, 0) for name in topology.nodes}
         self.has_kills = kills
         self.at_once = 0
@@ -169,31 +130,9 @@ class Crash:
         self.rolled: dict[str, int] = {}
         self.failures: list[str] = []
         self._span_s = 60 * minutes
-        self._start_s = self._end_s = 0.0
         self._all_up: list[tuple[float, float]] = []
         self._ready_s = dict.fromkeys(topology.nodes, 0.0)
         self._judged = trio.CancelScope()
-
-    def _flow(self, queue: str, per_s: int, *, transactional: bool) -> Flow:
-        sizes = HEAVY
-        if self.has_keys:
-            per_s, sizes = per_s // SLOWER_WITH_KEYS, HEAVY_PROTECTED
-        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed, sizes)
-        to = rf"{DESTINATION}\{queue}"
-        return Flow(
-            Producer(
-                partial(self._connect, SENDER),
-                to,
-                workload,
-                transactional=transactional,
-                protected=self.has_keys,
-            ),
-            Consumer(partial(self._connect, DESTINATION), to, chance(self.seed, "consumer", queue)),
-            transactional=transactional,
-        )
-
-    def _connect(self, name: str) -> AbstractAsyncContextManager[Client]:
-        return connect(self.topology, name, self.directory)
 
     async def run(self) -> None:
         """Run the storm, then wait for calm.
@@ -201,25 +140,18 @@ class Crash:
         Raises:
             NodeError: a node does not start for the first time.
         """
-        async with supervised(self.topology, self.directory) as supervisor, trio.open_nursery() as nursery:
-            self._start_s = trio.current_time()
-            with self.screen.shown():
-                for flow in self.flows.values():
-                    nursery.start_soon(flow.consumer.run)
-                nursery.start_soon(self.observer.run)
-                nursery.start_soon(self._watch, supervisor)
-                with self._judged:
-                    await self._storm(supervisor)
-                    await self._calm()
-                self._end_s = trio.current_time()
-            nursery.cancel_scope.cancel()
+        async with self.running() as watching:
+            watching.start_soon(self.watch)
+            with self._judged:
+                await self._storm()
+                await self._calm()
 
-    async def _storm(self, supervisor: Supervisor) -> None:
+    async def _storm(self) -> None:
         async with trio.open_nursery() as nursery:
             if self.has_kills:
-                nursery.start_soon(self._strike_all, supervisor)
+                nursery.start_soon(self._strike_all)
             if self.has_keys:
-                nursery.start_soon(self._roll_keys, supervisor)
+                nursery.start_soon(self._roll_keys)
             nursery.start_soon(self._produce)
 
     async def _produce(self) -> None:
@@ -230,14 +162,14 @@ class Crash:
     async def _calm(self) -> None:
         """Wait until no message waits any more, then a little for messages that must not come. A backlog may take as
         long as it needs if it shrinks."""
-        before, still_since_s = self._delivered_count, trio.current_time()
+        before, still_since_s = self.received_count, trio.current_time()
         while trio.current_time() - still_since_s < SETTLE_S:
             if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
                 await trio.sleep(2 * PATIENCE_S)
                 return
             await trio.sleep(LOOK_S)
-            if self._delivered_count != before:
-                before, still_since_s = self._delivered_count, trio.current_time()
+            if self.received_count != before:
+                before, still_since_s = self.received_count, trio.current_time()
 
     def _is_empty(self) -> bool:
         """Whether all nodes run, and none had messages on disk when last asked."""
@@ -251,45 +183,46 @@ class Crash:
         self.failures.append(why)
         self._judged.cancel()
 
-    async def _watch(self, supervisor: Supervisor) -> None:
-        node = await supervisor.watch()
+    def ended(self, node: NodeProcess) -> None:
+        """End the run: a node ended by itself."""
         self._fail(str(node.failure()))
 
     # Kills
 
-    async def _strike_all(self, supervisor: Supervisor) -> None:
+    async def _strike_all(self) -> None:
         for strike in strikes(self.seed, list(self.topology.nodes)):
             up_s = trio.current_time()
             await trio.sleep(strike.pause_s)
-            if self._elapsed_s() >= self._span_s:
+            if self.elapsed_s() >= self._span_s:
                 return
             self._all_up.append((up_s, trio.current_time()))
             self.at_once += strike.at_once
             async with trio.open_nursery() as nursery:
                 for name, kills in strike.kills.items():
-                    nursery.start_soon(self._hit, supervisor, name, kills)
+                    nursery.start_soon(self._hit, name, kills)
 
-    async def _hit(self, supervisor: Supervisor, name: str, kills: list[Kill]) -> None:
+    async def _hit(self, name: str, kills: list[Kill]) -> None:
         """Kill a running node, and again on its way up for each further kill."""
         first, *others = kills
+        supervisor = self.supervisor
         try:
-            await self._kill(supervisor, supervisor.running[name], first)
+            await self._kill(supervisor.running[name], first)
             for kill in others:
                 node = await supervisor.spawn(name)
                 if kill.aim is not Stage.STARTING:
                     await supervisor.until(node, OPENING if kill.aim is Stage.RECOVERING else READY)
                     self._ready_s[name] = trio.current_time()
-                await self._kill(supervisor, node, kill)
+                await self._kill(node, kill)
                 self.again += 1
             self._ready_s[name] = (await supervisor.start(name)).ready_s
         except NodeError as error:
             self._fail(str(error))
 
-    async def _kill(self, supervisor: Supervisor, node: NodeProcess, kill: Kill) -> None:
+    async def _kill(self, node: NodeProcess, kill: Kill) -> None:
         await trio.sleep(kill.after_s)
         seen_ready = node.has_said(READY)
         ready_for_s = trio.current_time() - self._ready_s[node.name]
-        await supervisor.kill(node.name)
+        await self.supervisor.kill(node.name)
         if node.process.returncode != -signal.SIGKILL:
             raise node.failure()
         # The node itself has printed how far it came, which may be further than we knew.
@@ -300,11 +233,11 @@ class Crash:
         self.kills[node.name][stage] += 1
         await trio.sleep(kill.down_s)
 
-    async def _roll_keys(self, supervisor: Supervisor) -> None:
-        roller = Roller(supervisor, self.seed)
+    async def _roll_keys(self) -> None:
+        roller = Roller(self.supervisor, self.seed)
         self.rolled = roller.rolled
         try:
-            await roller.run(self._start_s + self._span_s)
+            await roller.run(self.start_s + self._span_s)
         except NodeError as error:
             self._fail(str(error))
 
@@ -316,8 +249,8 @@ class Crash:
         return CrashReport(
             seed=self.seed,
             minutes=self.minutes,
-            duration_s=self._end_s - self._start_s,
-            flows={name: flow.report(self._start_s, self._all_up) for name, flow in self.flows.items()},
+            duration_s=self.end_s - self.start_s,
+            flows={name: self._told(flow) for name, flow in self.flows.items()},
             kills=self.kills,
             at_once=self.at_once,
             again=self.again,
@@ -327,28 +260,25 @@ class Crash:
             stores=str(self.directory),
             has_kills=self.has_kills,
             rolled=self.rolled,
+            usage=self.usage,
         )
 
-    @property
-    def _sent_count(self) -> int:
-        return sum(len(flow.producer.sent) for flow in self.flows.values())
+    def _told(self, flow: Flow) -> FlowReport:
+        times = [message.at_s for message in flow.consumer.received]
+        return FlowReport(
+            transactional=flow.producer.is_transactional,
+            comparison=flow.comparison(),
+            commits_in_doubt=flow.consumer.in_doubt_count,
+            commits_done=flow.consumer.committed_in_doubt_count,
+            rolled_back=flow.consumer.rolled_back_count,
+            longest_outage_s=longest_gap_s(times, self.start_s, max(times, default=self.start_s)),
+            longest_silence_s=max((longest_gap_s(times, *up) for up in self._all_up), default=0.0),
+        )
 
-    @property
-    def _delivered_count(self) -> int:
-        return sum(len(flow.consumer.received) for flow in self.flows.values())
-
-    def _elapsed_s(self) -> float:
-        return trio.current_time() - self._start_s
-
-    def _seen(self, name: str) -> None:
-        """Show the new counts of a node."""
-        nodes = self.observer.nodes
-        nodes[SENDER].sent = self._sent_count
-        nodes[DESTINATION].delivered = self._delivered_count
+    def caption(self) -> str:
+        """Return how far the run is, and how many kills there were."""
         killed = sum(sum(stages.values()) for stages in self.kills.values())
-        self.screen.show(
-            node_table(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")
-        )
+        return f"{self.elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills"
 
     def _retained(self) -> dict[str, int]:
         """Return how many messages wait in the stores, by queue. The nodes have stopped."""

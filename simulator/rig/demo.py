@@ -8,12 +8,10 @@ faults, so messages flow during each of them. At the end the two ends are compar
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from bisect import bisect
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,21 +20,15 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.base.screen import ProgressScreen
-from mqproto.simulator.client import Client, connect
 from mqproto.simulator.rig.links import BreakableLink, Links, is_free, shown_addresses
-from mqproto.simulator.rig.load.consumer import PATIENCE_S, Consumer
-from mqproto.simulator.rig.load.producer import Producer
+from mqproto.simulator.rig.load.consumer import PATIENCE_S
 from mqproto.simulator.rig.load.workload import Workload
-from mqproto.simulator.rig.observer import Observer
-from mqproto.simulator.rig.proof import WireCount, compare, delays_ms, examine, percentile
+from mqproto.simulator.rig.observer import LOOK_S
+from mqproto.simulator.rig.proof import WireCount, delays_ms, examine, percentile
 from mqproto.simulator.rig.report import DemoReport, Outage
-from mqproto.simulator.rig.screen import node_table
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.rig import DESTINATION, SENDER, Rig, new_folder, until
 from mqproto.simulator.topology import Action, Fault, Topology, load
 
-QUEUE: Final = r"destination\orders"
-SENDER: Final = "sender"
-DESTINATION: Final = "destination"
 AFTER_FAULTS_S: Final = 2.0
 """How long traffic goes on after the last fault is over."""
 SETTLE_S: Final = 25.0
@@ -90,7 +82,7 @@ async def run_demo(
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     """Yield a new folder; at the end, remove it if it is empty."""
-    folder = Path(tempfile.mkdtemp(prefix="mqproto-demo-"))
+    folder = new_folder("demo")
     try:
         yield folder
     finally:
@@ -115,7 +107,7 @@ def _close(recorder: Recorder, path: Path) -> None:
         ) from None
 
 
-class Demo:
+class Demo(Rig):
     """One run, from the first process to the last message.
 
     Args:
@@ -132,22 +124,13 @@ class Demo:
         epoch_ns: int,
         screen: ProgressScreen,
     ) -> None:
-        self.topology = topology
-        self.directory = directory
+        super().__init__(topology, directory, screen)
         self.workload = workload
-        self.screen = screen
         self.links = Links(topology, recorder)
         self.outages: list[Outage] = []
-        self.failures: list[str] = []
-        self.observer = Observer(topology.nodes, self._connect, self._seen)
-        self.producer = Producer(partial(self._connect, SENDER), QUEUE, workload)
-        self.consumer = Consumer(partial(self._connect, DESTINATION), QUEUE)
-        self.duration_s = 0.0
+        self.orders = self.flow("orders", workload)
         self.unsettled = 0
-        self._start_s = 0.0
         self._epoch_ns = epoch_ns
-        self._all_sent = False
-        self._settled = trio.Event()
 
     async def run(self) -> None:
         """Start the nodes, send, break things, and wait until everything owed has come.
@@ -157,42 +140,37 @@ class Demo:
         """
         async with trio.open_nursery() as nursery:
             detours = await nursery.start(self.links.run)
-            async with supervised(self.topology, self.directory, detours) as supervisor:
-                self._start_s = trio.current_time()
-                with self.screen.shown():
-                    nursery.start_soon(self.consumer.run)
-                    nursery.start_soon(self.observer.run)
-                    nursery.start_soon(self._watch, supervisor)
-                    async with trio.open_nursery() as traffic:
-                        traffic.start_soon(self.producer.run, self._span_s())
-                        traffic.start_soon(self._break_all, supervisor)
-                    await self._settle()
-                    self.duration_s = self._elapsed_s()
-                nursery.cancel_scope.cancel()
-            # Links end after the nodes: they have closed their sessions by now.
+            async with self.running(detours) as watching:
+                watching.start_soon(self.watch)
+                async with trio.open_nursery() as traffic:
+                    traffic.start_soon(self.orders.producer.run, self._span_s())
+                    traffic.start_soon(self._break_all)
+                await self._settle()
+            # Links end after the nodes: these have closed their sessions by now.
+            nursery.cancel_scope.cancel()
 
     def report(self, wire: WireCount, capture: str) -> DemoReport:
         """Return the report of the run."""
-        sent, received = self.producer.sent, self.consumer.received
-        delays = delays_ms(sent, received)
+        producer, consumer = self.orders.producer, self.orders.consumer
+        delays = delays_ms(producer.sent, consumer.received)
         for outage in self.outages:
             outage.flowed_at_s = self._flowed_at_s(outage, wire)
         return DemoReport(
             workload=self.workload.description,
             left_out=self.workload.left_out,
-            duration_s=self.duration_s,
-            comparison=compare(sent, received),
+            duration_s=self.end_s - self.start_s,
+            comparison=self.orders.comparison(),
             wire=wire,
             nodes=self.observer.nodes,
             outages=self.outages,
             p50_ms=percentile(delays, 50),
             p99_ms=percentile(delays, 99),
-            sent_bytes=self.producer.sent_bytes,
-            in_doubt=self.consumer.in_doubt_count,
-            committed_in_doubt=self.consumer.committed_in_doubt_count,
+            sent_bytes=producer.sent_bytes,
+            in_doubt=consumer.in_doubt_count,
+            committed_in_doubt=consumer.committed_in_doubt_count,
             unsettled=self.unsettled,
             capture=capture,
-            failures=self.failures,
+            usage=self.usage,
         )
 
     def _flowed_at_s(self, outage: Outage, wire: WireCount) -> float | None:
@@ -203,19 +181,13 @@ class Demo:
         while at_s is not None and here != DESTINATION:
             hop = self.topology.next_hop(here, DESTINATION)
             times = wire.crossings.get((shown[here], shown[hop]), [])
-            place = bisect(times, (at_s + self._start_s) * 1e9 + self._epoch_ns)
-            at_s = (times[place] - self._epoch_ns) / 1e9 - self._start_s if place < len(times) else None
+            place = bisect(times, (at_s + self.start_s) * 1e9 + self._epoch_ns)
+            at_s = (times[place] - self._epoch_ns) / 1e9 - self.start_s if place < len(times) else None
             here = hop
         if at_s is None:
             return None
-        received = (message.at_s - self._start_s for message in self.consumer.received)
+        received = (message.at_s - self.start_s for message in self.orders.consumer.received)
         return next((received_s for received_s in received if received_s >= at_s), None)
-
-    def _elapsed_s(self) -> float:
-        return trio.current_time() - self._start_s
-
-    def _connect(self, name: str) -> AbstractAsyncContextManager[Client]:
-        return connect(self.topology, name, self.directory)
 
     # Traffic
 
@@ -226,43 +198,43 @@ class Demo:
 
     async def _settle(self) -> None:
         """Wait until everything is received and acknowledged, then a little for messages that must not come."""
-        self._all_sent = True
         with trio.move_on_after(SETTLE_S):
-            await self._settled.wait()
+            await trio.sleep(2 * LOOK_S)  # The sender was asked since the last message was sent.
+            await until(lambda: self.orders.is_empty and not self._unsettled())
             await trio.sleep(2 * PATIENCE_S)
         self.unsettled = self._unsettled()
 
     def _unsettled(self) -> int:
         status = self.observer.statuses.get(SENDER)
-        return sum(queue.waiting for queue in status.outgoing) if status else len(self.producer.sent)
+        return sum(queue.waiting for queue in status.outgoing) if status else self.sent_count
 
     # Faults
 
-    async def _break_all(self, supervisor: Supervisor) -> None:
+    async def _break_all(self) -> None:
         async with trio.open_nursery() as nursery:
             for fault in self.topology.faults:
-                await trio.sleep_until(self._start_s + fault.at_s)
-                nursery.start_soon(self._break, fault, supervisor)
+                await trio.sleep_until(self.start_s + fault.at_s)
+                nursery.start_soon(self._break, fault)
 
-    async def _break(self, fault: Fault, supervisor: Supervisor) -> None:
+    async def _break(self, fault: Fault) -> None:
         links = self._links_of(fault)
         subject = fault.node or ", ".join(map(str, links))
-        outage = Outage(fault.action, subject, self._elapsed_s(), len(self.consumer.received))
+        outage = Outage(fault.action, subject, self.elapsed_s(), self.received_count)
         self.outages.append(outage)
         self.screen.say(f"{outage.began_at_s:4.1f} s  {fault.action} {subject}")
         if fault.node and outage.is_restart:
-            end = supervisor.kill if fault.action is Action.KILL else supervisor.stop
+            end = self.supervisor.kill if fault.action is Action.KILL else self.supervisor.stop
             await end(fault.node)
-            await trio.sleep_until(self._start_s + outage.began_at_s + (fault.for_s or 0))
-            started = await supervisor.start(fault.node)
-            outage.spawned_at_s = started.spawned_s - self._start_s
-            outage.restored_at_s = started.ready_s - self._start_s
+            await trio.sleep_until(self.start_s + outage.began_at_s + (fault.for_s or 0))
+            started = await self.supervisor.start(fault.node)
+            outage.spawned_at_s = started.spawned_s - self.start_s
+            outage.restored_at_s = started.ready_s - self.start_s
         else:
             outage.reset_count = sum(link.break_off(fault.action) for link in links)
             await trio.sleep(fault.for_s or 0)
             for link in links:
                 link.restore()
-            outage.restored_at_s = self._elapsed_s()
+            outage.restored_at_s = self.elapsed_s()
         self.screen.say(f"{outage.restored_at_s:4.1f} s  {subject} is back")
 
     def _links_of(self, fault: Fault) -> list[BreakableLink]:
@@ -270,20 +242,3 @@ class Demo:
             return [self.links.between(*fault.between)]
         assert fault.node is not None
         return self.links.of(fault.node)
-
-    async def _watch(self, supervisor: Supervisor) -> None:
-        node = await supervisor.watch()
-        raise node.failure()
-
-    def _seen(self, name: str) -> None:
-        """Show the new counts of a node, and note when everything has settled."""
-        nodes, received_count = self.observer.nodes, len(self.consumer.received)
-        nodes[SENDER].sent, nodes[DESTINATION].delivered = len(self.producer.sent), received_count
-        self.screen.show(node_table(nodes, f"{self._elapsed_s():.0f} s"))
-        if (
-            name == SENDER
-            and self._all_sent
-            and not self._unsettled()
-            and received_count >= len(self.producer.sent)
-        ):
-            self._settled.set()

@@ -1,19 +1,45 @@
-"""Polls nodes for their counts, and adds them up over the processes of each node."""
+"""Polls nodes for their counts, adds them up over the processes of each node, and measures what these take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import trio
+from rich.table import Table
 
 from mqproto.manager.status import NodeStatus
+from mqproto.simulator.base.logfile import LIMIT_BYTES
+from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
+from mqproto.simulator.base.screen import plain_table
 from mqproto.simulator.client import Client, NodeUnreachable
-from mqproto.simulator.rig.report import NodeCount
+from mqproto.simulator.rig.supervisor import NodeProcess
+from mqproto.simulator.rig.verdict import Found, Oracle
 
 LOOK_S: Final = 0.1
 """The polling interval. The work of a killed process since it was last asked is not counted."""
+COUNTS: Final = ("sent", "forwarded", "delivered", "held", "resent", "waiting")
+MB: Final = 10**6
+MEMORY_LIMIT_BYTES: Final = 200 * MB
+"""How much resident memory a node may have at any moment."""
+LOG_LIMIT_BYTES: Final = 256 * 1_024
+"""How much a node may log in one life, or during an attack and until all is well again."""
+
+
+@dataclass(slots=True)
+class NodeCount:
+    """The counts of one node, over all its processes."""
+
+    sent: int = 0
+    forwarded: int = 0
+    delivered: int = 0
+    held: int = 0
+    resent: int = 0
+    waiting: int = 0
+    state: str = "starting"
 
 
 class Observer:
@@ -76,3 +102,83 @@ class Observer:
             before.forwarded += status.forwarded
             before.held += status.held_ever
             before.resent += status.resent
+
+
+def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
+    """Return a table with one line for each node."""
+    table = plain_table("node", "state", *COUNTS)
+    table.caption = caption
+    for name, counts in nodes.items():
+        table.add_row(name, counts.state, *(f"{getattr(counts, count):,}" for count in COUNTS))
+    return table
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one node used.
+
+    peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
+    cpu: the share of one core.
+    log_bytes: how much its log grew.
+    """
+
+    peak_bytes: int | None = None
+    first_bytes: int | None = None
+    cpu: float = 0.0
+    log_bytes: int = 0
+
+    def raise_to(self, others: Figures) -> None:
+        """Make these the most of both."""
+        self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
+        self.first_bytes = self.first_bytes or others.first_bytes
+        self.cpu, self.log_bytes = max(self.cpu, others.cpu), max(self.log_bytes, others.log_bytes)
+
+
+class Look:
+    """A node's usage when the look was taken; its peak of resident memory counts from then on.
+
+    Args:
+        log_bytes: the size of its log to count from; by default that of now.
+    """
+
+    def __init__(self, node: NodeProcess, log_bytes: int | None = None) -> None:
+        self._node = node
+        self._cpu_s = node.cpu_s() or 0.0
+        self._at_s = trio.current_time()
+        self._log_bytes = _size_of(node.log) if log_bytes is None else log_bytes
+        self._first_bytes = memory_of(node.pid).resident_bytes
+        with suppress(OSError):
+            (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
+
+    def figures(self) -> Figures:
+        """Return the node's usage since then."""
+        cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
+        log_bytes = _size_of(self._node.log) - self._log_bytes
+        return Figures(
+            peak_bytes=memory_of(self._node.pid).peak_bytes,
+            first_bytes=self._first_bytes,
+            cpu=cpu_s / (trio.current_time() - self._at_s or 1.0),
+            # A log that is shorter now was rotated meanwhile.
+            log_bytes=log_bytes if log_bytes >= 0 else log_bytes + LIMIT_BYTES,
+        )
+
+
+def _size_of(log: Path) -> int:
+    return log.stat().st_size
+
+
+def excess(nodes: Mapping[str, Figures]) -> Found:
+    """Return which nodes took more memory or log than they may."""
+    return {
+        Oracle.MEMORY: [
+            f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "
+            f"{(figures.first_bytes or 0) / MB:,.0f} when it began"
+            for name, figures in nodes.items()
+            if figures.peak_bytes is not None and figures.peak_bytes > MEMORY_LIMIT_BYTES
+        ],
+        Oracle.LOG: [
+            f"{name} wrote {figures.log_bytes:,} bytes of log, at most {LOG_LIMIT_BYTES:,}"
+            for name, figures in nodes.items()
+            if figures.log_bytes > LOG_LIMIT_BYTES
+        ],
+    }

@@ -18,6 +18,7 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import PacketReader, SeenPacket
+from mqproto.simulator.rig.verdict import Found, Oracle, by_oracle
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -64,30 +65,39 @@ class Comparison:
     twins: messages that got the identifier of another.
     """
 
-    sent: int
-    delivered: int
-    lost: int
-    duplicated: int
-    out_of_order: int
-    altered: int
-    strangers: int
+    sent: int = 0
+    delivered: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    altered: int = 0
+    strangers: int = 0
     in_doubt: int = 0
     in_doubt_delivered: int = 0
     torn: int = 0
     twins: int = 0
 
+    def found(self, *, once: bool = True) -> Found:
+        """Return the broken promises.
+
+        Args:
+            once: whether each message must come only once and in order; otherwise none may be lost or altered.
+        """
+        counts = (
+            (Oracle.LOST, self.lost, "messages lost"),
+            (Oracle.LOST, self.torn, "requests accepted in part"),
+            (Oracle.DOUBLED, self.duplicated * once, "messages delivered more than once"),
+            (Oracle.DOUBLED, self.twins, "messages with the identifier of another"),
+            (Oracle.REORDERED, self.out_of_order * once, "messages out of order"),
+            (Oracle.ALTERED, self.altered, "messages altered"),
+            (Oracle.ALTERED, self.strangers, "messages never sent"),
+        )
+        texts = ((oracle, f"{count} {what}") for oracle, count, what in counts if count)
+        return by_oracle([oracle for oracle, *_ in counts], texts)
+
     def broken(self) -> list[str]:
-        """Return the broken promises, in words."""
-        counts = {
-            "messages lost": self.lost,
-            "messages delivered more than once": self.duplicated,
-            "messages out of order": self.out_of_order,
-            "messages altered": self.altered,
-            "messages never sent": self.strangers,
-            "requests accepted in part": self.torn,
-            "messages with the identifier of another": self.twins,
-        }
-        return [f"{count} {what}" for what, count in counts.items() if count]
+        """Return the broken promises in words, where each message must come once and in order."""
+        return [text for texts in self.found().values() for text in texts]
 
 
 def digest_of(label: str, body: bytes) -> bytes:

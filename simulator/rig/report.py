@@ -1,13 +1,18 @@
-"""The results of a demo or a crash run: the promises, and the counts behind them."""
+"""The results of a demo or a crash run: the promises, the counts behind them, and how people see them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from rich.table import Table
+
+from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
+from mqproto.simulator.rig.observer import Figures, NodeCount, excess, node_table
 from mqproto.simulator.rig.proof import Comparison, WireCount
 from mqproto.simulator.rig.strikes import Stage
+from mqproto.simulator.rig.verdict import Found, judged, named
 from mqproto.simulator.topology import Action
 
 RESTART_LIMIT_S: Final = 2.0
@@ -59,24 +64,12 @@ class Outage:
 
 
 @dataclass(slots=True)
-class NodeCount:
-    """The counts of one node, over all its processes."""
-
-    sent: int = 0
-    forwarded: int = 0
-    delivered: int = 0
-    held: int = 0
-    resent: int = 0
-    waiting: int = 0
-    state: str = "starting"
-
-
-@dataclass(slots=True)
 class DemoReport:
     """The report of a demo.
 
     in_doubt: commits whose answer was lost; `committed_in_doubt` of them had happened.
     unsettled: messages for which the sender still waits for an acknowledgment.
+    usage: the most that each node took in one of its lives.
     """
 
     workload: str
@@ -93,7 +86,7 @@ class DemoReport:
     committed_in_doubt: int
     unsettled: int
     capture: str
-    failures: list[str] = field(default_factory=list)
+    usage: dict[str, Figures] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
@@ -101,8 +94,7 @@ class DemoReport:
         return list(self._broken())
 
     def _broken(self) -> Iterator[str]:
-        yield from self.failures
-        yield from self.comparison.broken()
+        yield from judged("demo", self.comparison.found(), excess(self.usage))
         if self.unsettled:
             yield f"the sender still waits for acknowledgments of {self.unsettled} messages"
         yield from self.wire.faults[:5]
@@ -140,12 +132,9 @@ class FlowReport:
     longest_silence_s: float
     rolled_back: int = 0
 
-    def broken(self) -> list[str]:
+    def found(self) -> Found:
         """Return the broken promises. Recoverable messages may come twice and out of order, but none may be lost."""
-        comparison = self.comparison
-        if not self.transactional:
-            comparison = replace(comparison, duplicated=0, out_of_order=0)
-        return comparison.broken()
+        return self.comparison.found(once=self.transactional)
 
 
 @dataclass(slots=True)
@@ -160,6 +149,7 @@ class CrashReport:
     stores: the folder of the stores; it is removed if no promise was broken.
     has_kills: whether nodes were killed at all.
     rolled: how often the keys of each node were replaced; empty if nodes have none.
+    usage: the most that each node took in one of its lives.
     """
 
     seed: int
@@ -175,6 +165,7 @@ class CrashReport:
     stores: str
     has_kills: bool = True
     rolled: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, Figures] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
@@ -182,10 +173,150 @@ class CrashReport:
         if self.failures:
             return self.failures
         return [
-            *(f"{name}: {promise}" for name, flow in self.flows.items() for promise in flow.broken()),
+            *judged(
+                "crash",
+                named({name: flow.found() for name, flow in self.flows.items()}),
+                excess(self.usage),
+            ),
             *(f"{count:,} messages still wait in {queue}" for queue, count in self.retained.items()),
         ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the report for programs."""
         return {**asdict(self), "broken": self.broken}
+
+
+def show_report(report: DemoReport) -> None:
+    """Print the report of a demo, for people."""
+    console = wide_console()
+    console.print(
+        f"sent {report.workload} through {', '.join(report.nodes)} in {report.duration_s:.0f} s", markup=False
+    )
+    for text in report.left_out:
+        console.print(f"left out {text}", markup=False)
+    console.print()
+    console.print(node_table(report.nodes))
+    console.print()
+    console.print(outage_table(report.outages))
+    console.print()
+    for name, value in _proof(report):
+        console.print(f"{name:<26} {value}", markup=False)
+    console.print()
+    console.print(f"capture, for Wireshark:    {report.capture}", markup=False)
+    show_verdict(console, report.broken, "every message arrived once, in order, as it was sent")
+
+
+def _proof(report: DemoReport) -> Iterator[tuple[str, str]]:
+    comparison, wire = report.comparison, report.wire
+    yield "sent", f"{comparison.sent:,} messages, {report.sent_bytes:,} bytes"
+    yield "delivered, SHA-256 equal", f"{comparison.delivered - comparison.altered:,}"
+    yield "lost", f"{comparison.lost:,}"
+    yield "duplicated", f"{comparison.duplicated:,}"
+    yield "out of order", f"{comparison.out_of_order:,}"
+    yield "resends", f"{sum(node.resent for node in report.nodes.values()):,}"
+    yield "gaps held", f"{sum(node.held for node in report.nodes.values()):,}"
+    yield "commits in doubt", f"{report.in_doubt:,}, {report.committed_in_doubt:,} of them had happened"
+    yield "session acks", f"{wire.session_acks:,} packets, {wire.riding_session_acks:,} on messages"
+    yield "OrderAcks", f"{wire.order_acks:,}"
+    yield "FinalAcks", f"{wire.final_acks:,}"
+    yield (
+        "producer to consumer",
+        f"p50 {report.p50_ms:,.0f} ms, p99 {report.p99_ms:,.0f} ms, outages included",
+    )
+    yield "forwarded untouched", f"{wire.forwarded:,} packets compared, {len(wire.faults):,} differ"
+
+
+def outage_table(outages: list[Outage]) -> Table:
+    """Return when each fault began, how long it lasted, how many messages had come, and when they flowed again.
+
+    flowing: after the link was back or the restarted node was ready; from spawn: after its process began.
+    """
+    table = plain_table("fault", "at", "lasted", "delivered", "flowing", "from spawn")
+    for outage in outages:
+        lasted_s = None if outage.restored_at_s is None else outage.restored_at_s - outage.began_at_s
+        table.add_row(
+            f"{outage.action} {outage.subject}",
+            _seconds(outage.began_at_s),
+            _seconds(lasted_s),
+            f"{outage.delivered_before:,}",
+            _seconds(outage.since(outage.restored_at_s), digits=2),
+            _seconds(outage.since(outage.spawned_at_s), digits=2),
+        )
+    return table
+
+
+def _seconds(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f} s"
+
+
+def show_crash_report(report: CrashReport) -> None:
+    """Print the report of a crash run, for people."""
+    console = wide_console()
+    console.print(
+        f"{'killed nodes' if report.has_kills else 'no node was killed'} for {report.minutes:g} minutes "
+        f"(seed {report.seed}), {report.duration_s:.0f} s in all"
+    )
+    if report.has_kills:
+        console.print()
+        console.print(kill_table(report))
+        console.print(
+            f"several at one instant {report.at_once:,} times, the same one again on its way up {report.again:,}"
+        )
+    if report.rolled:
+        each = ", ".join(f"{name} {count:,}" for name, count in report.rolled.items())
+        console.print(
+            f"all encrypted and signed; keys replaced {sum(report.rolled.values()):,} times: {each}"
+        )
+    console.print()
+    console.print(flow_table(report.flows))
+    console.print()
+    nodes = report.nodes.values()
+    for name, value in (
+        ("resends", f"{sum(node.resent for node in nodes):,}, those of a node's last moments not counted"),
+        ("gaps held", f"{sum(node.held for node in nodes):,}"),
+        ("retained after calm", f"{sum(report.retained.values()):,}"),
+    ):
+        console.print(f"{name:<26} {value}", markup=False)
+    console.print()
+    if report.broken:
+        console.print(f"stores and logs:           {report.stores}", markup=False)
+        console.print(
+            f"the same plan again:       mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
+            + " --no-kills" * (not report.has_kills)
+            + " --keys" * bool(report.rolled)
+        )
+    show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
+
+
+def kill_table(report: CrashReport) -> Table:
+    """Return a line for each node: how often it was killed in each stage."""
+    table = plain_table("kills while", *Stage, "all")
+    for name, stages in report.kills.items():
+        table.add_row(name, *(f"{stages[stage]:,}" for stage in Stage), f"{sum(stages.values()):,}")
+    return table
+
+
+def flow_table(flows: Mapping[str, FlowReport]) -> Table:
+    """Return a table with one column for each flow."""
+    table = plain_table("", *(f"{name}, {_kind(flow)}" for name, flow in flows.items()))
+    for name, value in (
+        ("accepted", lambda flow: f"{flow.comparison.sent:,}"),
+        ("delivered", lambda flow: f"{flow.comparison.delivered:,}"),
+        ("lost", lambda flow: f"{flow.comparison.lost:,}"),
+        ("duplicated", lambda flow: f"{flow.comparison.duplicated:,}"),
+        ("out of order", lambda flow: f"{flow.comparison.out_of_order:,}"),
+        ("altered, or never sent", lambda flow: f"{flow.comparison.altered + flow.comparison.strangers:,}"),
+        ("sends in doubt", lambda flow: f"{flow.comparison.in_doubt:,}"),
+        ("  of them delivered", lambda flow: f"{flow.comparison.in_doubt_delivered:,}"),
+        ("commits in doubt", lambda flow: f"{flow.commits_in_doubt:,}"),
+        ("  of them done", lambda flow: f"{flow.commits_done:,}"),
+        ("rolled back", lambda flow: f"{flow.rolled_back:,}"),
+        ("longest outage", lambda flow: _seconds(flow.longest_outage_s)),
+        ("  with all nodes up", lambda flow: _seconds(flow.longest_silence_s)),
+    ):
+        table.add_row(name, *map(value, flows.values()))
+    return table
+
+
+def _kind(flow: FlowReport) -> str:
+    return "transactional" if flow.transactional else "recoverable"

@@ -19,7 +19,7 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.queues.protection import Protection
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.rig.supervisor import NodeError, Supervisor
+from mqproto.simulator.rig.supervisor import PROGRAM, NodeError, Supervisor
 from mqproto.simulator.security.guarding import is_installed
 from mqproto.simulator.security.keyfiles import make_keys
 from mqproto.simulator.topology import Topology
@@ -80,7 +80,7 @@ class Roller:
             await trio.sleep(pause_s)
 
     async def _roll(self, name: str) -> None:
-        command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "keys", "make", name, "--replace"]
+        command = [sys.executable, "-m", PROGRAM, "keys", "make", name, "--replace"]
         command += ["--provider", "aes", "--topology", str(self._topology)]
         command += ["--directory", str(self._directory)]
         done = await trio.run_process(command, stdout=subprocess.DEVNULL, capture_stderr=True, check=False)

@@ -15,7 +15,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.topology import Topology, places
 from mqproto.simulator.topology.views import Address, as_toml, seen_by
 
+PROGRAM: Final = "mqproto.simulator.cli.cli"
 OPENING: Final = b"opening"
 READY: Final = b"ready"
 """The first words of the lines that a supervised node prints: before it opens its store, and when it listens."""
@@ -81,7 +82,7 @@ class NodeProcess:
         self.name = name
         self.process = process
         self.log = log
-        self._log_from = log_from
+        self.log_from = log_from
         self.is_wanted = False
         """Whether it is expected to run: it has been ready, and nobody has asked it to end."""
         self._said = b""
@@ -127,7 +128,7 @@ class NodeProcess:
         if status is not None and status < 0 and self.has_said(READY):
             reason = _ending(status)
         else:
-            reason = last_error(self.log, self._log_from) or _ending(status)
+            reason = last_error(self.log, self.log_from) or _ending(status)
         return NodeError(f"{self.name}: {reason}")
 
     def cpu_s(self) -> float | None:
@@ -141,7 +142,81 @@ def _ending(status: int | None) -> str:
     return f"exit status {status}"
 
 
-class Supervisor:
+class Processes:
+    """Programs as processes in one folder. Each ends with its standard input."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.running: dict[str, NodeProcess] = {}
+
+    async def open(self, name: str, arguments: Sequence[str], log: Path) -> NodeProcess:
+        """Start a process.
+
+        Args:
+            arguments: a module, and what is typed behind it.
+            log: where its standard error output goes.
+        """
+        with appended(log) as file:
+            log_from = file.tell()
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                start_new_session=True,
+            )
+        node = self.running[name] = NodeProcess(name, process, log, log_from)
+        return node
+
+    async def until(self, node: NodeProcess, word: bytes) -> None:
+        """Wait until a starting process prints OPENING or READY.
+
+        Raises:
+            NodeError: it ended instead, or did not say so within 30 s.
+        """
+        with trio.move_on_after(READY_TIMEOUT_S) as patience:
+            if await node.says(word):
+                return
+        node.process.kill()
+        await self._reap(node)
+        if patience.cancelled_caught:
+            raise NodeError(f"{node.name} was not {word.decode()} after {READY_TIMEOUT_S} s; see {node.log}")
+        raise node.failure()
+
+    async def kill(self, name: str) -> NodeProcess:
+        """Send SIGKILL; return when the process is reaped and all its output is read."""
+        node = self.running[name]
+        node.is_wanted = False
+        node.process.kill()
+        await self._reap(node)
+        return node
+
+    async def stop(self, name: str) -> None:
+        """Send SIGTERM, and SIGKILL if it has not ended after 10 s."""
+        if (node := self.running.get(name)) is None:
+            return
+        node.is_wanted = False
+        node.process.terminate()
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            await node.process.wait()
+        if node.process.returncode is None:
+            node.process.kill()
+        await self._reap(node)
+
+    async def stop_all(self) -> None:
+        """Stop all at once."""
+        async with trio.open_nursery() as nursery:
+            for name in list(self.running):
+                nursery.start_soon(self.stop, name)
+
+    async def _reap(self, node: NodeProcess) -> None:
+        with trio.CancelScope(shield=True):
+            await node.reaped()
+        if self.running.get(node.name) is node:
+            del self.running[node.name]
+
+
+class Supervisor(Processes):
     """The nodes of one topology, each in a process of its own.
 
     Args:
@@ -158,9 +233,8 @@ class Supervisor:
         detours: Mapping[tuple[str, str], Address] | None = None,
         capture: Path | None = None,
     ) -> None:
+        super().__init__(directory)
         self.topology = topology
-        self.directory = directory
-        self.running: dict[str, NodeProcess] = {}
         self._detours = detours or {}
         self._capture = capture
         self._turns = {name: trio.Lock() for name in topology.nodes}
@@ -185,21 +259,6 @@ class Supervisor:
         node.is_wanted = True
         return Started(spawned_s, trio.current_time())
 
-    async def until(self, node: NodeProcess, word: bytes) -> None:
-        """Wait until a starting node prints OPENING or READY.
-
-        Raises:
-            NodeError: it ended instead, or did not say so within 30 s.
-        """
-        with trio.move_on_after(READY_TIMEOUT_S) as patience:
-            if await node.says(word):
-                return
-        node.process.kill()
-        await self._reap(node)
-        if patience.cancelled_caught:
-            raise NodeError(f"{node.name} was not {word.decode()} after {READY_TIMEOUT_S} s; see {node.log}")
-        raise node.failure()
-
     async def spawn(self, name: str) -> NodeProcess:
         """Start a node's process. To wait until it listens, use `start`.
 
@@ -213,24 +272,11 @@ class Supervisor:
         # Another run may have been tried here since, and left files with other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
         written(self.topology_file(name), seen)
-        command = [sys.executable, "-m", "mqproto.simulator.cli.cli", "node", name, "--supervised"]
-        command += [
-            "--topology",
-            str(self.topology_file(name)),
-            "--directory",
-            str(self.directory),
-            "--log",
-            str(log),
-        ]
+        command = [PROGRAM, "node", name, "--supervised", "--topology", str(self.topology_file(name))]
+        command += ["--directory", str(self.directory), "--log", str(log)]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
-        with appended(log) as file:
-            log_from = file.tell()
-            process = await trio.lowlevel.open_process(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
-            )
-        node = self.running[name] = NodeProcess(name, process, log, log_from)
-        return node
+        return await self.open(name, command, log)
 
     async def start_all(self) -> dict[str, NodeError]:
         """Start all nodes at once; return those that ended instead, with their reasons."""
@@ -313,31 +359,6 @@ class Supervisor:
         node = self.running.get(name)
         return node is not None and node.is_wanted and node.process.returncode is None
 
-    async def kill(self, name: str) -> NodeProcess:
-        """Send SIGKILL; return when the process is reaped and all its output is read."""
-        node = self.running[name]
-        node.is_wanted = False
-        node.process.kill()
-        await self._reap(node)
-        return node
-
-    async def stop(self, name: str) -> None:
-        """Send SIGTERM, and SIGKILL if it has not ended after 10 s."""
-        node = self.running[name]
-        node.is_wanted = False
-        node.process.terminate()
-        with trio.move_on_after(STOP_TIMEOUT_S):
-            await node.process.wait()
-        if node.process.returncode is None:
-            node.process.kill()
-        await self._reap(node)
-
-    async def stop_all(self) -> None:
-        """Stop all running nodes at once."""
-        async with trio.open_nursery() as nursery:
-            for name in list(self.running):
-                nursery.start_soon(self.stop, name)
-
     async def watch(self) -> NodeProcess:
         """Wait until a node that was ready ends by itself; reap and return it."""
         while True:
@@ -347,12 +368,6 @@ class Supervisor:
                     return node
             # Waiting for several processes would take a task for each; polling is enough here.
             await trio.sleep(0.1)
-
-    async def _reap(self, node: NodeProcess) -> None:
-        with trio.CancelScope(shield=True):
-            await node.reaped()
-        if self.running.get(node.name) is node:
-            del self.running[node.name]
 
 
 AnySupervisor = TypeVar("AnySupervisor", bound=Supervisor)

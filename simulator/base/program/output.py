@@ -66,6 +66,12 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+def ended(report: Any, show: Callable[[Any], None], *, as_json: bool) -> int:
+    """Print a report, for programs or for people; return the exit status, by whether anything is `broken`."""
+    print_json(report.as_json()) if as_json else show(report)
+    return FINDING if report.broken else DONE
+
+
 def tell(value: object, lines: Iterable[str], *, as_json: bool) -> None:
     """The same for programs, or for people."""
     if as_json:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -228,16 +229,10 @@ class Attackers:
 async def attackers() -> AsyncIterator[Attackers]:
     """Yield a process that attacks; kill it at the end."""
     command = [sys.executable, "-m", "mqproto.simulator.fuzz.hostile.attackers"]
-    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield Attackers(process)
-    finally:
-        with trio.CancelScope(shield=True):
-            process.kill()
-            await process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    await pipe.aclose()
+    async with trio.open_nursery() as nursery:
+        run = partial(trio.run_process, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+        yield Attackers(await nursery.start(run))
+        nursery.cancel_scope.cancel()
 
 
 def main() -> None:

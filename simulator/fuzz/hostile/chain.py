@@ -7,8 +7,8 @@ have a consumer that pauses. After each attack, the sent messages are compared w
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,15 +17,11 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.client import Client, connect
-from mqproto.simulator.rig.load.consumer import Consumer
-from mqproto.simulator.rig.load.producer import Producer
 from mqproto.simulator.rig.load.workload import Sizes, orders
-from mqproto.simulator.rig.proof import Received, Sent
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.rig import DESTINATION, INTERMEDIATE, SENDER, Rig, until
 from mqproto.simulator.topology import Node, Topology, parse
+from mqproto.simulator.topology.views import Address
 
-SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 OPEN_QUEUES: Final = ("inbox", "bids")
 """Queues of each node that strangers may send to; `bids` takes transactions."""
 ATTACKERS: Final = 16
@@ -132,78 +128,41 @@ def _make_certificate(folder: Path, node: str) -> None:
         ) from None
 
 
-class Flow:
-    """One kind of honest message, from a producer to a consumer."""
-
-    def __init__(self, queue: str, producer: Producer, consumer: Consumer) -> None:
-        self.queue = queue
-        self.producer = producer
-        self.consumer = consumer
-        self.is_paused = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether every sent message has come."""
-        came = len(self.consumer.received) >= len(self.producer.sent)
-        return came and not self.producer.has_due and not self.consumer.is_in_doubt
-
-    def due(self) -> int:
-        """Return how many messages should have been sent by now."""
-        return 0 if self.is_paused else len(self.consumer.received) + AHEAD[self.queue]
-
-    def taken(self) -> tuple[list[Sent], list[Received]]:
-        """Return the messages sent and received since the last call, and forget them."""
-        sent, received = self.producer.sent[:], self.consumer.received[:]
-        self.producer.sent.clear()
-        self.consumer.received.clear()
-        return sent, received
-
-
-class Chain:
+class Chain(Rig):
     """The nodes while they run, and their load."""
 
-    def __init__(self, topology: Topology, supervisor: Supervisor, seed: int) -> None:
-        self.topology = topology
-        self.supervisor = supervisor
-        direct = rf"DIRECT=TCP:{topology.nodes[DESTINATION].host}\private$\direct"
-        self.flows = [
-            self._flow("orders", rf"{DESTINATION}\orders", seed),
-            self._flow("notes", rf"{DESTINATION}\notes", seed),
-            self._flow("direct", direct, seed),
-            self._flow(LATE, rf"{DESTINATION}\{LATE}", seed),
-        ]
+    def __init__(self, topology: Topology, directory: Path, seed: int) -> None:
+        super().__init__(topology, directory)
+        self.is_paused = False
+        """Whether no new messages are sent."""
+        for queue in AHEAD:
+            self.flow(
+                queue,
+                orders(NO_END, seed, BODIES),
+                chance(seed, "consumer") if queue == LATE else None,
+                to=rf"DIRECT=TCP:{topology.nodes[DESTINATION].host}\private$\direct" * (queue == "direct"),
+                transactional=queue != "notes",
+            )
 
-    def _flow(self, queue: str, to: str, seed: int) -> Flow:
-        workload = orders(NO_END, seed, BODIES)
-        moods = chance(seed, "consumer") if queue == LATE else None
-        return Flow(
-            queue,
-            Producer(partial(self.connect, SENDER), to, workload, transactional=queue != "notes"),
-            Consumer(partial(self.connect, DESTINATION), rf"{DESTINATION}\{queue}", moods),
-        )
+    @asynccontextmanager
+    async def running(
+        self, detours: Mapping[tuple[str, str], Address] | None = None
+    ) -> AsyncIterator[trio.Nursery]:
+        """Run the nodes under load."""
+        async with super().running(detours) as nursery:
+            for queue, flow in self.flows.items():
+                nursery.start_soon(flow.producer.keep_up, partial(self._due, queue))
+            yield nursery
 
-    def connect(self, name: str) -> AbstractAsyncContextManager[Client]:
-        """Return a client of a node."""
-        return connect(self.topology, name, self.supervisor.directory)
-
-    async def carry(self) -> None:
-        """Send and receive until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for flow in self.flows:
-                nursery.start_soon(flow.producer.keep_up, flow.due)
-                nursery.start_soon(flow.consumer.run)
-
-    def pause(self, *, paused: bool = True) -> None:
-        """Stop sending new messages, or go on."""
-        for flow in self.flows:
-            flow.is_paused = paused
+    def _due(self, queue: str) -> int:
+        """Return how many messages should have been sent by now."""
+        return 0 if self.is_paused else len(self.flows[queue].consumer.received) + AHEAD[queue]
 
     async def emptied(self, patience_s: float) -> float | None:
         """Wait until every sent message has come; return the seconds it took, or None if it takes too long."""
         began_s = trio.current_time()
         with trio.move_on_after(patience_s):
-            while not all(flow.is_empty for flow in self.flows):  # noqa: ASYNC110 - there is no event to wait for.
-                await trio.sleep(BEAT_S)
+            await until(lambda: all(flow.is_empty for flow in self.flows.values()), BEAT_S)
             return trio.current_time() - began_s
         return None
 
@@ -211,8 +170,8 @@ class Chain:
         """Return how many messages came in that time to consumers that never pause."""
         return sum(
             start_s <= message.at_s < end_s
-            for flow in self.flows
-            if flow.queue != LATE
+            for queue, flow in self.flows.items()
+            if queue != LATE
             for message in flow.consumer.received
         )
 
@@ -227,17 +186,3 @@ class Chain:
         async with self.connect(name) as client:
             for queue in OPEN_QUEUES:
                 await client.purge(rf"{name}\{queue}")
-
-
-@asynccontextmanager
-async def running(topology: Topology, folder: Path, seed: int) -> AsyncIterator[Chain]:
-    """Yield the chain under load.
-
-    Raises:
-        NodeError: a node does not start.
-    """
-    async with supervised(topology, folder) as supervisor, trio.open_nursery() as nursery:
-        chain = Chain(topology, supervisor, seed)
-        nursery.start_soon(chain.carry)
-        yield chain
-        nursery.cancel_scope.cancel()

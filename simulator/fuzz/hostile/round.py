@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import trio
 from msgspec.structs import replace as replace_fields
 
 from mqproto.base.configuration import Settings
-from mqproto.simulator.base.logfile import LIMIT_BYTES
-from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.client import NodeUnreachable
 from mqproto.simulator.fuzz.hostile.attackers import Attackers, Order
 from mqproto.simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
 from mqproto.simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
-from mqproto.simulator.fuzz.hostile.verdict import Figures, Ordeal
+from mqproto.simulator.fuzz.hostile.verdict import Ordeal
+from mqproto.simulator.rig.observer import Look
 from mqproto.simulator.rig.proof import compare, delays_ms, percentile
-from mqproto.simulator.rig.supervisor import NodeError, NodeProcess
+from mqproto.simulator.rig.supervisor import NodeError
+from mqproto.simulator.rig.verdict import Found, named
 from mqproto.simulator.topology import Node
 from mqproto.wire import guid_text
 
@@ -39,35 +38,6 @@ UNFINISHED_BYTES: Final = Settings().strangers_unfinished_bytes
 NETWORKS: Final = (251, 254)
 """The range of the second number of the attackers' addresses; nodes have others. Each round has new addresses,
 because a node remembers the cost of a host for longer than the attack lasts."""
-
-
-class Look:
-    """A node's usage when the look was taken; its peak of resident memory counts from then on."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        self._node = node
-        self._cpu_s = node.cpu_s() or 0.0
-        self._at_s = trio.current_time()
-        self._log_bytes = _size_of(node.log)
-        self._first_bytes = memory_of(node.pid).resident_bytes
-        with suppress(OSError):
-            (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
-
-    def figures(self) -> Figures:
-        """Return the node's usage since then."""
-        cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
-        log_bytes = _size_of(self._node.log) - self._log_bytes
-        return Figures(
-            peak_bytes=memory_of(self._node.pid).peak_bytes,
-            first_bytes=self._first_bytes,
-            cpu=cpu_s / (trio.current_time() - self._at_s),
-            # A log that is shorter now was rotated meanwhile.
-            log_bytes=log_bytes if log_bytes >= 0 else log_bytes + LIMIT_BYTES,
-        )
-
-
-def _size_of(log: Path) -> int:
-    return log.stat().st_size
 
 
 class Round:
@@ -87,7 +57,7 @@ class Round:
     async def run(self, seconds: float) -> Ordeal:
         """Carry out the attack for a time; return the results."""
         chain, ordeal = self._chain, self.ordeal
-        chain.pause(paused=False)
+        chain.is_paused = False
         await trio.sleep(SETTLED_S)
         began_s = trio.current_time()
         order = self._order(seconds)
@@ -100,7 +70,7 @@ class Round:
         ordeal.seconds = ended_s - began_s
         ordeal.during_per_s = self._rate(began_s)
         cpu = {name: look.figures().cpu for name, look in looks.items()}
-        chain.pause()
+        chain.is_paused = True
         ordeal.recovered_s = await chain.emptied(self._plan.patience_s)
         for name, look in looks.items():
             ordeal.nodes[name] = replace(look.figures(), cpu=cpu[name])
@@ -182,16 +152,17 @@ class Round:
     def _compare(self, began_s: float, ended_s: float) -> None:
         """Check that each honest message came once and in order; after a restart, recoverable ones may come twice."""
         delays: list[float] = []
-        for flow in self._chain.flows:
+        found: dict[str, Found] = {}
+        for queue, flow in self._chain.flows.items():
             sent, received = flow.taken()
             comparison = compare(sent, received)
-            if self.ordeal.restarts and not flow.producer.is_transactional:
-                comparison = replace(comparison, duplicated=0, out_of_order=0)
             if self.ordeal.recovered_s is None:
                 comparison = replace(comparison, lost=0)  # They are blocked, which is reported separately.
-            self.ordeal.wrongs += [f"{flow.queue}: {wrong}" for wrong in comparison.broken()]
-            if flow.queue != LATE:
+            once = flow.producer.is_transactional or not self.ordeal.restarts
+            found[queue] = comparison.found(once=once)
+            if queue != LATE:
                 delays += delays_ms((one for one in sent if began_s <= one.at_s < ended_s), received)
+        self.ordeal.found = named(found)
         delays.sort()
         self.ordeal.typical_ms = percentile(delays, 50)
         self.ordeal.worst_ms = delays[-1] if delays else 0.0

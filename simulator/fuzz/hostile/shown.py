@@ -1,27 +1,20 @@
-"""The end of a run, for people: a line for each attack, and the broken promises."""
+"""The end of a run, for people."""
 
 from __future__ import annotations
-
-from rich.table import Table
 
 from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
 from mqproto.simulator.fuzz.hostile.verdict import (
     LEAST_SHARE,
-    LOG_LIMIT_BYTES,
-    MB,
-    MEMORY_LIMIT_BYTES,
     RECOVERY_S,
-    Ordeal,
     Report,
 )
 from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MB, MEMORY_LIMIT_BYTES
 
 
 def show_report(report: Report) -> None:
-    """Print all attacks in a table, then the broken promises."""
+    """Print the limits and the broken promises; each attack has had its line."""
     console = wide_console()
-    console.print()
-    console.print(table(report.ordeals))
     console.print()
     console.print(
         f"seed {report.seed}: {len(report.ordeals)} attacks in {report.seconds:.0f} s; a node may have "
@@ -41,39 +34,3 @@ def show_attacks() -> None:
     for name, tactic in TACTICS.items():
         found.add_row(name, (tactic.__doc__ or "").partition("  [MS-")[0])
     wide_console(markup=False).print(found)
-
-
-def table(ordeals: list[Ordeal]) -> Table:
-    """Return a line for each attack; memory and log are of the node with most, CPU of the attacked node."""
-    found = plain_table(
-        "attack",
-        "form",
-        "at",
-        "cases",
-        "before/s",
-        "during/s",
-        "share",
-        "late ms",
-        "worst ms",
-        "after",
-        "MB",
-        "log",
-        "CPU",
-    )
-    for ordeal in ordeals:
-        found.add_row(
-            ordeal.tactic,
-            ordeal.form,
-            ordeal.node,
-            f"{ordeal.spent.cases:,}",
-            f"{ordeal.before_per_s:,.0f}",
-            f"{ordeal.during_per_s:,.0f}",
-            "restart" if ordeal.restarts else f"{ordeal.share:.0%}",
-            f"{ordeal.typical_ms:,.0f}",
-            f"{ordeal.worst_ms:,.0f}",
-            "never" if ordeal.recovered_s is None else f"{ordeal.recovered_s:.1f} s",
-            f"{ordeal.peak_mb:,.0f}",
-            f"{ordeal.log_bytes:,}",
-            f"{ordeal.cpu:.0%}",
-        )
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Final
 
 import trio
 
-from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.hostile.attackers import Attackers, attackers
-from mqproto.simulator.fuzz.hostile.chain import Chain, running, topology_of
+from mqproto.simulator.fuzz.hostile.chain import Chain, topology_of
 from mqproto.simulator.fuzz.hostile.plan import PLAIN_SHARE, Form, Plan
 from mqproto.simulator.fuzz.hostile.round import Round
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
+from mqproto.simulator.rig.rig import new_folder
 
 LONGER: Final = 3
 """If too little came during an attack, it is repeated and lasts this many times as long."""
@@ -35,10 +34,7 @@ async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda orde
         NodeError: a node does not start.
         UsageError: there is no such directory, or no openssl for the links with TLS.
     """
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="mqproto-strangers-", dir=plan.directory))
-    except OSError as error:
-        raise UsageError(f"{plan.directory}: {error.strerror}; name a folder to write to") from None
+    folder = new_folder("strangers", plan.directory)
     report = Report(plan.seed, plan.timed, stores=str(folder))
     began_s = trio.current_time()
     async with attackers() as crowd:
@@ -66,7 +62,8 @@ async def _run_part(
         part.mkdir()
         dice = chance(plan.seed, "network", part.name)
         network = f"127.{dice.randint(1, NETWORKS)}.{dice.randrange(256)}"
-        async with running(topology_of(network, part, tls=tls), part, plan.seed) as chain:
+        chain = Chain(topology_of(network, part, tls=tls), part, plan.seed)
+        async with chain.running():
             is_sound = True
             while is_sound and attack is not None:
                 ordeal = await tried(chain, crowd, plan, *attack)

@@ -7,33 +7,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from mqproto.simulator.fuzz.hostile.attackers import Spent
+from mqproto.simulator.rig.observer import MB, Figures, excess
+from mqproto.simulator.rig.proof import Comparison
+from mqproto.simulator.rig.verdict import Found, Oracle, judged
 
-MB: Final = 10**6
-MEMORY_LIMIT_BYTES: Final = 200 * MB
-"""How much resident memory a node may have at any moment."""
-LOG_LIMIT_BYTES: Final = 256 * 1_024
-"""How much a node may log during an attack and until all is well again, however long that takes."""
 LEAST_SHARE: Final = 0.5
 """The least honest throughput during an attack, as a share of that before it."""
 RECOVERY_S: Final = 10.0
 """Everything sent before an attack's end must have come this long after it."""
 ANSWER_S: Final = 5.0
 """How long an operator may wait for `queues` of the attacked node."""
-
-
-@dataclass(slots=True)
-class Figures:
-    """What one node used during an attack.
-
-    peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
-    cpu: the share of one core.
-    log_bytes: how much its log grew until all was well again.
-    """
-
-    peak_bytes: int | None = None
-    first_bytes: int | None = None
-    cpu: float = 0.0
-    log_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -46,7 +29,8 @@ class Ordeal:
     typical_ms, worst_ms: median and longest time until an honest message came that was sent during the attack.
     recovered_s: from the attack's end until all had come; None if they did not within the patience.
     answer_s: the longest that `queues` of the node took.
-    wrongs: broken promises about honest messages, and nodes that ended.
+    wrongs: nodes that ended, and packets that are kept though they are not whole.
+    found: what is wrong with honest messages.
     """
 
     tactic: str
@@ -63,6 +47,7 @@ class Ordeal:
     answer_s: float = 0.0
     nodes: dict[str, Figures] = field(default_factory=dict)
     wrongs: list[str] = field(default_factory=list)
+    found: Found = field(default_factory=lambda: Comparison().found())
 
     @property
     def share(self) -> float:
@@ -86,25 +71,20 @@ class Ordeal:
         yield from self.wrongs
         if not self.spent.cases:
             yield "nobody attacked: no case was begun"
-        for name, figures in self.nodes.items():
-            if figures.peak_bytes is not None and figures.peak_bytes > MEMORY_LIMIT_BYTES:
-                yield (
-                    f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "
-                    f"{(figures.first_bytes or 0) / MB:,.0f} when it began"
-                )
-            if figures.log_bytes > LOG_LIMIT_BYTES:
-                yield f"{name} wrote {figures.log_bytes:,} bytes of log, at most {LOG_LIMIT_BYTES:,}"
-        if self.recovered_s is None:
-            yield "honest messages are blocked after the attack"
+        blocked = "honest messages are blocked after the attack"
+        slow = (
+            f"honest throughput was {self.during_per_s:,.0f} a second, {self.share:.0%} of "
+            f"{self.before_per_s:,.0f} before, at least {LEAST_SHARE:.0%}"
+        )
+        came: Found = {
+            Oracle.LOST: [blocked] if self.recovered_s is None else [],
+            Oracle.THROUGHPUT: [slow] if timed and self.is_slow else [],
+        }
+        yield from judged("strangers", self.found, excess(self.nodes), came)
         if not timed:
             return
         if self.recovered_s is not None and self.recovered_s > RECOVERY_S:
             yield f"all had come {self.recovered_s:.1f} s after the attack, at most {RECOVERY_S:g} s"
-        if self.is_slow:
-            yield (
-                f"honest throughput was {self.during_per_s:,.0f} a second, {self.share:.0%} of "
-                f"{self.before_per_s:,.0f} before, at least {LEAST_SHARE:.0%}"
-            )
         if self.answer_s > ANSWER_S:
             yield f"`queues` of {self.node} took {self.answer_s:.1f} s, at most {ANSWER_S:g} s"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,15 +21,15 @@ import trio
 
 from mqproto.edge.custody import End, end_of
 from mqproto.simulator.base.screen import ProgressScreen
-from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect
+from mqproto.simulator.client import Client, InDoubt, NodeUnreachable
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.client.story import logs_in, read_step, story_of, told
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.links import is_free
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
-from mqproto.simulator.rig.programs import Programs, programs_in
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.programs import programs_in
+from mqproto.simulator.rig.rig import Rig, new_folder, until
 from mqproto.simulator.rig.validation.report import EdgesReport, Failed
 from mqproto.simulator.topology import Topology, load
 from mqproto.simulator.topology.places import Place
@@ -104,10 +103,8 @@ async def run_edges_demo(
     topology = load("edges")
     if not is_free(topology):
         topology = topology.with_free_ports()
-    folder = Path(tempfile.mkdtemp(prefix="mqproto-edges-"))
-    demo = EdgesDemo(
-        topology, folder, count, seed, history, rounds, screen or ProgressScreen(quiet=True), rough=rough
-    )
+    folder = new_folder("edges")
+    demo = EdgesDemo(topology, folder, count, seed, history, rounds, screen, rough=rough)
     report = await demo.run()
     if not report.broken:
         shutil.rmtree(folder)  # Otherwise the logs in it say more.
@@ -133,7 +130,7 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
     return messages
 
 
-class EdgesDemo:
+class EdgesDemo(Rig):
     """One run; arguments as for `run_edges_demo`.
 
     Args:
@@ -148,25 +145,22 @@ class EdgesDemo:
         seed: int,
         history: str,
         rounds: int,
-        screen: ProgressScreen,
+        screen: ProgressScreen | None,
         *,
         rough: bool,
     ) -> None:
-        self._topology = topology
-        self._folder = folder
+        super().__init__(topology, folder, screen)
         self._seed = seed
         self._history = history
         self._rounds = rounds
         self._rough = rough
         self._is_down = False
-        self._screen = screen
         shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
         self._messages = [messages_of(number, share, seed) for number, share in enumerate(shares)]
         self._handover = Handover()
         self._consumer = Validator(self._cue)
         self._kills = Counter[str]()
         self._commands: dict[str, list[str]] = {}
-        self._looked = trio.Event()
 
     async def run(self) -> EdgesReport:
         """Start everything, hand in and kill, and wait until what is owed has come.
@@ -174,30 +168,25 @@ class EdgesDemo:
         Raises:
             NodeError: a program does not start.
         """
-        start_s = trio.current_time()
-        async with trio.open_nursery() as nursery:
+        async with self.running() as nursery, programs_in(self.directory) as self.programs:
             port: int = await nursery.start(self._consumer.serve)
-            async with (
-                supervised(self._topology, self._folder) as supervisor,
-                programs_in(self._folder) as programs,
-            ):
-                url = self._set_up(f"http://127.0.0.1:{port}", supervisor)
-                for name, command in self._commands.items():
-                    await programs.start(name, command)
-                with self._screen.shown():
-                    await self._hand_in_and_kill(supervisor, programs, url)
-                duration_s = trio.current_time() - start_s
-                await programs.stop(TRIGGER)
-                audited = await trio.to_thread.run_sync(self._audit)
-                letters = await self._dead_letters()
-                failed = await self._in_the_error_queue()
-            nursery.cancel_scope.cancel()
-        said, longest = _said_in(self._folder)
-        story = list(told(story_of(longest, logs_in(self._folder), self._topology), self._topology))
+            url = self._set_up(f"http://127.0.0.1:{port}")
+            for name, command in self._commands.items():
+                await self.programs.start(name, command)
+            nursery.start_soon(self.measure, self.programs)
+            with self.screen.shown():
+                await self._hand_in_and_kill(url)
+            duration_s = self.elapsed_s()
+            await self.programs.stop(TRIGGER)
+            audited = await trio.to_thread.run_sync(self._audit)
+            letters = await self._dead_letters()
+            failed = await self._in_the_error_queue()
+        said, longest = _said_in(self.directory)
+        story = list(told(story_of(longest, logs_in(self.directory), self.topology), self.topology))
         return EdgesReport(
             seed=self._seed,
             duration_s=duration_s,
-            folder=str(self._folder),
+            folder=str(self.directory),
             kills=dict(self._kills),
             messages=[message for messages in self._messages for message in messages],
             handover=self._handover,
@@ -209,6 +198,7 @@ class EdgesDemo:
             audited=audited,
             letters=letters if self._rough else None,
             said=said,
+            usage=self.usage,
             story=story,
         )
 
@@ -224,9 +214,9 @@ class EdgesDemo:
 
     # Traffic
 
-    async def _hand_in_and_kill(self, supervisor: Supervisor, programs: Programs, url: str) -> None:
+    async def _hand_in_and_kill(self, url: str) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._kill_all, supervisor, programs)
+            nursery.start_soon(self._kill_all)
             nursery.start_soon(self._look)
             if self._rough:
                 nursery.start_soon(self._be_rough)
@@ -235,7 +225,7 @@ class EdgesDemo:
                     dice = random.Random(f"{self._seed}/producer/{number}")
                     producing.start_soon(Producer(url, messages, self._handover, dice).run)
             with trio.move_on_after(SETTLE_S):
-                await self._until(partial(self._is_done, 1.0, self._rounds * sum(map(len, VICTIMS))))
+                await until(partial(self._is_done, 1.0, self._rounds * sum(map(len, VICTIMS))), BEAT_S)
                 if self._rough:
                     await self._until_nothing_waits()
                 await trio.sleep(LINGER_S)
@@ -259,30 +249,24 @@ class EdgesDemo:
         """Whether this share of all messages is at its end, and this number of kills is over."""
         return self._done >= share * self._count and self._kills.total() >= kills
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            await self._looked.wait()
-
     async def _look(self) -> None:
-        """Show how far it is, and have others see whether it is far enough for them."""
+        """Show how far it is."""
         while True:
-            self._looked.set()
-            self._looked = trio.Event()
             handed_in = len(self._handover.accepted) + len(self._handover.refused)
-            self._screen.show(
+            self.screen.show(
                 f"{handed_in:,} handed in, {self._done:,} at their end, {self._kills.total()} kills"
             )
             await trio.sleep(BEAT_S)
 
     def _audit(self) -> dict[str, End]:
         """Who has each message that was answered 200; the nodes and the gateway run."""
-        found = audited(Place(self._topology, self._folder), self._history)
+        found = audited(Place(self.topology, self.directory), self._history)
         return {message: end_of(known) for message, known in found.answered.items()}
 
     async def _dead_letters(self) -> set[str]:
         """What the first node has in its dead-letter queue for transactional messages; a peek shows a part of many."""
         letters = set[str]()
-        async with connect(self._topology, "sender", self._folder) as client:
+        async with self.connect("sender") as client:
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
                 letters |= {str(letter.id) for letter in found}
         return letters
@@ -290,7 +274,7 @@ class EdgesDemo:
     async def _in_the_error_queue(self) -> list[Failed]:
         """The messages that the trigger gave up; it has ended."""
         failed = []
-        async with connect(self._topology, "destination", self._folder) as client:
+        async with self.connect("destination") as client:
             while messages := await client.receive("errors", limit=100, timeout_s=0):
                 for message in messages:
                     key = Envelope.of(message.extension).producer_key
@@ -308,21 +292,21 @@ class EdgesDemo:
         turns = [self._purge, self._have_it_full, self._be_down] * self._rounds
         dice.shuffle(turns)
         for turn, act in enumerate(turns, 1):
-            await self._until(partial(self._is_done, turn / (len(turns) + 1)))
+            await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
             await act()
 
     async def _purge(self) -> None:
-        self._screen.say("purge orders")
+        self.screen.say("purge orders")
         await self._told(lambda client: client.purge("orders"))
 
     async def _have_it_full(self) -> None:
-        self._screen.say("orders is full")
+        self.screen.say("orders is full")
         await self._told(lambda client: client.change("orders", quota_kb=FULL_KB))
         await trio.sleep(FULL_S)
         await self._told(lambda client: client.change("orders", quota_kb=0))
 
     async def _be_down(self) -> None:
-        self._screen.say("the consumer is down")
+        self.screen.say("the consumer is down")
         self._is_down = True
         await trio.sleep(DOWN_S)
         self._is_down = False
@@ -331,7 +315,7 @@ class EdgesDemo:
         """Have an operator do something at the last node, which may be dead just now."""
         while True:
             try:
-                async with connect(self._topology, "destination", self._folder) as client:
+                async with self.connect("destination") as client:
                     await act(client)
                     return
             except (NodeUnreachable, InDoubt):
@@ -341,9 +325,9 @@ class EdgesDemo:
         """Each message is at its end when no queue has any more on its way, and the trigger has none in hand."""
         while True:
             waiting = 0
-            for name in self._topology.nodes:
+            for name in self.topology.nodes:
                 with suppress(NodeUnreachable):
-                    async with connect(self._topology, name, self._folder) as client:
+                    async with self.connect(name) as client:
                         status = await client.queues()
                     waiting += sum(queue.waiting for queue in status.outgoing)
                     waiting += sum(queue.waiting for queue in status.local if queue.name == "orders")
@@ -353,36 +337,41 @@ class EdgesDemo:
 
     # Programs that die
 
-    async def _kill_all(self, supervisor: Supervisor, programs: Programs) -> None:
+    async def _kill_all(self) -> None:
         """Kill the next in turn, whenever one more share of all messages is at its end."""
         turns = list(VICTIMS) * self._rounds
         for turn, victims in enumerate(turns, 1):
-            await self._until(partial(self._is_done, turn / (len(turns) + 1)))
-            self._screen.say(f"kill {' and '.join(victims)}")
+            await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
+            self.screen.say(f"kill {' and '.join(victims)}")
             async with trio.open_nursery() as nursery:
                 for name in victims:
-                    nursery.start_soon(self._kill_and_start, name, supervisor, programs)
+                    nursery.start_soon(self._kill_and_start, name)
 
-    async def _kill_and_start(self, name: str, supervisor: Supervisor, programs: Programs) -> None:
+    async def _kill_and_start(self, name: str) -> None:
         if name in self._commands:
-            await programs.kill(name)
-            await programs.start(name, self._commands[name])
+            await self.programs.kill(name)
+            await self.programs.start(name, self._commands[name])
         else:
-            await supervisor.kill(name)
-            await supervisor.start(name)
+            await self.supervisor.kill(name)
+            await self.supervisor.start(name)
         self._kills[name] += 1
 
-    def _set_up(self, consumer: str, supervisor: Supervisor) -> str:
+    def _set_up(self, consumer: str) -> str:
         """Choose how gateway and trigger are started; the gateway's URL."""
         history = ["--history", self._history] if self._history else []
         address = "{}:{}".format(*reserved_address())
         self._commands = {
             GATEWAY: [
-                *(GATEWAY, "sender", "--topology", str(supervisor.topology_file("sender"))),
+                *(GATEWAY, "sender", "--topology", str(self.supervisor.topology_file("sender"))),
                 *("--listen", address, *history),
             ],
             TRIGGER: [
-                *(TRIGGER, r"destination\orders", "--topology", str(supervisor.topology_file("destination"))),
+                *(
+                    TRIGGER,
+                    r"destination\orders",
+                    "--topology",
+                    str(self.supervisor.topology_file("destination")),
+                ),
                 *history,
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),

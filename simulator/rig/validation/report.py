@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rich.table import Table
@@ -13,12 +13,15 @@ from mqproto.edge.custody import End
 from mqproto.simulator.base.screen import show_verdict, wide_console
 from mqproto.simulator.rig.load.posting import Handover, Outgoing
 from mqproto.simulator.rig.load.validator import CODE, Cue
+from mqproto.simulator.rig.observer import Figures, excess
+from mqproto.simulator.rig.verdict import Oracle, by_oracle, judged
 
 UNKNOWN_QUEUE: Final = "unknown-queue"
 GATEWAY: Final = "sender gateway"
 TRIGGER: Final = "destination trigger"
 """As their logs call them."""
 STORY_LINES: Final = 40
+LOOKED: Final = (Oracle.LOST, Oracle.DOUBLED, Oracle.ALTERED, Oracle.GROUPS, Oracle.AUDIT)
 
 
 class Failed(NamedTuple):
@@ -45,6 +48,7 @@ class EdgesReport:
     said: how many lines of each event are in the log of each program.
     story: of the message that most happened to, line by line.
     kills: how often each program was killed, and started again.
+    usage: the most that each program took in one of its lives.
     """
 
     seed: int
@@ -62,51 +66,56 @@ class EdgesReport:
     letters: set[str] | None
     said: Counter[tuple[str, str]]
     story: list[str]
+    usage: dict[str, Figures] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
         """The promises that were not kept; none if all were."""
-        return list(self._broken())
+        return judged("edges", by_oracle(LOOKED, self._found()), excess(self.usage))
 
-    def _broken(self) -> Iterator[str]:
-        yield from self.handover.wrong
-        by_key = {message.key: message for message in self.messages}
-        in_error_queue = [failed.key for failed in self.failed]
-        for key in sorted({key for key in in_error_queue if in_error_queue.count(key) > 1}):
-            yield f"{key} is in the error queue {in_error_queue.count(key)} times"
+    def _found(self) -> Iterator[tuple[Oracle, str]]:
+        for wrong in self.handover.wrong:
+            yield Oracle.DOUBLED, wrong
+        in_error_queue = Counter(failed.key for failed in self.failed)
+        for key in sorted(key for key, count in in_error_queue.items() if count > 1):
+            yield Oracle.DOUBLED, f"{key} is in the error queue {in_error_queue[key]} times"
         for message in self.messages:
             if self.letters is None or message.key not in self.handover.accepted:
-                yield from self._broken_of(message, set(in_error_queue))
-        for key in {*self.processed, *in_error_queue} - set(by_key):
-            yield f"{key!r} was never handed in, and came out"
-        yield from self._out_of_order()
+                yield from self._found_of(message, set(in_error_queue))
+        for key in {*self.processed, *in_error_queue} - {message.key for message in self.messages}:
+            yield Oracle.ALTERED, f"{key!r} was never handed in, and came out"
+        for text in self._out_of_order():
+            yield Oracle.GROUPS, text
         if self.letters is None:
-            yield from self._audited_otherwise(set(in_error_queue))
+            audited = self._audited_otherwise(set(in_error_queue))
         else:
-            yield from self._unaccounted(set(in_error_queue), self.letters)
+            audited = self._unaccounted(set(in_error_queue), self.letters)
+        for text in audited:
+            yield Oracle.AUDIT, text
         for message_id in self.audited.keys() - set(self.handover.accepted.values()):
-            yield f"{message_id} was never answered 200, and the audit has it"
+            yield Oracle.AUDIT, f"{message_id} was never answered 200, and the audit has it"
         for failed in self.failed if self.letters is None else []:
             if not failed.reason.startswith(CODE):
-                yield f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
+                text = f"is in the error queue for another reason: {failed.failure}, {failed.reason}"
+                yield Oracle.LOST, f"{failed.key} {text}"
 
-    def _broken_of(self, message: Outgoing, in_error_queue: set[str]) -> Iterator[str]:
+    def _found_of(self, message: Outgoing, in_error_queue: set[str]) -> Iterator[tuple[Oracle, str]]:
         key = message.key
         ends = (key in self.processed) + (key in in_error_queue)
         if key in self.handover.accepted:
             if not ends:
-                yield f"{key} was accepted, and is lost"
+                yield Oracle.LOST, f"{key} was accepted, and is lost"
             elif ends > 1:
-                yield f"{key} was processed, and is in the error queue"
+                yield Oracle.DOUBLED, f"{key} was processed, and is in the error queue"
         elif key in self.handover.refused:
             if self.handover.refused[key] != UNKNOWN_QUEUE or message.queue == "orders":
-                yield f"{key} was refused: {self.handover.refused[key]}"
+                yield Oracle.LOST, f"{key} was refused: {self.handover.refused[key]}"
             if ends:
-                yield f"{key} was refused, and came out"
+                yield Oracle.ALTERED, f"{key} was refused, and came out"
         else:
-            yield f"{key} never had an answer that was final"
+            yield Oracle.LOST, f"{key} never had an answer that was final"
         if self.processed.get(key, message.body) != message.body:
-            yield f"{key} came out with another body"
+            yield Oracle.ALTERED, f"{key} came out with another body"
 
     def _audited_otherwise(self, in_error_queue: set[str]) -> Iterator[str]:
         """What producers, consumer and error queue have seen is what the audit says."""

@@ -8,7 +8,6 @@ happened is counted from their logs, and what the consumer has seen from itself.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import Validator, scripted
 from mqproto.simulator.rig.programs import Programs, programs_in
+from mqproto.simulator.rig.rig import new_folder
 from mqproto.simulator.rig.supervisor import Supervisor, supervised
 from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, Strike
 from mqproto.simulator.topology import DeclaredQueue, Topology, load
@@ -278,7 +278,7 @@ async def validate(
     Args:
         begin: called with the name of each before it runs.
     """
-    folder = Path(tempfile.mkdtemp(prefix="mqproto-validate-"))
+    folder = new_folder("validate")
     outcomes = []
     async with supervised(validation_topology(), folder) as nodes:
         for name, scenario in scenarios.items():

@@ -12,8 +12,9 @@ import trio
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.rig import crash
 from mqproto.simulator.rig.crash import longest_gap_s, run_crash
+from mqproto.simulator.rig.observer import NodeCount
 from mqproto.simulator.rig.proof import Comparison
-from mqproto.simulator.rig.report import CrashReport, FlowReport, NodeCount
+from mqproto.simulator.rig.report import CrashReport, FlowReport
 from mqproto.simulator.rig.strikes import Stage
 from mqproto.simulator.rig.supervisor import NodeProcess, Supervisor
 from mqproto.simulator.topology import load, places

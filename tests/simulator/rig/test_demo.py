@@ -19,8 +19,9 @@ from mqproto.simulator.cli.cli import DONE, FINDING, run_command
 from mqproto.simulator.command.captured import names_of
 from mqproto.simulator.rig.demo import run_demo
 from mqproto.simulator.rig.load import workload
+from mqproto.simulator.rig.observer import NodeCount
 from mqproto.simulator.rig.proof import Comparison, WireCount
-from mqproto.simulator.rig.report import DemoReport, NodeCount, Outage
+from mqproto.simulator.rig.report import DemoReport, Outage
 from mqproto.simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 from tests.simulator.certificates import over_tls

@@ -9,8 +9,7 @@ import trio
 
 from mqproto.manager.status import NodeStatus
 from mqproto.simulator.client import Client, NodeUnreachable
-from mqproto.simulator.rig.observer import LOOK_S, Observer
-from mqproto.simulator.rig.report import NodeCount
+from mqproto.simulator.rig.observer import LOOK_S, NodeCount, Observer
 
 
 def status(resent: int, waiting: int = 0) -> NodeStatus:

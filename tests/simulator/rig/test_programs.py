@@ -25,7 +25,7 @@ async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_a
         for end in (programs.kill, programs.stop, programs.kill):
             await programs.start("gateway", arguments)
             await end("gateway")
-        await programs.kill("gateway")  # It does not run, and that is no error.
+        await programs.stop("gateway")  # It does not run, and that is no error.
         await programs.start("gateway", arguments)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -18,6 +17,7 @@ from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.validator import Validator
 from mqproto.simulator.rig.programs import Programs, programs_in
+from mqproto.simulator.rig.rig import new_folder
 from mqproto.simulator.rig.supervisor import Supervisor, supervised
 from mqproto.simulator.rig.validation.ends.report import EndsReport
 from mqproto.simulator.rig.validation.ends.system import (
@@ -57,7 +57,7 @@ async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> End
     Args:
         begin: called with the name of each way before a message goes it.
     """
-    folder = Path(tempfile.mkdtemp(prefix="mqproto-ends-"))
+    folder = new_folder("ends")
     report = await run_ends(folder, begin)
     if not report.broken:
         shutil.rmtree(folder)

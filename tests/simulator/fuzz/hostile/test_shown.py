@@ -1,4 +1,4 @@
-"""`mqproto fuzz strangers` as it is typed: a line for each attack, a table at the end, and the status."""
+"""`mqproto fuzz strangers` as it is typed: a line for each attack, what is broken, and the status."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def test_a_run_in_which_all_holds(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("held   forged sources, one attacker, at sender: 1 cases")
     assert lines[-1] == "nothing honest was lost, doubled, out of order or blocked"
-    assert any(line.startswith("forged sources  one attacker  sender") for line in lines)
     assert "/stores" not in "\n".join(lines)
 
 

@@ -9,13 +9,12 @@ import pytest
 from mqproto.simulator.fuzz.hostile.attackers import Spent
 from mqproto.simulator.fuzz.hostile.verdict import (
     ANSWER_S,
-    LOG_LIMIT_BYTES,
-    MEMORY_LIMIT_BYTES,
     RECOVERY_S,
-    Figures,
     Ordeal,
     Report,
 )
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES, Figures
+from mqproto.simulator.rig.verdict import Oracle
 
 
 def an_ordeal() -> Ordeal:
@@ -63,7 +62,7 @@ def not_attacked(ordeal: Ordeal) -> None:
 
 
 def lost(ordeal: Ordeal) -> None:
-    ordeal.wrongs.append("orders: 3 messages lost")
+    ordeal.found[Oracle.LOST].append("orders: 3 messages lost")
 
 
 CASES: list[tuple[Callable[[Ordeal], None], str, bool]] = [

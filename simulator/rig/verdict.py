@@ -1,0 +1,78 @@
+"""What each run of the rig is judged by: every oracle in every scenario; each blank has its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mqproto.base.words import Word
+
+
+class Oracle(Word):
+    """One way in which a run can break a promise."""
+
+    LOST = "lost", "an accepted message did not come"
+    DOUBLED = "doubled", "a message came more than once"
+    REORDERED = "reordered", "a message came after one that was sent later"
+    ALTERED = "altered", "a message came that was not sent, or not so"
+    GROUPS = "order in groups", "a message was processed before one of its group that was sent earlier"
+    AUDIT = "audit", "the audit says otherwise than those who have the messages"
+    MEMORY = "memory", "a node had too much memory"
+    LOG = "log", "a node wrote too much log"
+    THROUGHPUT = "honest throughput", "too little came while something was wrong"
+
+
+NO_GROUPS: Final = "no trigger stands behind the queues, so nothing groups the messages"
+NO_GATEWAY: Final = "only a gateway answers 200, and an audit counts these answers"
+WAYPOINTS: Final = "nodes log each message at each waypoint, which is how the steps are counted"
+BLANKS: Final[Mapping[str, Mapping[Oracle, str]]] = {
+    "demo": {
+        Oracle.GROUPS: NO_GROUPS,
+        Oracle.AUDIT: NO_GATEWAY,
+        Oracle.THROUGHPUT: "messages are sent at a pace; each outage is judged by when they flow again",
+    },
+    "crash": {
+        Oracle.GROUPS: NO_GROUPS,
+        Oracle.AUDIT: NO_GATEWAY,
+        Oracle.THROUGHPUT: "messages are sent at a pace, and nodes are down for most of the time",
+    },
+    "edges": {
+        Oracle.REORDERED: "its trigger groups by producer: there is no other order",
+        Oracle.LOG: WAYPOINTS,
+        Oracle.THROUGHPUT: "producers wait for answers, and all programs are killed in turn",
+    },
+    "strangers": {Oracle.GROUPS: NO_GROUPS, Oracle.AUDIT: NO_GATEWAY},
+}
+"""By scenario, the oracles that do not apply to it, and why."""
+
+
+Found = dict[Oracle, list[str]]
+"""What oracles have found, in words; an oracle that has looked and found nothing has an empty list."""
+
+
+def by_oracle(oracles: Iterable[Oracle], texts: Iterable[tuple[Oracle, str]]) -> Found:
+    """Return what these oracles have found, from each text with its oracle."""
+    found: Found = {oracle: [] for oracle in oracles}
+    for oracle, text in texts:
+        found[oracle].append(text)
+    return found
+
+
+def judged(scenario: str, *found: Found) -> list[str]:
+    """Return everything that the oracles of a scenario have found. Each of them must have looked."""
+    applies = [oracle for oracle in Oracle if oracle not in BLANKS[scenario]]
+    assert set(applies) <= {oracle for some in found for oracle in some}, f"not all have looked at {scenario}"
+    return [text for oracle in applies for some in found for text in some.get(oracle, ())]
+
+
+def named(found: Mapping[str, Found]) -> Found:
+    """Return what was found of several things, each text behind the name of its thing."""
+    return by_oracle(
+        {oracle for some in found.values() for oracle in some},
+        (
+            (oracle, f"{name}: {text}")
+            for name, some in found.items()
+            for oracle, texts in some.items()
+            for text in texts
+        ),
+    )
