@@ -55,6 +55,7 @@ LAYERS: Final = (
     Layer("mqproto", banned=True),
     Layer("pyspark_mqproto", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
+    Layer("captures/spark.py", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
     Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
     Layer("simulator/base/traces/sdk", below=("mqproto",), extras=("command", "simulator", "traces")),

@@ -109,7 +109,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     ),
     "a block of c": "tests/simulator/fuzz/parser/test_program.py::"
     "test_two_faults_that_end_it_by_one_signal_are_two_findings",
-    "a block of python spark": "tests/captures/pipeline/test_datasource.py::"
+    "a block of python spark": "tests/captures/test_spark.py::"
     "test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect",
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",

@@ -1,34 +1,26 @@
-"""Captures as a data source of Spark: a row for each MSMQ packet, each TCP segment, or each file; and the tables of
-`mqproto analyse`, as one run left them.
+"""Captures as a data source of Spark: a row for each TCP segment, or each file.
 
-    spark.read.format("mqproto").load("captures/")
-    spark.read.format("mqproto").option("rows", "segments").load("s3://bucket/day-*/*.pcapng")
-    spark.readStream.format("mqproto").option("rows", "segments").load("captures/")
-    spark.read.format("mqproto").option("rows", "histories").load("tables")
+    spark.read.format("mqproto").load("s3://bucket/day-*/*.pcapng")
+    spark.readStream.format("mqproto").load("captures/")
 
-Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ? and
-[], and URIs; mqproto.captures.pipeline.source.storage says of what.
+Packets and messages come from segments in many places: mqproto.captures.spark has them.
+
+Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ?, []
+and {}, and URIs; mqproto.captures.pipeline.source.storage says of what.
 
 Options:
-    rows: "packets", the default, as in the table of packets of `mqproto analyse`,
-        mqproto.captures.pipeline.reading.rows;
-        "segments", wherever MSMQ is or is not, by SEGMENTS; "files", by FILES. Where tables lie, the name of one of
-        these, as mqproto.captures.pipeline.tables.schemas has them.
-    run: of tables: the number of an earlier run; by default the last one.
-    columns: which, with commas between them. Spark does not tell a Python source which ones a query uses. By default
-        all come but those that cost most: what bodies say, and the bytes of segments.
+    rows: "segments", the default, wherever MSMQ is or is not, by SEGMENTS; "files", by FILES.
     mode: "FAILFAST", the default, fails where a file is damaged or none of ours; "PERMISSIVE" reads what there is.
     rangeBytes: how much of a file is read at a time; 64 MiB.
+
+Spark does not tell a Python source which columns a query uses: .schema("file string, frame long") has only these read.
+By default all come but the bytes of segments, which cost most.
 
 Segments are read by many tasks. Where the records of a capture begin is found and proved when the query is planned, in
 one process: some half a second for each million frames. An object is fetched once for that, and once by the tasks.
 A packet that IP cut into fragments is put together if they lie in one range.
 
-Packets are what one reader of a whole series sees, so there is a task for each series of files. What it works with lies
-in the folder for temporary files meanwhile. Where captures are larger than one core can read, `mqproto analyse` makes
-the same table with a task for each range.
-
-A stream tells of each file once it is complete, of segments or files, from folders of this machine; see
+A stream tells of each file once it is complete, from folders of this machine; see
 mqproto.captures.pipeline.source.arrivals. Its options:
     maxFilesPerTrigger: how many files a batch has; by default all that are complete.
     settleSeconds: for how long nothing has been written to a file that is complete and the last of its series; 60.
@@ -40,7 +32,7 @@ import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -58,13 +50,11 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import NANOSECONDS, CaptureError
 from mqproto.captures.files.series import series_name
 from mqproto.captures.pipeline.engines.engine import spare_modules
-from mqproto.captures.pipeline.run.job import packets_of
 from mqproto.captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals
 from mqproto.captures.pipeline.source.files import (
     RANGE_BYTES,
     CaptureFile,
     Inventory,
-    Series,
     inventory,
     look_at,
     mapped,
@@ -73,9 +63,6 @@ from mqproto.captures.pipeline.source.records import Data
 from mqproto.captures.pipeline.source.scan import Reading, read_plan
 from mqproto.captures.pipeline.source.segments import Segments, segments
 from mqproto.captures.pipeline.source.storage import absolute, is_remote
-from mqproto.captures.pipeline.tables.parts import parquet
-from mqproto.captures.pipeline.tables.schemas.tables import TABLES
-from mqproto.captures.pipeline.tables.tables import Tables, is_there
 
 BATCH_ROWS: Final = 32_768
 """Each goes to the JVM in one piece."""
@@ -127,21 +114,9 @@ FILES: Final = pa.schema(
 """
 
 
-class Kind(NamedTuple):
-    """What rows may be of.
-
-    dear: the columns that only come where they are asked for.
-    """
-
-    schema: pa.Schema
-    dear: frozenset[str] = frozenset()
-
-
-KINDS: Final = {
-    "packets": Kind(TABLES["packets"].written, frozenset({"body_text"})),
-    "segments": Kind(SEGMENTS, frozenset({"payload"})),
-    "files": Kind(FILES),
-}
+KINDS: Final = {"segments": SEGMENTS, "files": FILES}
+DEAR: Final = "payload"
+"""The column that only comes where it is asked for."""
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 TOLD: Final = "told"
 """The offset of a stream: the contents of all files that were told and are still there."""
@@ -155,47 +130,47 @@ class CaptureSource(DataSource):
         return "mqproto"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(_Options(self.options).schema)
+        return _Options(self.options).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = _Options(self.options)
-        return _reader_of(options)(options)
+        options = _Options(self.options, schema)
+        return READERS[options.rows](options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _StreamReader(_Options(self.options))
-
-
-MESSAGES: Final = "messages"
-"""What somebody may ask for who does not know what the table is called."""
+        return _StreamReader(_Options(self.options, schema))
 
 
 class _Options:
     """What somebody asked for.
 
+    Args:
+        schema: the columns that are wanted; by default all but DEAR.
+
     Raises:
         UsageError: it makes no sense.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.rows = options.get("rows", "packets").lower()
-        if self.rows == MESSAGES:
-            raise UsageError("rows=messages are rows=histories, of tables that mqproto analyse makes")
-        if self.rows not in KINDS and self.rows not in TABLES:
-            raise UsageError(f"rows {self.rows!r}: {', '.join(KINDS)}, or of tables {', '.join(TABLES)}")
-        kind = KINDS[self.rows] if self.rows in KINDS else Kind(TABLES[self.rows].written)
-        names = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
-        for name in names:
-            if name not in kind.schema.names:
-                raise UsageError(f"columns: {self.rows} have no {name!r}, but {', '.join(kind.schema.names)}")
-        names = names or [name for name in kind.schema.names if name not in kind.dear]
-        self.schema = pa.schema([kind.schema.field(name) for name in names])
+    def __init__(self, options: Mapping[str, str], schema: StructType | None = None) -> None:
+        self.rows = options.get("rows", "segments").lower()
+        if self.rows not in KINDS:
+            raise UsageError(
+                f"rows {self.rows!r}: {', '.join(KINDS)}; mqproto.captures.spark.read has tables"
+            )
+        there = {field.name: field for field in from_arrow_schema(KINDS[self.rows])}
+        self.schema = schema or StructType([there[name] for name in there if name != DEAR])
+        for field in self.schema:
+            if field.name not in there:
+                raise UsageError(f"schema: {self.rows} have no {field.name!r}, but {', '.join(there)}")
+            if field.dataType != (known := there[field.name].dataType):
+                raise UsageError(
+                    f"schema: {field.name} is {known.simpleString()}, not {field.dataType.simpleString()}"
+                )
         mode = options.get("mode", MODES[0]).upper()
         if mode not in MODES:
             raise UsageError(f"mode {mode!r}: FAILFAST stops at damage, PERMISSIVE reads what there is")
         self.fails = mode == "FAILFAST"
         self.range_bytes = _number(options, "rangeBytes", RANGE_BYTES, "bytes")
         self.settle_ns = _number(options, "settleSeconds", SETTLE_S, "seconds") * NANOSECONDS
-        self.run = _number(options, "run", 0, "runs") or None
         self.max_files = _number(options, "maxFilesPerTrigger", 0, "files") or None
         # Spark hands on several paths as JSON.
         several = [str(path) for path in json.loads(options["paths"])] if "paths" in options else []
@@ -246,7 +221,7 @@ class _Reader(DataSourceReader):
         if not isinstance(partition, _Part):
             return  # Where there is nothing to read, Spark makes a partition of its own.
         spare_modules()
-        schema = to_arrow_schema(from_arrow_schema(self._options.schema), timezone="UTC")
+        schema = to_arrow_schema(self._options.schema, timezone="UTC")
         for batch in self._batches(partition.value):
             yield pa.record_batch(
                 [batch.column(field.name).cast(field.type) for field in schema], schema=schema
@@ -259,24 +234,6 @@ class _Reader(DataSourceReader):
     @abstractmethod
     def _batches(self, value: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a part, at least with the columns that are wanted."""
-
-
-class _PacketReader(_Reader):
-    """Each part is a series."""
-
-    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
-        return [_Part(series) for series in self._options.found(paths).series]
-
-    def _batches(self, value: Series) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        names = options.schema.names
-        texts = "body_text" in names
-        with packets_of(value, range_bytes=options.range_bytes, body_texts=texts) as (files, damages):
-            if options.fails:
-                options.check(damages)
-            for path in files:
-                with parquet(path) as file:
-                    yield from file.iter_batches(BATCH_ROWS, columns=names)
 
 
 class _SegmentReader(_Reader):
@@ -356,30 +313,7 @@ def _file_row(file: CaptureFile) -> dict[str, Any]:
     return {"file": file.path, "series": series_name(file.path), **own}
 
 
-class _TableReader(_Reader):
-    """Each part is a file of a table, as a run left it."""
-
-    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
-        options = self._options
-        if len(paths) > 1:
-            raise UsageError(f"rows={options.rows} are of one folder of tables, and not of {len(paths)}")
-        return [_Part(path) for path in Tables(paths[0], options.run).paths(options.rows)]
-
-    def _batches(self, value: str) -> Iterator[pa.RecordBatch]:
-        with parquet(value) as file:
-            yield from file.iter_batches(BATCH_ROWS, columns=self._options.schema.names)
-
-
-def _reader_of(options: _Options) -> Callable[[_Options], _Reader]:
-    """Captures have packets, and so have tables: where these are, theirs are meant."""
-    rows = options.rows
-    if rows in KINDS and not (rows in TABLES and len(options.paths) == 1 and is_there(options.paths[0])):
-        return READERS[rows]
-    return _TableReader
-
-
 READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
-    "packets": _PacketReader,
     "segments": _SegmentReader,
     "files": _FileReader,
 }
@@ -394,11 +328,6 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: _Options) -> None:
-        if options.rows not in ("segments", "files"):
-            raise UsageError(
-                "a stream has rows=segments or rows=files, as packets go on from file to file: "
-                "mqproto analyse --watch joins them"
-            )
         for path in map(absolute, options.paths):
             if is_remote(path):
                 raise UsageError(f"{path}: a stream watches folders of this machine; spark.read has objects")

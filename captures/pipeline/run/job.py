@@ -5,19 +5,16 @@ Each stage is one job for all series together, because there may be many small o
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from mqproto.captures.decode.names import Names
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
-from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
 from mqproto.captures.pipeline.judging.tasks.placing import code_of, rows_of_captures
 from mqproto.captures.pipeline.judging.tasks.verdicts import MADE, judge
@@ -29,7 +26,7 @@ from mqproto.captures.pipeline.reading.halves import merge
 from mqproto.captures.pipeline.reading.joining import JoinTask, join_ranges
 from mqproto.captures.pipeline.reading.reading import Place, ReadTask, read_ranges
 from mqproto.captures.pipeline.reading.writing import write
-from mqproto.captures.pipeline.run.known import Known, ToRead, reads
+from mqproto.captures.pipeline.run.known import Known, reads
 from mqproto.captures.pipeline.run.pairing import all_to_read
 from mqproto.captures.pipeline.run.strangers import apart
 from mqproto.captures.pipeline.run.work import SeriesResult, Work
@@ -265,28 +262,6 @@ def _result(
         known,
         codes,
     )
-
-
-@contextmanager
-def packets_of(
-    series: Series, *, range_bytes: int = RANGE_BYTES, body_texts: bool = False
-) -> Iterator[tuple[list[str], list[CaptureError]]]:
-    """Make the table of packets of one series here, one range after another; it is deleted after the block.
-
-    Args:
-        range_bytes, body_texts: as for `analyse`.
-
-    Returns:
-        its files, and the damage in the captures.
-    """
-    with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
-        work = Work(run, ToRead(series, None, None), Asked(body_texts))
-        with LocalEngine() as engine:
-            _Job([work], run, engine, range_bytes).carry_out()
-        yield (
-            [run.store.path(part.name) for part in work.parts if part.table == "packets"],
-            work.result().damage,
-        )
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def watch(
             failed.append(error)  # Java turns it into a text.
             raise
 
-    reader = spark.readStream.format("mqproto").option("rows", "files").option("columns", "file")
+    reader = spark.readStream.format("mqproto").option("rows", "files").schema("file string")
     reader = reader.option("settleSeconds", str(settle_s)).option("paths", watched)
     with _ctrl_c() as is_pressed, _silent("py4j.clientserver"):
         query = (

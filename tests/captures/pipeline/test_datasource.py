@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import os
-import subprocess
-import sys
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
@@ -28,22 +24,15 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from mqproto.captures.packets import content_of, read_packets
-from mqproto.captures.pipeline.datasource import TOLD, CaptureSource
-from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.packets import content_of
+from mqproto.captures.pipeline.datasource import SEGMENTS, TOLD, CaptureSource
 from mqproto.captures.pipeline.source.files import look_at, mapped
 from mqproto.captures.pipeline.source.scan import read_plan
 from mqproto.captures.pipeline.source.segments import segments
-from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.frames import fragments_of
-from tests.captures.pipeline.objects import BUCKET, ObjectStore
-from tests.captures.pipeline.samples import elsewhere
 from tests.conformance import ROOT
-from tests.test_readme import blocks, how_to
 
 SAMPLES = ROOT / "captures" / "samples"
-PROGRAM_TIMEOUT_S = 200
 
 
 def segment_rows(path: Path) -> list[tuple[object, ...]]:
@@ -65,25 +54,6 @@ SEGMENT_COLUMNS = (
     "file, offset, frame, time_ns, interface_name, source, source_port, destination, destination_port, "
     "sequence, acknowledgment, flags, size, payload"
 )
-PACKET_COLUMNS = (
-    "file, number, frame, first_frame, file_offset, time_ns, source_address, source_port, connection, position, "
-    "size_bytes"
-)
-
-
-def packet_rows(path: Path, name: str) -> list[tuple[object, ...]]:
-    """What the reader of single packets says, up to damage."""
-    found = []
-    with suppress(CaptureError):
-        for seen in read_packets(path):
-            found.append(seen)
-    return [
-        (
-            *(name, seen.number, seen.frame, seen.first_frame, seen.file_offset, seen.time_ns),
-            *(*seen.source, None if seen.connection < 0 else seen.connection, seen.position, len(seen.data)),
-        )
-        for seen in found
-    ]
 
 
 def rows(frame: DataFrame) -> list[tuple[object, ...]]:
@@ -92,19 +62,10 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.mark.xdist_group("spark")
-def test_a_query_sees_a_table_as_one_run_left_it(spark: SparkSession, tmp_path: Path) -> None:
-    out = str(tmp_path / "out")
-    for system, name in enumerate(("gap-held", "window"), 1):
-        analyse([str(elsewhere(name, tmp_path, system))], Tables(out), LocalEngine())
-    for table, run in (("histories", None), ("hops", 1)):
-        reader = spark.read.format("mqproto").option("rows", table)
-        found = (reader.option("run", str(run)) if run else reader).load(out)
-        tables = Tables(out, run)
-        told = [row.asDict(recursive=True) for row in found.collect()]
-        assert sorted(map(repr, told)) == sorted(map(repr, tables.read(table).to_pylist()))
-        assert len(told) == tables.rows(table)
-        assert Tables(out).rows(table) > Tables(out, 1).rows(table)
+def only(names: str) -> StructType:
+    """Some columns of segments, with commas between them."""
+    there = from_arrow_schema(SEGMENTS)
+    return StructType([there[name] for name in names.split(", ")])
 
 
 @pytest.mark.xdist_group("spark")
@@ -116,7 +77,8 @@ def test_a_query_sees_the_segments_of_all_files_in_however_many_tasks(
     cut.write_bytes(paths[0].read_bytes()[:-5])
 
     reader = spark.read.format("mqproto").option("rows", "segments").option("rangeBytes", "4096")
-    frame = reader.option("columns", f"{SEGMENT_COLUMNS}, time").load([paths[0].as_uri(), str(paths[1])])
+    wanted = reader.schema(only(f"{SEGMENT_COLUMNS}, time"))
+    frame = wanted.load([paths[0].as_uri(), str(paths[1])])
     found = sorted(rows(frame.withColumn("task", spark_partition_id())))
     assert len({row[15] for row in found}) > 2
     assert [row[:14] for row in found] == sorted(segment_rows(paths[0]) + segment_rows(paths[1]))
@@ -129,75 +91,14 @@ def test_a_query_sees_the_segments_of_all_files_in_however_many_tasks(
     assert sum(batch.num_rows for batch in batches) == len(segment_rows(cut))  # type: ignore[union-attr]
 
 
-@pytest.mark.xdist_group("spark")
-def test_a_query_sees_the_packets_of_objects_as_one_reader_sees_them(
-    spark: SparkSession, objects: ObjectStore
-) -> None:
-    expected = []
-    for name in ("three-hop.pcapng", "pings.pcapng"):
-        uri = objects.put(f"packets/day 1/{name}", (SAMPLES / name).read_bytes())
-        expected += packet_rows(SAMPLES / name, uri)
-    reader = spark.read.format("mqproto").option("columns", PACKET_COLUMNS).option("rangeBytes", "10000")
-    frame = reader.load(f"s3://{BUCKET}/packets/day*/*.pcapng")
-    assert sorted(rows(frame), key=str) == sorted(expected, key=str)
-    assert {"kind", "label"} < set(CaptureSource({"path": f"s3://{BUCKET}/packets"}).schema().names)
-
-
-STAGES = """
-from mqproto.captures.pipeline.engines.sparkengine import SparkEngine
-from tests.captures.pipeline.engines.test_engine import EXCHANGES, SOME, expected, taken
-
-engine = SparkEngine(spark)
-assert taken(engine, SOME, EXCHANGES, [5, 2, 4, 0]) == expected(SOME, EXCHANGES, [5, 2, 4, 0])
-engine.clear()
-"""
-"""That rows go from stage to stage there as well."""
-
-
-@pytest.mark.long
-@pytest.mark.xdist_group("spark")
-def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = list(blocks(how_to("spark")))
-    [place] = [number for number, block in enumerate(page) if block.language == "python spark"]
-    program, shown = page[place].text, page[place + 1].text
-    monkeypatch.chdir(ROOT)
-    with redirect_stdout(StringIO()) as printed:
-        exec(program, {})
-    assert printed.getvalue().strip() == shown.strip()
-
-    # What py4j shows of a Scala object is its static methods; the port is none of these.
-    jvm: Any = spark._jvm
-    named = jvm.java.lang.Class.forName("org.apache.spark.sql.connect.service.SparkConnectService$")
-    service = named.getField("MODULE$").get(None)
-    service.start(spark.sparkContext._jsc.sc())
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-"],
-        input=program + STAGES,
-        env=os.environ | {"SPARK_REMOTE": f"sc://127.0.0.1:{service.localPort()}"},
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_TIMEOUT_S,
-        check=False,
-    )
-    assert (done.stdout.strip(), done.returncode) == (shown.strip(), 0), done.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({}, "no capture is named"),
-        ({"path": "x", "rows": "frames"}, "rows 'frames': packets, segments, files"),
         (
-            {"path": "x", "rows": "messages"},
-            "rows=messages are rows=histories, of tables that mqproto analyse",
+            {"path": "x", "rows": "gaps"},
+            "rows 'gaps': segments, files; mqproto.captures.spark.read has tables",
         ),
-        (
-            {"path": "x", "rows": "gaps", "paths": '["x", "y"]'},
-            "rows=gaps are of one folder of tables, and not of 2",
-        ),
-        ({"path": "x", "rows": "files", "columns": "file, payload"}, "columns: files have no 'payload', but"),
         ({"path": "x", "rangeBytes": "0"}, "rangeBytes '0': a number of bytes"),
         ({"path": "x", "mode": "DROPMALFORMED"}, "mode 'DROPMALFORMED': FAILFAST stops at damage"),
         ({"path": "x", "mode": "PERMISSIVE"}, "x: byte 0: No such file or directory$"),
@@ -209,27 +110,18 @@ def test_an_option_that_says_nothing_is_refused(options: dict[str, str], reason:
         CaptureSource(options).reader(StructType()).partitions()
 
 
-def test_what_costs_most_comes_only_where_it_is_asked_for() -> None:
-    for kind, dear in (("packets", "body_text"), ("segments", "payload")):
-        assert dear not in CaptureSource({"path": "x", "rows": kind}).schema().names
-        assert CaptureSource({"path": "x", "rows": kind, "columns": f"file,{dear}"}).schema().names == [
-            "file",
-            dear,
-        ]
-
-
-def test_damage_behind_packets_fails_or_ends_them(tmp_path: Path) -> None:
-    path = tmp_path / "cut.pcapng"
-    path.write_bytes((SAMPLES / "three-hop.pcapng").read_bytes()[:-5])
-    options = {"path": str(path), "columns": PACKET_COLUMNS}
-    reader = CaptureSource(options).reader(StructType())
-    [part] = reader.partitions()
-    with pytest.raises(UsageError, match=r"the file ends.*; mode=PERMISSIVE"):
-        list(reader.read(part))
-    reader = CaptureSource(options | {"mode": "PERMISSIVE"}).reader(StructType())
-    [batch] = reader.read(part)
-    assert isinstance(batch, pa.RecordBatch)
-    assert [tuple(row.values()) for row in batch.to_pylist()] == packet_rows(path, str(path))
+def test_columns_are_those_of_a_schema_and_payloads_come_only_where_one_names_them() -> None:
+    source = CaptureSource({"path": str(SAMPLES / "window.pcapng")})
+    assert "payload" not in source.schema().names
+    reader = source.reader(StructType().add("payload", "binary").add("file", "string"))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert {tuple(batch.schema.names) for batch in batches} == {("payload", "file")}  # type: ignore[union-attr]
+    for name, kind, reason in (
+        ("frames", "long", "schema: segments have no 'frames', but file, offset, frame"),
+        ("frame", "string", "schema: frame is bigint, not string"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            source.reader(StructType().add(name, kind))
 
 
 def test_files_are_rows_whether_they_can_be_read_or_not(tmp_path: Path) -> None:
@@ -307,7 +199,6 @@ def pack(path: Path) -> None:
     ("options", "reason"),
     [
         ({}, "no capture is named"),
-        ({"path": "."}, "a stream has rows=segments or rows=files"),
         ({"path": "s3://some/where", "rows": "segments"}, "a stream watches folders of this machine"),
         ({"path": ".", "rows": "files", "settleSeconds": "-1"}, "settleSeconds '-1': a number of seconds"),
         (
@@ -328,7 +219,7 @@ def test_a_stream_of_rotated_files_has_each_segment_once(spark: SparkSession, tm
     for number in range(3):
         capture(folder / f"run_{number:05d}_2026112208300{number}.pcapng", 2 + number)
     sizes: list[int] = []
-    stream = spark.readStream.format("mqproto").option("rows", "segments").option("columns", "file, frame")
+    stream = spark.readStream.format("mqproto").option("rows", "segments").schema("frame long, file string")
     stream = stream.option("maxFilesPerTrigger", "1").option("settleSeconds", "1")
     query = (
         stream.load(str(folder))

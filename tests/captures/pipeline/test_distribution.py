@@ -23,6 +23,7 @@ from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
 from tests.captures.pipeline.samples import elsewhere
 from tests.captures.pipeline.witnessed import KILLED_STAGE, witnesses
+from tests.conformance import ROOT
 
 # Java is slow to start, and slower on a machine with other work: the limit is for what hangs.
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -88,6 +89,7 @@ PROGRAM = """
 from pathlib import Path
 
 from mqproto.captures.pipeline.engines.session import spark_session
+from mqproto.captures.spark import read
 
 
 def places(_):
@@ -98,13 +100,14 @@ def places(_):
 
 with spark_session(log=Path("spark.log")) as spark:
     print(spark.sparkContext.parallelize(range(2)).map(places).collect())
+    assert read(spark, "CAPTURE").histories.where("outcome = 'confirmed'").count() == 9
 """
 
 
 @pytest.mark.long
 def test_under_spark_submit_workers_have_our_code_from_what_it_was_given(tmp_path: Path) -> None:
     program, home = tmp_path / "program.py", home_of_our_own(tmp_path / "home")
-    program.write_text(PROGRAM)
+    program.write_text(PROGRAM.replace("CAPTURE", str(ROOT / "captures" / "samples" / "gap-held.pcapng")))
     # The package's Java, though there may be another: so that it is known to run Spark.
     java = find_java(tmp_path, {}).home
     environ = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
