@@ -111,6 +111,10 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_two_faults_that_end_it_by_one_signal_are_two_findings",
     "a block of python spark": "tests/captures/test_spark.py::"
     "test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect",
+    **dict.fromkeys(
+        ["mqproto run", "mqproto kill", "mqproto restart", "mqproto top"],
+        "tests/simulator/cli/test_running.py::test_the_story_of_start_is_what_the_commands_say",
+    ),
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
@@ -199,19 +203,19 @@ def blocks(markdown: str) -> Iterator[Block]:
             yield Block(language.strip(), "\n".join(content), number + 1)
 
 
-def how_to(name: str) -> str:
-    """The page docs/how-to/NAME.md."""
-    return (ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8")
+def how_to(name: str, room: str = "how-to") -> str:
+    """The page docs/ROOM/NAME.md."""
+    return (ROOT / "docs" / room / f"{name}.md").read_text("utf-8")
 
 
-def blocks_of(name: str, language: str) -> list[Block]:
+def blocks_of(name: str, language: str, room: str = "how-to") -> list[Block]:
     """The blocks of one kind on that page."""
-    return [block for block in blocks(how_to(name)) if block.language == language]
+    return [block for block in blocks(how_to(name, room)) if block.language == language]
 
 
-def console_blocks(name: str) -> list[list[Command]]:
+def console_blocks(name: str, room: str = "how-to") -> list[list[Command]]:
     """What that page has people type."""
-    return [list(commands(block)) for block in blocks_of(name, "console")]
+    return [list(commands(block)) for block in blocks_of(name, "console", room)]
 
 
 def commands(block: Block) -> Iterator[Command]:

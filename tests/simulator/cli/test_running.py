@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from mqproto.simulator.client import Envelope
 from mqproto.simulator.topology import load, places
 from mqproto.simulator.topology.views import as_toml
 from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
+from tests.test_readme import Command, console_blocks, shows
 
 RUN: Final = """
 from mqproto.simulator.cli.cli import main
@@ -78,15 +80,25 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.long
-def test_what_is_sent_at_one_end_is_received_at_the_other(running: Running) -> None:
-    place = ("-t", running.file, "-d", running.directory)
-    sent = mqproto("send", r"destination\orders", "--body", "hello", "--label", "greeting", *place)
-    assert sent.status == DONE
-    assert re.fullmatch(r"[0-9A-F-]{36}\\\d+\n", sent.out)
-    received = mqproto("receive", r"destination\orders", "--json", *place)
-    message = json.loads(received.out)
-    assert (message["body"], message["label"], message["transactional"]) == ("hello", "greeting", True)
-    assert message["id"] == sent.out.strip()
+def test_the_story_of_start_is_what_the_commands_say(running: Running) -> None:
+    for page in ("send", "kill", "look"):
+        for block in console_blocks(page, "start"):
+            for command in block:
+                prints_what_is_shown(running, command)
+
+
+def prints_what_is_shown(running: Running, command: Command) -> None:
+    _, *typed = shlex.split(command.text)
+    printed: list[str] = []
+
+    def as_shown() -> bool:
+        printed.append(running(*typed).out)
+        return shows(command.output or "", printed[-1])
+
+    if typed[0] == "explain":  # It may look a moment too early.
+        eventually(as_shown, lambda: printed[-1])
+    else:
+        assert as_shown(), printed[-1]
 
 
 def test_each_line_is_a_message_and_they_stay_in_order_until_they_are_committed(running: Running) -> None:
