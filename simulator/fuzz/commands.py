@@ -194,22 +194,21 @@ def strangers(
     Each honest message must come once, in order, and soon after the attack; throughput during an attack must be at
     least half of that before it; no node may use more memory, or write more log, than is said at the end.
     """
-    from mqproto.simulator.fuzz.hostile import shown, suite
+    from mqproto.simulator.fuzz.hostile import suite, verdict
     from mqproto.simulator.fuzz.hostile.plan import Plan
-    from mqproto.simulator.fuzz.hostile.verdict import Ordeal
 
     if listing:
-        shown.show_attacks()
+        verdict.show_attacks()
         return DONE
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     plan = Plan(seed, 60 * minutes, tuple(only or ()), directory=directory)
 
-    def show(ordeal: Ordeal) -> None:
+    def show(ordeal: verdict.Ordeal) -> None:
         if not as_json:
             print(ordeal.line(timed=plan.timed), flush=True)
 
     report = run_task(partial(suite.run_strangers, plan, show))
-    return ended(report, shown.show_report, as_json=as_json)
+    return ended(report, verdict.show_report, as_json=as_json)
 
 
 @app.command()

@@ -5,7 +5,7 @@ destination. By the plan of strikes.py, nodes are killed while they run, while t
 the last kill. Bodies have from nothing to nearly four megabytes, and consumers pause and roll back: so windows, pages
 and logs reach their limits. Then comes calm: everything owed must arrive, and no store may keep anything.
 
-With keys, all messages are encrypted and signed, and rolling.py replaces the keys of the nodes all the while.
+With keys, all messages are encrypted and signed, and a Roller replaces the keys of the nodes all the while.
 
 SIGKILL does not affect the operating system: the next process sees everything that the last one wrote, flushed or not.
 tests/simulator/storage/test_powerloss.py shows that the important writes are flushed as well.
@@ -16,15 +16,20 @@ from __future__ import annotations
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
+from mqproto.base.errors import UsageError
+from mqproto.queues.protection import Protection
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.screen import ProgressScreen
 from mqproto.simulator.rig.load.consumer import PATIENCE_S
@@ -33,10 +38,13 @@ from mqproto.simulator.rig.load.workload import HEAVY, HEAVY_PROTECTED, orders
 from mqproto.simulator.rig.observer import LOOK_S
 from mqproto.simulator.rig.report import CrashReport, FlowReport
 from mqproto.simulator.rig.rig import DESTINATION, SENDER, Flow, Rig, new_folder
-from mqproto.simulator.rig.rolling import Roller, give_keys, protected
 from mqproto.simulator.rig.strikes import JUST_READY_S, Kill, Stage, strikes
-from mqproto.simulator.rig.supervisor import OPENING, READY, NodeError, NodeProcess
+from mqproto.simulator.rig.supervisor import OPENING, PROGRAM, READY, NodeError, NodeProcess, Supervisor
+from mqproto.simulator.security.guarding import is_installed
+from mqproto.simulator.security.keyfiles import make_keys
 from mqproto.simulator.topology import Topology, load, places
+from mqproto.simulator.topology.views import as_toml
+from mqproto.turn.guard import PRIVACY_LEVELS
 
 RATES: Final = {"orders": 200, "notes": 40}
 """The queues, and how many messages each gets in a second."""
@@ -46,6 +54,11 @@ CATCH_UP_S: Final = 60.0
 """Once all messages are due, a sender that was down may accept none for this long; the rest is then not sent."""
 SETTLE_S: Final = 60.0
 """After the last kill, this long may pass without an arrival while something is owed or still stored."""
+BITS: Final = 2_048
+KEY_PAUSES_S: Final = (0.5, 4.0)
+"""The pause between two replacements: short enough for several while a message is resent, or between two kills."""
+OPERATORS: Final = "operator.toml"
+PROTECTED: Final = Protection(authenticated=True, privacy=PRIVACY_LEVELS[-1])
 
 
 async def run_crash(
@@ -302,3 +315,62 @@ class Crash(Rig):
         """Run a query on a node's store."""
         with closing(sqlite3.connect(places.store_path(self.directory, name))) as store:
             return store.execute(query).fetchall()
+
+
+def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
+    """Return the topology with these queues accepting only encrypted and signed messages.
+
+    Raises:
+        UsageError: the libraries for that are not installed.
+    """
+    if not is_installed():
+        raise UsageError("--keys needs cryptography: pip install 'mqproto[security]'")
+    host = topology.node_named(node)
+    changed = {name: replace(host.queue(name), protection=PROTECTED) for name in queues}
+    return topology.with_node(replace(host, queues={**host.queues, **changed}))
+
+
+def give_keys(topology: Topology, directory: Path) -> None:
+    """Make keys for each node."""
+    for name in topology.nodes:
+        make_keys(directory, name, BITS)
+
+
+class Roller:
+    """Replaces keys, as an operator would, whether the nodes run, are down or start. Messages on their way are still
+    encrypted with the old keys and signed with their certificates.
+
+    Attributes:
+        rolled: the number of replacements by node.
+    """
+
+    def __init__(self, supervisor: Supervisor, seed: int) -> None:
+        self.rolled = dict.fromkeys(supervisor.topology.nodes, 0)
+        self._dice = chance(seed, "keys")
+        self._directory = supervisor.directory
+        self._topology = supervisor.directory / OPERATORS
+        self._topology.write_text(as_toml(supervisor.topology), "utf-8")
+
+    async def run(self, ends_s: float) -> None:
+        """Replace the keys of random nodes until `ends_s` on trio's clock, at least once.
+
+        Raises:
+            NodeError: keys could not be replaced.
+        """
+        while True:
+            await self._roll(self._dice.choice(list(self.rolled)))
+            pause_s = self._dice.uniform(*KEY_PAUSES_S)
+            if trio.current_time() + pause_s >= ends_s:
+                return
+            await trio.sleep(pause_s)
+
+    async def _roll(self, name: str) -> None:
+        command = [sys.executable, "-m", PROGRAM, "keys", "make", name, "--replace"]
+        command += ["--provider", "aes", "--topology", str(self._topology)]
+        command += ["--directory", str(self._directory)]
+        done = await trio.run_process(command, stdout=subprocess.DEVNULL, capture_stderr=True, check=False)
+        if done.returncode:
+            raise NodeError(
+                f"{name}: its keys were not replaced: {done.stderr.decode('utf-8', 'replace').strip()}"
+            )
+        self.rolled[name] += 1

@@ -20,7 +20,7 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.recorder import Recorder
 from mqproto.simulator.base.screen import ProgressScreen
-from mqproto.simulator.rig.links import BreakableLink, Links, is_free, shown_addresses
+from mqproto.simulator.rig.links import BreakableLink, Links, free, shown_addresses
 from mqproto.simulator.rig.load.consumer import PATIENCE_S
 from mqproto.simulator.rig.load.workload import Workload
 from mqproto.simulator.rig.observer import LOOK_S
@@ -57,8 +57,7 @@ async def run_demo(
             f"{topology.name}: the demo reads what crosses its links, and TLS is for nobody to read; "
             "leave tls out, or use `mqproto crash --topology`"
         )
-    if not is_free(topology):
-        topology = topology.with_free_ports()
+    topology = free(topology)
     epoch_ns = time.time_ns() - int(trio.current_time() * 1e9)
     with _temporary_folder() as folder:
         path = capture or folder / "demo.pcapng"

@@ -115,13 +115,13 @@ def shown_addresses(topology: Topology) -> Mapping[str, str]:
     return {name: f"127.0.0.{place}" for place, name in enumerate(topology.nodes, 1)}
 
 
-def is_free(topology: Topology) -> bool:
-    """Whether each node could listen at its addresses right now: the ports are free, and the addresses are ours."""
+def free(topology: Topology) -> Topology:
+    """Return a topology whose nodes can all listen right now: the same if its ports are free and its addresses ours."""
     for address in chain.from_iterable(node.addresses for node in topology.nodes.values()):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listener.bind(address)
             except OSError:
-                return False
-    return True
+                return topology.with_free_ports()
+    return topology

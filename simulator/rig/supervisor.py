@@ -5,7 +5,7 @@ A node process is `mqproto node NAME --topology FILE --supervised`. It prints `o
 supervisor ends.
 
 `Supervisor.keep` starts a node again however often it ends, with growing pauses. A caller that kills nodes on purpose
-uses `start`, `kill` and `watch`.
+uses `start`, `kill` and `watch`. `Programs` are gateways and triggers, which are started and killed likewise.
 """
 
 from __future__ import annotations
@@ -399,6 +399,37 @@ async def stopped_at_the_end(supervisor: AnySupervisor) -> AsyncIterator[AnySupe
     finally:
         with trio.CancelScope(shield=True):
             await supervisor.stop_all()
+
+
+class Programs(Processes):
+    """Those that run. What a program says on its standard error output goes to `NAME.err`."""
+
+    async def start(self, name: str, arguments: Sequence[str]) -> str:
+        """Start a command of `mqproto`, and wait until it is ready; return the line that says so.
+
+        Raises:
+            NodeError: it ended instead, or was not ready within 30 s.
+        """
+        arguments = [*arguments, "--directory", str(self.directory), "--supervised"]
+        return await self.run(name, [PROGRAM, *arguments])
+
+    async def run(self, name: str, arguments: Sequence[str]) -> str:
+        """Do the same with another module that says when it is ready, and ends with its standard input."""
+        program = await self.open(name, arguments, self.directory / f"{name}.err")
+        await self.until(program, READY)
+        return program.line(READY)
+
+
+@asynccontextmanager
+async def programs_in(directory: Path) -> AsyncIterator[Programs]:
+    """Yield the programs that are started in the block; kill them at its end, whatever ends it."""
+    programs = Programs(directory)
+    try:
+        yield programs
+    finally:
+        with trio.CancelScope(shield=True):
+            for name in list(programs.running):
+                await programs.kill(name)
 
 
 def capture_of(capture: Path, name: str) -> Path:

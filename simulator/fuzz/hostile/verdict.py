@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
+from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
 from mqproto.simulator.fuzz.hostile.attackers import Spent
-from mqproto.simulator.rig.observer import MB, Figures, excess
+from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MB, MEMORY_LIMIT_BYTES, Figures, excess
 from mqproto.simulator.rig.proof import Comparison
 from mqproto.simulator.rig.verdict import Found, Oracle, judged
 
@@ -152,13 +156,33 @@ class Report:
             "seed": self.seed,
             "seconds": round(self.seconds, 1),
             "attacks": [
-                {
-                    **{key: value for key, value in asdict(ordeal).items() if key != "spent"},
-                    "spent": {name: getattr(ordeal.spent, name) for name in Spent.__struct_fields__},
-                    "share": round(ordeal.share, 3),
-                    "broken": ordeal.broken(timed=self.timed),
-                }
+                msgspec.to_builtins(ordeal)
+                | {"share": round(ordeal.share, 3), "broken": ordeal.broken(timed=self.timed)}
                 for ordeal in self.ordeals
             ],
             "broken": self.broken,
         }
+
+
+def show_report(report: Report) -> None:
+    """Print the limits and the broken promises; each attack has had its line."""
+    console = wide_console()
+    console.print()
+    console.print(
+        f"seed {report.seed}: {len(report.ordeals)} attacks in {report.seconds:.0f} s; a node may have "
+        f"{MEMORY_LIMIT_BYTES / MB:.0f} MB, and write {LOG_LIMIT_BYTES:,} bytes of log in an attack; "
+        f"at least {LEAST_SHARE:.0%} of what came before it comes during it, and all within {RECOVERY_S:g} s after it",
+        markup=False,
+    )
+    if report.broken:
+        console.print(f"stores and logs: {report.stores}", markup=False)
+    show_verdict(console, report.broken, "nothing honest was lost, doubled, out of order or blocked")
+
+
+def show_attacks() -> None:
+    """Print every attack and what it does."""
+    found = plain_table("attack")
+    found.add_column("what it does", no_wrap=True)
+    for name, tactic in TACTICS.items():
+        found.add_row(name, (tactic.__doc__ or "").partition("  [MS-")[0])
+    wide_console(markup=False).print(found)

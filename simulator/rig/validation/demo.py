@@ -25,13 +25,13 @@ from mqproto.simulator.client import Client, InDoubt, NodeUnreachable
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.client.story import logs_in, read_step, story_of, told
 from mqproto.simulator.edges.operators.reading import audited
-from mqproto.simulator.rig.links import is_free
+from mqproto.simulator.rig.links import free
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
-from mqproto.simulator.rig.programs import programs_in
 from mqproto.simulator.rig.rig import Rig, new_folder, until
+from mqproto.simulator.rig.supervisor import programs_in
 from mqproto.simulator.rig.validation.report import EdgesReport, Failed
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
 
@@ -100,14 +100,11 @@ async def run_edges_demo(
     Raises:
         NodeError: one of the programs does not start.
     """
-    topology = load("edges")
-    if not is_free(topology):
-        topology = topology.with_free_ports()
-    folder = new_folder("edges")
-    demo = EdgesDemo(topology, folder, count, seed, history, rounds, screen, rough=rough)
+    demo = EdgesDemo(count, seed, screen)
+    demo.history, demo.rounds, demo.is_rough = history, rounds, rough
     report = await demo.run()
     if not report.broken:
-        shutil.rmtree(folder)  # Otherwise the logs in it say more.
+        shutil.rmtree(demo.directory)  # Otherwise the logs in it say more.
     return report
 
 
@@ -131,29 +128,13 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
 
 
 class EdgesDemo(Rig):
-    """One run; arguments as for `run_edges_demo`.
+    """One run; all of it is as `run_edges_demo` says."""
 
-    Args:
-        folder: for stores, logs, the journal and the history.
-    """
+    history, rounds, is_rough = "", ROUNDS, False
 
-    def __init__(
-        self,
-        topology: Topology,
-        folder: Path,
-        count: int,
-        seed: int,
-        history: str,
-        rounds: int,
-        screen: ProgressScreen | None,
-        *,
-        rough: bool,
-    ) -> None:
-        super().__init__(topology, folder, screen)
+    def __init__(self, count: int, seed: int, screen: ProgressScreen | None) -> None:
+        super().__init__(free(load("edges")), new_folder("edges"), screen)
         self._seed = seed
-        self._history = history
-        self._rounds = rounds
-        self._rough = rough
         self._is_down = False
         shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
         self._messages = [messages_of(number, share, seed) for number, share in enumerate(shares)]
@@ -196,7 +177,7 @@ class EdgesDemo(Rig):
             questions=self._consumer.questions,
             failed=failed,
             audited=audited,
-            letters=letters if self._rough else None,
+            letters=letters if self.is_rough else None,
             said=said,
             usage=self.usage,
             story=story,
@@ -218,15 +199,15 @@ class EdgesDemo(Rig):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_all)
             nursery.start_soon(self._look)
-            if self._rough:
+            if self.is_rough:
                 nursery.start_soon(self._be_rough)
             async with trio.open_nursery() as producing:
                 for number, messages in enumerate(self._messages):
                     dice = random.Random(f"{self._seed}/producer/{number}")
                     producing.start_soon(Producer(url, messages, self._handover, dice).run)
             with trio.move_on_after(SETTLE_S):
-                await until(partial(self._is_done, 1.0, self._rounds * sum(map(len, VICTIMS))), BEAT_S)
-                if self._rough:
+                await until(partial(self._is_done, 1.0, self.rounds * sum(map(len, VICTIMS))), BEAT_S)
+                if self.is_rough:
                     await self._until_nothing_waits()
                 await trio.sleep(LINGER_S)
             nursery.cancel_scope.cancel()
@@ -241,7 +222,7 @@ class EdgesDemo(Rig):
 
         In a rough run others end elsewhere, so these are those with a final answer.
         """
-        if self._rough:
+        if self.is_rough:
             return len(self._handover.refused) + len(self._handover.accepted)
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
@@ -260,7 +241,7 @@ class EdgesDemo(Rig):
 
     def _audit(self) -> dict[str, End]:
         """Who has each message that was answered 200; the nodes and the gateway run."""
-        found = audited(Place(self.topology, self.directory), self._history)
+        found = audited(Place(self.topology, self.directory), self.history)
         return {message: end_of(known) for message, known in found.answered.items()}
 
     async def _dead_letters(self) -> set[str]:
@@ -289,7 +270,7 @@ class EdgesDemo(Rig):
     async def _be_rough(self) -> None:
         """Now and then the queue is full, or purged, or the consumer is down for longer than all attempts."""
         dice = random.Random(f"{self._seed}/rough")
-        turns = [self._purge, self._have_it_full, self._be_down] * self._rounds
+        turns = [self._purge, self._have_it_full, self._be_down] * self.rounds
         dice.shuffle(turns)
         for turn, act in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
@@ -339,7 +320,7 @@ class EdgesDemo(Rig):
 
     async def _kill_all(self) -> None:
         """Kill the next in turn, whenever one more share of all messages is at its end."""
-        turns = list(VICTIMS) * self._rounds
+        turns = list(VICTIMS) * self.rounds
         for turn, victims in enumerate(turns, 1):
             await until(partial(self._is_done, turn / (len(turns) + 1)), BEAT_S)
             self.screen.say(f"kill {' and '.join(victims)}")
@@ -358,7 +339,7 @@ class EdgesDemo(Rig):
 
     def _set_up(self, consumer: str) -> str:
         """Choose how gateway and trigger are started; the gateway's URL."""
-        history = ["--history", self._history] if self._history else []
+        history = ["--history", self.history] if self.history else []
         address = "{}:{}".format(*reserved_address())
         self._commands = {
             GATEWAY: [
@@ -376,9 +357,9 @@ class EdgesDemo(Rig):
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1"),
-                *("--attempts", str(ATTEMPTS_ROUGH if self._rough else ATTEMPTS)),
+                *("--attempts", str(ATTEMPTS_ROUGH if self.is_rough else ATTEMPTS)),
                 # With a breaker an outage uses up no attempts, and nothing would be given up.
-                *(("--breaker", "0") if self._rough else ()),
+                *(("--breaker", "0") if self.is_rough else ()),
             ],
         }
         return f"http://{address}"

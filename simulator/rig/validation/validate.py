@@ -26,9 +26,8 @@ from mqproto.simulator.client.story import Step, logs_in, read_step
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import Validator, scripted
-from mqproto.simulator.rig.programs import Programs, programs_in
 from mqproto.simulator.rig.rig import new_folder
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
 from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, Strike
 from mqproto.simulator.topology import DeclaredQueue, Topology, load
 from mqproto.simulator.topology.places import Place
@@ -94,16 +93,6 @@ class Stage:
     programs: Programs
     sent: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def topology(self) -> Topology:
-        """Of the nodes."""
-        return self.nodes.topology
-
-    @property
-    def directory(self) -> Path:
-        """Where stores and logs are."""
-        return self.nodes.directory
-
     # Processes
 
     async def start(self, name: str) -> None:
@@ -131,7 +120,7 @@ class Stage:
         """Kill whom the scenario names, and start it again."""
         for strike in self.scenario.strikes:
             await self.logs.until(partial(self._is_due, strike))
-            if strike.kill in self.topology.nodes:
+            if strike.kill in self.nodes.topology.nodes:
                 await self.nodes.kill(strike.kill)
                 await self.nodes.start(strike.kill)
             else:
@@ -150,7 +139,7 @@ class Stage:
         for number in range(self.scenario.messages):
             key = f"{Path(self.name).stem}-{number}"
             if self.scenario.via == "client":
-                async with connect(self.topology, SENDER, self.directory) as client:
+                async with connect(self.nodes.topology, SENDER, self.nodes.directory) as client:
                     message = await client.send(
                         f"{DESTINATION}\\{QUEUE}", key.encode(), transactional=True, final_ack=True
                     )
@@ -206,7 +195,7 @@ class Stage:
         self.logs.look()
         events = Counter((step.who, step.event) for step in self.logs.steps)
         at_queue = self._at_queue()
-        async with connect(self.topology, DESTINATION, self.directory) as client:
+        async with connect(self.nodes.topology, DESTINATION, self.nodes.directory) as client:
             waiting = {queue.name: queue.waiting for queue in (await client.queues()).local}
         order = list(self.sent)
         places = [order.index(key) for key in self.validator.reached if key in self.sent]
@@ -229,7 +218,7 @@ class Stage:
 
     def _unaccounted(self) -> int:
         """What `mqproto audit` misses, of this scenario and those before it, or does not know to be answered 200."""
-        found = audited(Place(self.topology, self.directory))
+        found = audited(Place(self.nodes.topology, self.nodes.directory))
         unknown = set(self.sent.values()) - set(found.answered) if self.scenario.via == "gateway" else set()
         return len(found.counted()[End.UNACCOUNTED]) + len(unknown)
 

@@ -20,9 +20,8 @@ import trio
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.rig.programs import Programs, programs_in
 from mqproto.simulator.rig.proof import percentile
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
 from tests.bench.figures import BenchError
 from tests.bench.load.row import difference, in_a_row
 from tests.bench.programs.consuming import Consumed

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mqproto.simulator.rig.programs import programs_in
-from mqproto.simulator.rig.supervisor import NodeError
+from mqproto.simulator.rig.supervisor import NodeError, programs_in
 from mqproto.simulator.topology import load
 from tests.simulator.running import running
 from tests.simulator.typed import topology_file

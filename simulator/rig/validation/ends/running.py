@@ -16,9 +16,8 @@ from mqproto.simulator.client import connect
 from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.validator import Validator
-from mqproto.simulator.rig.programs import Programs, programs_in
 from mqproto.simulator.rig.rig import new_folder
-from mqproto.simulator.rig.supervisor import Supervisor, supervised
+from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
 from mqproto.simulator.rig.validation.ends.report import EndsReport
 from mqproto.simulator.rig.validation.ends.system import (
     DESTINATION,

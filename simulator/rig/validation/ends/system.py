@@ -17,7 +17,7 @@ from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.rig.load.validator import Cue, Validator
-from mqproto.simulator.rig.programs import Programs
+from mqproto.simulator.rig.supervisor import Programs
 from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
 from mqproto.simulator.topology import DeclaredQueue, Topology, load
 from mqproto.simulator.topology.places import Place
