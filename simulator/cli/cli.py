@@ -101,32 +101,19 @@ def options(
 @app.command()
 def demo(
     source: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", help="Send each file of this folder, or each line of this file."),
+        Path | None, "Send each file of this folder, or each line of this file.", "--input", "-i"
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=100_000,
-            help="How many orders to generate; 4,000, and 2,000 with --edges.",
-            show_default=False,
-        ),
+        "How many orders to generate; 4,000, and 2,000 with --edges.",
+        "-c",
+        value(min=1, max=100_000),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the generated orders.")] = 0,
-    capture: Annotated[
-        Path | None, typer.Option(help="The pcapng to write; by default one in a new temporary folder.")
-    ] = None,
-    edges: Annotated[
-        bool,
-        typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger are killed too."),
-    ] = False,
+    seed: Annotated[int, "The seed of the generated orders."] = 0,
+    capture: Annotated[Path | None, "The pcapng to write; by default one in a new temporary folder."] = None,
+    edges: Annotated[bool, "With HTTP at both ends; the gateway and the trigger are killed too."] = False,
     rough: Annotated[
-        bool,
-        typer.Option(
-            "--rough",
-            help="With --edges: also fill and purge the queue, and keep the consumer down.",
-        ),
+        bool, "With --edges: also fill and purge the queue, and keep the consumer down."
     ] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
@@ -164,29 +151,14 @@ def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: 
 
 @app.command()
 def crash(
-    minutes: Annotated[
-        float, typer.Option(min=0.05, max=1_440, help="For how many minutes to kill nodes.")
-    ] = 10,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Decides which nodes die and when; random by default.", show_default=False),
-    ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", "-d", help="A folder for the stores, on the disk to test.")
-    ] = None,
+    minutes: Annotated[float, "For how many minutes to kill nodes.", value(min=0.05, max=1_440)] = 10,
+    seed: Annotated[int | None, "Decides which nodes die and when; random by default."] = None,
+    directory: Annotated[Path | None, "A folder for the stores, on the disk to test.", "-d"] = None,
     topology: Annotated[
-        str,
-        typer.Option(
-            "--topology",
-            "-t",
-            help="The topology; it needs a sender, and a destination with orders and notes.",
-        ),
+        str, "The topology; it needs a sender, and a destination with orders and notes.", "-t"
     ] = "three-node",
-    kills: Annotated[bool, typer.Option(help="Whether to kill nodes at all.")] = True,
-    keys: Annotated[
-        bool,
-        typer.Option("--keys", help="Encrypt and sign all messages, and replace the nodes' keys meanwhile."),
-    ] = False,
+    kills: Annotated[bool, "Whether to kill nodes at all."] = True,
+    keys: Annotated[bool, "Encrypt and sign all messages, and replace the nodes' keys meanwhile."] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Kill three nodes at every moment of their lives. Status 1 if a message is lost."""
@@ -409,7 +381,7 @@ def run_command(arguments: list[str]) -> int:
             print(text, file=sys.stderr)
         else:
             context = getattr(misuse, "ctx", None)
-            asked = context.command_path if context is not None else "mqproto"
+            asked = context.command_path if context is not None else " ".join(["mqproto", *arguments[:1]])
             text = " ".join(text.split()).rstrip(".?")
             if now := RENAMED.get(f"{asked.split()[-1]} {getattr(misuse, 'option_name', '').lstrip('-')}"):
                 text = f"{text.split('(')[0].strip()}; it is --{now} now"

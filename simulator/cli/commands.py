@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
@@ -47,7 +45,7 @@ def send(
     body: Annotated[str | None, "The body, as text.", "-b"] = None,
     file: Annotated[Path | None, "The body is this file.", "-f"] = None,
     lines: Annotated[bool, "Each line is one message, of --file or stdin.", "-l"] = False,
-    count: Annotated[int, "Send it this many times.", "-c", value("N", min=1, max=1_000_000)] = 1,
+    count: Annotated[int, "Send it this many times.", "-c", value(min=1, max=1_000_000)] = 1,
     body_type: Annotated[
         str | None,
         "Type of the body: xml or xml:int for .NET's XmlMessageFormatter, xml:json for a JSON value, "
@@ -60,7 +58,7 @@ def send(
         str, r"The message this one is about, GUID\number; or 20 bytes in hexadecimal."
     ] = "",
     extension: Annotated[str | None, "The extension, as text."] = None,
-    extension_file: Annotated[Path | None, "The extension is this file.", value("FILE")] = None,
+    extension_file: Annotated[Path | None, "The extension is this file."] = None,
     header: Annotated[
         list[str] | None,
         "A header for the service behind a trigger: traceparent, ce-*, content-type, or one that the "
@@ -104,7 +102,6 @@ def send(
         Path | None,
         "Send what `mqproto store export` has written; - for stdin. Status 1 if some cannot be sent.",
         "--import",
-        value("FILE"),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -449,12 +446,11 @@ def history(
 def validate(
     scenarios: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[SCENARIO]...",
-            help="Shipped scenarios by name, `ends`, or .toml files; by default all shipped ones.",
-        ),
+        ARGUMENT,
+        "Shipped scenarios by name, `ends`, or .toml files; by default all shipped ones.",
+        value("[SCENARIO]..."),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the scenarios, and run none.")] = False,
+    show_list: Annotated[bool, "List the scenarios, and run none.", "--list"] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""

@@ -152,7 +152,7 @@ def export(
         "--as",
         value("FORM"),
     ] = "",
-    out: Annotated[Path | None, "A new file; by default text goes to stdout.", value("FILE")] = None,
+    out: Annotated[Path | None, "A new file; by default text goes to stdout.", "-o"] = None,
     is_private: Annotated[bool, "Export the private key; needs --out.", "--private"] = False,
 ) -> int:
     """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
@@ -182,12 +182,10 @@ def export(
 def take(
     place: Place,
     node: Annotated[str, ARGUMENT, value("NODE")],
-    file: Annotated[Path, ARGUMENT, "A PEM file or PRIVATEKEYBLOB, not encrypted.", value("FILE")],
+    file: Annotated[Path, ARGUMENT, "A PEM file or PRIVATEKEYBLOB, not encrypted."],
     use: UseOption = "aes",
     certificate: Annotated[
-        Path | None,
-        "With --use signing: the key's certificate. Not needed if FILE contains it.",
-        value("FILE"),
+        Path | None, "With --use signing: the key's certificate. Not needed if FILE contains it."
     ] = None,
     replace: ReplaceOption = False,
     as_json: JsonOption = False,

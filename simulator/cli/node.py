@@ -36,6 +36,7 @@ def node(
         "Make this queue if it does not exist; repeatable. With :strangers anyone may send to it, also "
         "from outside the topology.",
         "--queue",
+        "-q",
         value("NAME[:transactional][:strangers]"),
     ] = None,
     address: Annotated[

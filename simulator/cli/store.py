@@ -260,7 +260,9 @@ def export(
     place: Later,
     store: StoreArgument,
     queue: Annotated[list[str] | None, "A queue; repeatable. By default all.", "-q"] = None,
-    out: Annotated[Path | None, "Write to this file, which must not exist; by default to stdout."] = None,
+    out: Annotated[
+        Path | None, "Write to this file, which must not exist; by default to stdout.", "-o"
+    ] = None,
 ) -> int:
     """Write all messages of a store as text, one per line; its node may run.
 

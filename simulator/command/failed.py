@@ -147,7 +147,9 @@ def retry(
     narrowing: Narrowing,
     names: NamesArgument = None,
     every: AllOption = False,
-    limit: Annotated[int | None, "At most this many, the first ones.", value(min=1)] = None,
+    limit: Annotated[
+        int | None, "At most this many, the first ones.", "--limit", "--count", "-c", value(min=1)
+    ] = None,
     dry_run: Annotated[bool, "List the messages, and send none."] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,

@@ -38,7 +38,9 @@ TablesArgument = Annotated[
 
 def report(
     tables: TablesArgument,
-    html: Annotated[Path | None, "The page to write; by default report.html in DIR."] = None,
+    html: Annotated[
+        Path | None, "The page to write; by default report.html in DIR.", "--html", "--out", "-o"
+    ] = None,
     find: Annotated[
         str | None,
         "Write no page; print what became of messages with this text in their label or identifier.",
@@ -47,7 +49,9 @@ def report(
         "-m",
         value("TEXT"),
     ] = None,
-    queue: Annotated[str | None, "With --find: only messages to this queue, by a part of its name."] = None,
+    queue: Annotated[
+        str | None, "With --find: only messages to this queue, by a part of its name.", "-q"
+    ] = None,
     host: Annotated[
         str | None, "With --find: only messages through this queue manager, by a part of its name."
     ] = None,

@@ -39,9 +39,9 @@ NameArgument = Annotated[str, ARGUMENT, "A name for its owner: up to 64 letters,
 @app.command()
 def make(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens", value("FILE")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens"],
     queues: Annotated[
-        list[str] | None, "A queue it gives access to; repeatable, '*' for all.", "--queue", value("QUEUE")
+        list[str] | None, "A queue it gives access to; repeatable, '*' for all.", "--queue", "-q"
     ] = None,
     role: Annotated[str, "send: send messages; read: ask what became of them; all: both."] = "",
     producer: Annotated[
@@ -91,7 +91,7 @@ def make(
 
 @app.command()
 def show(
-    file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens.", value("FILE")],
+    file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."],
     as_json: JsonOption = False,
 ) -> int:
     """List the tokens: their owners, and what they open. Status 1 if there are none."""
@@ -124,7 +124,7 @@ def show(
 @app.command()
 def revoke(
     name: NameArgument,
-    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens", value("FILE")],
+    file: Annotated[Path, "The file of the gateway's --tokens.", "--tokens"],
 ) -> int:
     """Remove a token from FILE. A running gateway refuses it from the next request on."""
     with _changing(file, is_new=False) as text:

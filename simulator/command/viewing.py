@@ -24,7 +24,12 @@ class Options:
     as_json: JsonOption = False
     summary: Annotated[bool, "Count the contents of the capture."] = False
     follow: Annotated[
-        str | None, "One message across all hops: GUID\\NUMBER, NUMBER, or a label.", value("MESSAGE")
+        str | None,
+        "One message across all hops: GUID\\NUMBER, NUMBER, or a label.",
+        "--follow",
+        "--message",
+        "-m",
+        value("MESSAGE"),
     ] = None
     diagram: Annotated[bool, "A ladder diagram."] = False
     svg: Annotated[Path | None, "Write the diagram as SVG to this file."] = None
@@ -42,7 +47,9 @@ class Options:
         None
     )
     until: Annotated[str | None, "The same for the end."] = None
-    limit: Annotated[int | None, "At most this many packets.", value(min=1)] = None
+    limit: Annotated[int | None, "At most this many packets.", "--limit", "--count", "-c", value(min=1)] = (
+        None
+    )
     keys: Annotated[
         list[str] | None,
         "Private keys to decrypt bodies, and keys or certificates to verify signatures; repeatable.",

@@ -31,7 +31,6 @@ TokensOption = Annotated[
     "Let others use it too, with tokens of mqproto tokens that have --queue '*': role read to look, "
     "all to act.",
     "--tokens",
-    value("FILE"),
 ]
 
 

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import (
     DONE,
@@ -35,7 +33,7 @@ app = Commands(
 
 SecondsOption = Annotated[float, "How long to run, in seconds.", value(min=0.1)]
 SeedOption = Annotated[int | None, "The same seed makes the same packets; random by default."]
-OutOption = Annotated[Path, "The folder for findings.", "--out"]
+OutOption = Annotated[Path, "The folder for findings.", "-o"]
 
 
 @app.command()
@@ -107,7 +105,9 @@ RemoteOption = Annotated[bool, "Allow a peer on another machine; ask its owner f
 def peer(
     host: HostArgument,
     queue: Annotated[
-        list[str] | None, "A private queue or direct name for valid messages; by default notes and orders."
+        list[str] | None,
+        "A private queue or direct name for valid messages; by default notes and orders.",
+        "-q",
     ] = None,
     identity: Annotated[
         str | None, "The GUID to connect with; by default that of a stranger.", "--as"
@@ -171,22 +171,13 @@ def peer(
 
 @app.command()
 def strangers(
-    minutes: Annotated[float, typer.Option(min=0.05, max=1_440, help="How long to run.")] = 10,
+    minutes: Annotated[float, "How long to run.", value(min=0.05, max=1_440)] = 10,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            help="The seed that decides which attack, in which form, on which node; random by default.",
-            show_default=False,
-        ),
+        int | None, "The seed that decides which attack, in which form, on which node; random by default."
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Run this attack in all its forms, however long it takes.", show_default=False),
-    ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", "-d", help="A folder for the stores.", show_default=False)
-    ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the attacks, and run none.")] = False,
+    only: Annotated[list[str] | None, "Run this attack in all its forms, however long it takes."] = None,
+    directory: Annotated[Path | None, "A folder for the stores.", "-d"] = None,
+    listing: Annotated[bool, "List the attacks, and run none.", "--list"] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Attack three nodes under honest load, again and again. Status 1 if something does not hold.

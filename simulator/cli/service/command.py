@@ -71,7 +71,7 @@ def install(
 @config.command()
 def check(
     context: typer.Context,
-    file: Annotated[Path, ARGUMENT, "The TOML file.", value("FILE")],
+    file: Annotated[Path, ARGUMENT, "The TOML file."],
 ) -> int:
     """Check a file of settings, and print what it is for.
 

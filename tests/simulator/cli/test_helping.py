@@ -49,6 +49,15 @@ def test_each_value_has_a_name() -> None:
             assert re.search(r"[A-Z]{2}|^N$|\||^correlation$", option), (name, option)
 
 
+def test_an_option_has_the_same_letter_in_every_command_that_has_it() -> None:
+    words = ("topology", "directory", "node", "queue", "count", "message", "out")
+    for name, text in helps().items():
+        for option in re.findall(r"^  (?:-\w, )?--.*", text, re.MULTILINE):
+            names, *_ = option.strip().split("  ")
+            for word in words:
+                assert not re.search(rf"--{word}\b(?!-)", names) or f"-{word[0]}, " in names, name
+
+
 def test_summaries_are_whole() -> None:
     for name, text in helps().items():
         _, _, listed = text.partition("\nCommands:\n")
