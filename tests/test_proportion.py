@@ -96,14 +96,14 @@ CLASSES: Final = {
     "mqproto/transfer/sequence.py:OutgoingSequence": 621,
     "simulator/client/exchange.py:Exchange": 439,
     "simulator/edges/trigger/trigger.py:Trigger": 448,
-    "simulator/storage/base.py:Tables": 487,
+    "simulator/storage/base.py:StoreTables": 487,
     "simulator/storage/store.py:Store": 619,
     "simulator/world/node/machine.py:Machine": 757,
 }
 """The classes of more than 400 lines, with their lines. No class is added here."""
 COUNTS: Final = {
     "options of all commands": 466,
-    "class names that occur in more than one module": 119,
+    "class names that occur in more than one module": 101,
     "functions that are more complex than 15": 17,
     "functions of more than 10 arguments": 11,
     "lambdas that only call a function": 4,

@@ -31,7 +31,7 @@ Line = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Series:
+class RepeatedLine:
     """A line that may come more than once.
 
     peer: the peer that all these lines are about; empty if there is none, or several.
@@ -71,7 +71,7 @@ class Repeats:
 
     def __init__(self, is_known: Callable[[str], bool] = lambda host: False) -> None:
         self._is_known = is_known
-        self._series: dict[Key, Series] = {}
+        self._series: dict[Key, RepeatedLine] = {}
         self._kinds: Counter[tuple[str, str]] = Counter()
         """The number of series by name and peer, and by name with an empty peer."""
         self._looked_s = 0.0
@@ -90,7 +90,7 @@ class Repeats:
             yield name, facts
             if len(self._series) >= LIMIT:
                 yield from self._end(next(iter(self._series)))
-            series = self._series[key] = Series(name, facts, now_s, now_s, whose, is_mixed)
+            series = self._series[key] = RepeatedLine(name, facts, now_s, now_s, whose, is_mixed)
             self._kinds.update({(name, series.peer), (name, "")})
             return
         series.facts, series.last_s = facts, now_s

@@ -22,7 +22,7 @@ from mqproto.simulator.security.keyfiles import (
     ASIDE,
     OF_USER,
     SIGNING,
-    Kept,
+    KeptKeyPair,
     KeyFiles,
     certified,
     is_for_signatures,
@@ -90,10 +90,10 @@ def make(
     with working("making keys"):
         for provider in chosen:
             if replace or not files.has(provider.word):
-                made.append(Kept(provider.word, new_key_pair(bits or provider.key_pair_bits)))
+                made.append(KeptKeyPair(provider.word, new_key_pair(bits or provider.key_pair_bits)))
         if replace or not files.has(SIGNING):
             pair = new_key_pair(bits or 2_048)
-            made.append(Kept(SIGNING, pair, certified(pair, files.node)))
+            made.append(KeptKeyPair(SIGNING, pair, certified(pair, files.node)))
     if not made:
         raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
     aside = _keep(place, files, made)
@@ -114,7 +114,7 @@ def _make_of_user(
     _see_unnamed(files, use)
     with working("making a key"):
         pair = new_key_pair(bits)
-    made = [Kept(use, pair, certified(pair, user))]
+    made = [KeptKeyPair(use, pair, certified(pair, user))]
     _say(place, files, made, _keep(place, files, made), as_json=as_json)
     return DONE
 
@@ -212,7 +212,7 @@ def take(
         )
     owner = use.removeprefix(OF_USER) if use != SIGNING else files.node
     shown = _certificate(owner, pair, data, certificate) if is_for_signatures(use) else None
-    taken = [Kept(use, pair, shown)]
+    taken = [KeptKeyPair(use, pair, shown)]
     _say(place, files, taken, _keep(place, files, taken), as_json=as_json)
     return DONE
 
@@ -271,12 +271,12 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Ce
     return found
 
 
-def _keep(place: Place, files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
+def _keep(place: Place, files: KeyFiles, made: Iterable[KeptKeyPair]) -> list[Path]:
     """Write them, and what others are to know of them; where those are that were there before."""
     return keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
 
-def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:
+def _say(place: Place, files: KeyFiles, made: list[KeptKeyPair], aside: list[Path], *, as_json: bool) -> None:
     """What was made, and which of the nodes that run here know it now."""
     from mqproto.simulator.command.peers import ask_each
 
@@ -299,7 +299,7 @@ def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, 
         print(f"{', '.join(running)} {'know' if len(running) > 1 else 'knows'} them from now on")
 
 
-def _line(node: str, kept: Kept) -> str:
+def _line(node: str, kept: KeptKeyPair) -> str:
     parts = [f"{node}: {kept.use}", f"{kept.pair.bits:,} bits" + ", which anybody can break" * _is_weak(kept)]
     parts.append(kept.pair.public.fingerprint)
     if kept.certificate is not None:
@@ -308,7 +308,7 @@ def _line(node: str, kept: Kept) -> str:
     return ", ".join(parts)
 
 
-def _value(kept: Kept) -> dict[str, Any]:
+def _value(kept: KeptKeyPair) -> dict[str, Any]:
     value: dict[str, Any] = {
         "use": kept.use,
         "bits": kept.pair.bits,
@@ -325,7 +325,7 @@ def _value(kept: Kept) -> dict[str, Any]:
     return value
 
 
-def _is_weak(kept: Kept) -> bool:
+def _is_weak(kept: KeptKeyPair) -> bool:
     return kept.pair.bits < 1_024
 
 
@@ -339,7 +339,7 @@ def _out_of_date(certificate: Certificate) -> str:
     return f"the certificate of {certificate.subject} is valid from {since} to {until}"
 
 
-def _public_bytes(kept: Kept, form: str) -> bytes:
+def _public_bytes(kept: KeptKeyPair, form: str) -> bytes:
     if form == "blob":
         return public_blob(kept)
     if form == "pem":
@@ -354,7 +354,7 @@ def _public_bytes(kept: Kept, form: str) -> bytes:
     return kept.certificate.pem()
 
 
-def _private_bytes(kept: Kept, form: str) -> bytes:
+def _private_bytes(kept: KeptKeyPair, form: str) -> bytes:
     if form in ("certificate", "request"):
         raise UsageError(f"a {form} has no private key in it: --as pem, or --as blob")
     algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE

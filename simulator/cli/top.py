@@ -43,7 +43,7 @@ STATE: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TopRow:
     """A line: a name as wide as there is room, figures, a word at the end, and perhaps a line of reasons below."""
 
     name: str
@@ -69,8 +69,8 @@ class Row:
 class Section:
     """Rows under one heading."""
 
-    heading: Row
-    rows: list[Row] = field(default_factory=list)
+    heading: TopRow
+    rows: list[TopRow] = field(default_factory=list)
 
     @property
     def width(self) -> int:
@@ -85,7 +85,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class NodesLook:
     """What all nodes said, and when, on trio's clock."""
 
     found: Mapping[str, Explanation | Away]
@@ -96,14 +96,14 @@ class Look:
         return one.status if one else None
 
 
-def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> Look | None:
+def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> NodesLook | None:
     """Show it until SIGINT or SIGTERM, or, with `once` and in a pipe, print it; then the last look."""
     return run_task(partial(_watch, place, node, wide_console(markup=False), interval_s, once=once))
 
 
 async def _watch(
     place: Place, node: str | None, console: Console, interval_s: float, *, once: bool
-) -> Look | None:
+) -> NodesLook | None:
     before = await _look(place, node)
     if once or not console.is_terminal:
         # Rates need two looks, and a rate of nothing would be none.
@@ -119,7 +119,9 @@ async def _watch(
             async def show() -> None:
                 last, now = None, before
                 while True:
-                    title = Row(f"{place.topology.name}, every {interval_s:g} s until Ctrl-C", style="bold")
+                    title = TopRow(
+                        f"{place.topology.name}, every {interval_s:g} s until Ctrl-C", style="bold"
+                    )
                     drawing = sections(place.topology, now, last)
                     live.update(drawn(drawing, console.width, console.height, title), refresh=True)
                     await trio.sleep(interval_s)
@@ -132,7 +134,7 @@ async def _watch(
     return None
 
 
-async def _look(place: Place, node: str | None) -> Look:
+async def _look(place: Place, node: str | None) -> NodesLook:
     """What each node, or the one, says of all that it has, with the oldest message of each queue."""
 
     async def ask(client: Client) -> Explanation:
@@ -140,24 +142,26 @@ async def _look(place: Place, node: str | None) -> Look:
         explained.status = await client.queues()  # Which has queues where nothing waits as well.
         return explained
 
-    return Look(await ask_all(place, ask, node), trio.current_time())
+    return NodesLook(await ask_all(place, ask, node), trio.current_time())
 
 
 # What is shown
 
 
-def sections(topology: Topology, now: Look, before: Look | None) -> list[Section]:
+def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> list[Section]:
     """Nodes, sessions and queues.
 
     Args:
         before: the look before, for rates.
     """
-    nodes = Section(Row("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold"))
-    sessions = Section(Row("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
-    queues = Section(Row("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
+    nodes = Section(
+        TopRow("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold")
+    )
+    sessions = Section(TopRow("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
+    queues = Section(TopRow("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
     for name, one in now.found.items():
         if isinstance(one, Away):
-            nodes.rows.append(Row(name, state=str(one), style="red"))
+            nodes.rows.append(TopRow(name, state=str(one), style="red"))
             continue
         span = _Span(one.status, before.of(name) if before else None, now.at_s - before.at_s if before else 0)
         nodes.rows.append(_node(name, span))
@@ -167,7 +171,9 @@ def sections(topology: Topology, now: Look, before: Look | None) -> list[Section
     return [nodes, sessions, queues]
 
 
-def drawn(drawing: list[Section], columns: int, height: int | None = None, title: Row | None = None) -> Text:
+def drawn(
+    drawing: list[Section], columns: int, height: int | None = None, title: TopRow | None = None
+) -> Text:
     """All of it, or as much as has room: of each section the first rows, and how many more there are.
 
     Args:
@@ -223,7 +229,7 @@ class _Span:
         return f"{per_s:.1f}" if 0 < per_s < 10 else _count(round(per_s))
 
 
-def _node(name: str, span: _Span) -> Row:
+def _node(name: str, span: _Span) -> TopRow:
     status = span.status
     came = sum(one.entered for one in status.local)
     came_before = sum(one.entered for one in span.was_local.values()) if span.was_local else None
@@ -235,11 +241,11 @@ def _node(name: str, span: _Span) -> Row:
         _count(status.duplicates),
     )
     if status.disk_is_full:
-        return Row(name, cells, "disk is full", style="red")
-    return Row(name, cells, f"{status.stored_bytes / 2**20:,.1f} MiB")
+        return TopRow(name, cells, "disk is full", style="red")
+    return TopRow(name, cells, f"{status.stored_bytes / 2**20:,.1f} MiB")
 
 
-def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[Row]:
+def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[TopRow]:
     """Those that are open, and next hops to which something would go and there is none."""
     resent: Counter[str] = Counter()
     for queue in status.outgoing:
@@ -252,17 +258,17 @@ def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[Row
             _count(resent[session.manager]),
             brief(session.acknowledged_s),
         )
-        yield Row(f"{name} to {known.name if known else session.host}", cells, "open")
+        yield TopRow(f"{name} to {known.name if known else session.host}", cells, "open")
     told = set()
     for queue in status.outgoing:
         hop = oversee.next_hop(topology, queue)
         if queue.state in ("connecting", "disconnected") and hop and hop not in told:
             told.add(hop)
             cells = ("", "", _count(resent[queue.next_manager]), "")
-            yield Row(f"{name} to {hop}", cells, queue.state, style="red" if queue.waiting else "")
+            yield TopRow(f"{name} to {hop}", cells, queue.state, style="red" if queue.waiting else "")
 
 
-def _local(name: str, span: _Span) -> Iterator[Row]:
+def _local(name: str, span: _Span) -> Iterator[TopRow]:
     status = span.status
     for queue in status.local:
         if is_kept(queue.name) and not queue.waiting:
@@ -283,10 +289,10 @@ def _local(name: str, span: _Span) -> Iterator[Row]:
             if one.queue == queue.name and one.missing
             for first, last in [one.missing]
         ]
-        yield Row(f"{name}\\{queue.name}", cells, state, "; ".join(gaps))
+        yield TopRow(f"{name}\\{queue.name}", cells, state, "; ".join(gaps))
 
 
-def _outgoing(topology: Topology, name: str, one: Explanation, span: _Span) -> Iterator[Row]:
+def _outgoing(topology: Topology, name: str, one: Explanation, span: _Span) -> Iterator[TopRow]:
     status = span.status
     oldest = {
         message.queue: message.sent_s
@@ -304,7 +310,7 @@ def _outgoing(topology: Topology, name: str, one: Explanation, span: _Span) -> I
         age = _age(status.utc_s - sent_s) if sent_s is not None and queue.waiting else ""
         why = oversee.why_it_waits(queue, status) if queue.waiting or queue.state == "on hold" else ""
         style = "red" if queue.waiting and queue.state not in ("connected", "connecting") else ""
-        yield Row(
+        yield TopRow(
             f"{name} to {known_as(topology, queue.name)}",
             (_count(queue.waiting), age, came, left),
             queue.state,

@@ -51,7 +51,7 @@ CREATE INDEX operation_tag ON operation (tag) WHERE tag != x'';
 """
 
 
-class Seen(NamedTuple):
+class HistorySeen(NamedTuple):
     """What a gateway's journal knows about its document history.
 
     life: its name; now_s: how far its own time had come; address: its URL, without a password.
@@ -113,14 +113,14 @@ class Journal:
         return self._birth
 
     @property
-    def seen(self) -> Seen | None:
+    def seen(self) -> HistorySeen | None:
         """What the journal knows about its document history; None if it is new."""
         if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchall():
             [row] = self._db.execute("SELECT life, now_s, address FROM history").fetchall()
-            return Seen(*row)
-        return None if self._node is None else Seen(EARLIER, 0.0, "")
+            return HistorySeen(*row)
+        return None if self._node is None else HistorySeen(EARLIER, 0.0, "")
 
-    def saw(self, seen: Seen) -> None:
+    def saw(self, seen: HistorySeen) -> None:
         """Record what it knows about its document history; that is on disk when this returns.
 
         Raises:
@@ -335,7 +335,7 @@ def back_up(path: Path, target: Path) -> None:
         raise StoreError(f"{target}: it cannot be written ({error.strerror}): name another folder") from error
 
 
-def seen_in(path: Path) -> Seen | None:
+def seen_in(path: Path) -> HistorySeen | None:
     """Return what a journal knows about its document history, even if a process has it.
 
     Raises:

@@ -20,7 +20,7 @@ from mqproto.base.foreign import shown
 from mqproto.base.words import counted
 from mqproto.simulator.client import oversee
 from mqproto.simulator.console.breaking import Breaking
-from mqproto.simulator.console.traffic import Traffic
+from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.edges.gateway.tokens import Opened
 from mqproto.simulator.edges.operators import desk
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
@@ -76,7 +76,7 @@ class Deeds:
         self,
         place: Callable[[], Place],
         breaking: Breaking,
-        traffic: Traffic,
+        traffic: ConsoleTraffic,
         hurry: Callable[[], None],
         log: FilteringBoundLogger,
     ) -> None:

@@ -26,8 +26,8 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.base.http.server import Answer, BodyTooLargeError, Fault, Limits, Request, Stream
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.console.feed import CLIENTS, Feed, event
-from mqproto.simulator.console.guard import SAFE, Denied, Guard
-from mqproto.simulator.console.watch import Watch
+from mqproto.simulator.console.guard import SAFE, ConsoleGuard, Denied
+from mqproto.simulator.console.watch import NodeWatch
 from mqproto.simulator.edges.gateway.tokens import Opened, TokenRole
 
 HERE: Final = files("mqproto.simulator.console") / "page"
@@ -59,7 +59,7 @@ class Backstage(NamedTuple):
 class Front:
     """Answers requests; `answer` is a handler of the server."""
 
-    def __init__(self, guard: Guard, watch: Watch, feed: Feed, backstage: Backstage) -> None:
+    def __init__(self, guard: ConsoleGuard, watch: NodeWatch, feed: Feed, backstage: Backstage) -> None:
         self._guard = guard
         self._watch = watch
         self._feed = feed

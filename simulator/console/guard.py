@@ -40,7 +40,7 @@ class Denied(Exception):  # noqa: N818
         self.text = text
 
 
-class Guard:
+class ConsoleGuard:
     """Knows tokens: its own, which opens all, and those of a file of `mqproto tokens`.
 
     Attributes:

@@ -20,10 +20,10 @@ from mqproto.simulator.console.breaking import Breaking
 from mqproto.simulator.console.deeds import Deeds
 from mqproto.simulator.console.feed import Feed, event
 from mqproto.simulator.console.front import LIMITS, Backstage, Front, Question, faulty
-from mqproto.simulator.console.guard import Guard, check_address
+from mqproto.simulator.console.guard import ConsoleGuard, check_address
 from mqproto.simulator.console.state import State
-from mqproto.simulator.console.traffic import Traffic
-from mqproto.simulator.console.watch import Sample, Watch
+from mqproto.simulator.console.traffic import ConsoleTraffic
+from mqproto.simulator.console.watch import NodeWatch, Sample
 from mqproto.simulator.edges.gateway.tokens import TokenFile
 from mqproto.simulator.topology.places import Place
 
@@ -61,7 +61,7 @@ async def serve_console(
         UsageError: it cannot be served there.
     """
     lines = node_log(log, "console")
-    guard = Guard(TokenFile(options.tokens, str, lines) if options.tokens else None)
+    guard = ConsoleGuard(TokenFile(options.tokens, str, lines) if options.tokens else None)
     state, feed, breaking = State(place), Feed(), Breaking(place)
 
     async def tell(samples: Mapping[str, Sample]) -> None:
@@ -77,8 +77,8 @@ async def serve_console(
         except Exception as error:  # A page that stands still is seen; what it runs beside goes on.
             lines.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
 
-    traffic = Traffic(lambda: state.place, lines)
-    watch = Watch(place, tell, traffic.stop)
+    traffic = ConsoleTraffic(lambda: state.place, lines)
+    watch = NodeWatch(place, tell, traffic.stop)
     state.traffic = traffic.facts
     deeds = Deeds(lambda: state.place, breaking, traffic, watch.hurry, lines)
     questions: dict[str, Question] = {

@@ -52,7 +52,7 @@ class Count(msgspec.Struct):
     failure: str = ""
 
 
-class Seen:
+class NumbersSeen:
     """Which numbers have come."""
 
     def __init__(self, count: Count) -> None:
@@ -76,7 +76,7 @@ class Seen:
             self._early.remove(count.last)
 
 
-class Traffic:
+class ConsoleTraffic:
     """One sender and one consumer at a time."""
 
     def __init__(self, place: Callable[[], Place], log: FilteringBoundLogger) -> None:
@@ -172,7 +172,7 @@ async def _send(client: Client, queue: str, time: str, count: Count) -> None:
 
 
 async def _receive(client: Client, time: str, count: Count) -> None:
-    seen = Seen(count)
+    seen = NumbersSeen(count)
     while count.running or count.received < count.sent:
         with suppress(RolledBack):
             async with client.transaction(QUEUE, LIMIT, LOOK_S) as messages:

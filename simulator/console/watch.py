@@ -45,7 +45,7 @@ LEFT_S: Final = 5.0
 """After how long without a page what was begun from one ends."""
 
 
-class Watch:
+class NodeWatch:
     """Looks while somebody does.
 
     Args:

@@ -43,7 +43,7 @@ LIMIT_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptKeyPair:
     """One key pair of a node.
 
     use: the provider that it is for, or SIGNING.
@@ -81,7 +81,7 @@ class KeyFiles:
     def has(self, use: str) -> bool:
         return use in self.named or self.path(use).exists()
 
-    def load(self, use: str) -> Kept:
+    def load(self, use: str) -> KeptKeyPair:
         """Return the key pair for a use.
 
         Raises:
@@ -102,9 +102,9 @@ class KeyFiles:
             raise UsageError(f"{path}: {error}") from None
         if certificate is not None and certificate.key != pair.public:
             raise UsageError(f"{path}: the certificate is not that of the key: import both anew")
-        return Kept(use, pair, certificate)
+        return KeptKeyPair(use, pair, certificate)
 
-    def all(self) -> Iterator[Kept]:
+    def all(self) -> Iterator[KeptKeyPair]:
         """Yield all key pairs: those for key exchange, the strongest first, then those for signatures."""
         from mqproto.security import PROVIDERS
 
@@ -135,7 +135,7 @@ class KeyFiles:
                 raise UsageError(f"{path}: {error}; if it is needed no more, remove the file") from None
         return pairs
 
-    def keep(self, kept: Kept, date: str) -> Path | None:
+    def keep(self, kept: KeptKeyPair, date: str) -> Path | None:
         """Write a key pair; set an old one aside and return its path.
 
         date: goes into the name of the old one.
@@ -186,7 +186,7 @@ class PublicFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, kept: Kept, date: str = "") -> None:
+    def write(self, kept: KeptKeyPair, date: str = "") -> None:
         """Write the public half of a key pair; an old certificate is set aside.
 
         date: goes into the name of the old one.
@@ -209,7 +209,7 @@ class PublicFiles:
                 f"{self.folder}: {error.strerror}: make it a folder that you can write to"
             ) from None
 
-    def publish(self, kept: Kept, date: str) -> None:
+    def publish(self, kept: KeptKeyPair, date: str) -> None:
         """Write the public half of a key pair, unless it is there already."""
         own = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
         if self.read().get(kept.use) != own:
@@ -232,7 +232,7 @@ class PublicFiles:
         return found
 
 
-def keep_all(directory: Path, name: str, made: Iterable[Kept], date: str) -> list[Path]:
+def keep_all(directory: Path, name: str, made: Iterable[KeptKeyPair], date: str) -> list[Path]:
     """Write key pairs for a node, and their public halves for others; return the paths of the old ones set aside.
 
     date: goes into these names.
@@ -262,11 +262,11 @@ def make_keys(directory: Path, name: str, bits: int) -> None:
     from mqproto.security import new_key_pair
 
     signing = new_key_pair(bits)
-    made = Kept("aes", new_key_pair(bits)), Kept(SIGNING, signing, certified(signing, name))
+    made = KeptKeyPair("aes", new_key_pair(bits)), KeptKeyPair(SIGNING, signing, certified(signing, name))
     keep_all(directory, name, made, "")
 
 
-def public_blob(kept: Kept) -> bytes:
+def public_blob(kept: KeptKeyPair) -> bytes:
     """Return the public half of a key pair as a PUBLICKEYBLOB."""
     algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
     return public_key_blob.encode(kept.pair.public.blob(algorithm))

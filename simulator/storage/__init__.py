@@ -14,6 +14,6 @@ The lock is the operating system's, so it goes with the process, however that en
 line that says what to do. care/ has an operator's tools: for damage, copies, repairs, and stores that were moved.
 """
 
-from mqproto.simulator.storage.store import LIMITS, Limits, Store
+from mqproto.simulator.storage.store import LIMITS, LogLimits, Store
 
-__all__ = ["LIMITS", "Limits", "Store"]
+__all__ = ["LIMITS", "LogLimits", "Store"]

@@ -27,7 +27,7 @@ from mqproto.simulator.storage.checksums import (
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
 from mqproto.simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
 from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
-from mqproto.simulator.storage.recent import Recent, RecentStates, Size, runs
+from mqproto.simulator.storage.recent import RecentRows, RecentStates, Size, runs
 from mqproto.simulator.storage.segments import explained_file
 from mqproto.simulator.storage.tables import (
     APPLICATION_ID,
@@ -135,7 +135,7 @@ def whole_nodes(rows: Iterable[Any]) -> list[tuple[Guid, Home]]:
     return [(guid, Home(*home)) for guid, *home in whole_rows("node", rows, lambda *columns: columns)]
 
 
-class Tables:
+class StoreTables:
     """The tables of one queue manager's store. The caller has the store's lock.
 
     Args:
@@ -256,7 +256,7 @@ class Tables:
             raise
         self.look_at_log()
 
-    def take_over(self, recent: Recent, mark: Mark) -> None:
+    def take_over(self, recent: RecentRows, mark: Mark) -> None:
         """Have all of it on disk here, so the log can begin anew. All or part of it may be here already.
 
         Raises:
@@ -267,7 +267,7 @@ class Tables:
             self.put_mark(mark)
 
     @contextmanager
-    def seen_with(self, recent: Recent) -> Iterator[None]:
+    def seen_with(self, recent: RecentRows) -> Iterator[None]:
         """Within, all of it is here for this connection alone, in memory: nothing goes to the disk, which may be full.
 
         Raises:
@@ -287,7 +287,7 @@ class Tables:
             self.db.execute("PRAGMA cache_spill = ON").close()
             self.let_grow(may_grow)
 
-    def _put_all(self, recent: Recent) -> None:
+    def _put_all(self, recent: RecentRows) -> None:
         self._recount(self._found_hurt)
         rows = recent.messages.rows
         there = self.those_there(rows)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import islice
 
 from mqproto.simulator.base.storeerrors import DamageError
-from mqproto.simulator.storage.base import Tables
-from mqproto.simulator.storage.recent import Recent, Size, in_order, joined
+from mqproto.simulator.storage.base import StoreTables
+from mqproto.simulator.storage.recent import RecentRows, Size, in_order, joined
 from mqproto.simulator.storage.tables import keys_of
 from mqproto.turn.effects import (
     POSITION_BITS,
@@ -35,7 +35,7 @@ class Contents:
         recent: what the log has and the tables lack.
     """
 
-    def __init__(self, tables: Tables, recent: Recent) -> None:
+    def __init__(self, tables: StoreTables, recent: RecentRows) -> None:
         self._tables = tables
         self._recent = recent
         self._queues = {queue.queue: queue for queue in tables.queues()} | recent.states.queues

@@ -36,7 +36,7 @@ LOG_HEADER_BYTES: Final = 32
 """The size of the header of SQLite's own log. SQLite reads it only if something follows."""
 
 
-class LogFile(Protocol):
+class WritableFile(Protocol):
     """A file that is open for writing. Every method may raise OSError."""
 
     def write(self, offset: int, parts: list[bytes]) -> None:
@@ -56,7 +56,7 @@ DRAFT: Final = "-new"
 """Ends the name of a file that is not complete yet."""
 
 
-def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> LogFile:
+def made(files: Files, path: Path, size_bytes: int, begins: bytes) -> WritableFile:
     """Make a file of this size that begins with these bytes and goes on with zeros. It replaces one of this name.
 
     It is on disk with its name when this returns, and its name is there only if all of it is. So a file that
@@ -109,10 +109,10 @@ class Files(Protocol):
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder."""
 
-    def create(self, path: Path) -> LogFile:
+    def create(self, path: Path) -> WritableFile:
         """Create a file that does not exist."""
 
-    def open(self, path: Path) -> LogFile:
+    def open(self, path: Path) -> WritableFile:
         """Open a file that exists."""
 
     def rename(self, path: Path, new: Path) -> None:

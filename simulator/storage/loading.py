@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
-from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.turn.effects import (
@@ -27,7 +27,7 @@ from mqproto.turn.effects import (
 T = TypeVar("T")
 
 
-def load(tables: Tables, life: NewLife | None, used: Iterable[int]) -> StoredState:
+def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> StoredState:
     """Return all that a queue manager must know to start, oldest first; of the messages, only the held ones.
 
     Args:

@@ -33,7 +33,7 @@ Size = Sequence[int]
 """How a message counts in its queue: the size of its packet, `final_ack`, and its checksum."""
 
 
-class Recent:
+class RecentRows:
     """All that the log has and the tables lack.
 
     Attributes:

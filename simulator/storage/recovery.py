@@ -13,20 +13,20 @@ from mqproto.simulator.base.storeerrors import (
     finds_no_room,
     repair_advice,
 )
-from mqproto.simulator.storage.base import BEGINNING, Mark, Tables
+from mqproto.simulator.storage.base import BEGINNING, Mark, StoreTables
 from mqproto.simulator.storage.files import DRAFT, Files
 from mqproto.simulator.storage.opening.earlier import found_segment
-from mqproto.simulator.storage.recent import Recent, Size
+from mqproto.simulator.storage.recent import RecentRows, Size
 from mqproto.simulator.storage.segments import (
     FoundSegment,
-    Segment,
+    LogSegment,
     SegmentName,
     damaged,
     explained_file,
     segment_path,
     segments_of,
 )
-from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, witness_path
 from mqproto.turn.effects import HurtPacket, Writes
 from mqproto.wire.guid import Guid
 
@@ -45,12 +45,12 @@ class Recovered(NamedTuple):
     mark: Mark
     notices: list[str]
     record: int
-    recent: Recent
-    segments: list[Segment]
+    recent: RecentRows
+    segments: list[LogSegment]
     unfinished: str
 
 
-def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
+def witness_of(files: Files, tables: StoreTables, path: Path, node: Guid) -> StoreWitness:
     """Return the witness of a store's log. A store that never had a log gets a new one.
 
     Raises:
@@ -64,16 +64,16 @@ def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
             if name.startswith(f"{path.name}-") and name.endswith(DRAFT):
                 files.remove(path.with_name(name))
     if witness_path(path).name in there:
-        return Witness.open(files, path, node)
+        return StoreWitness.open(files, path, node)
     if mark != BEGINNING:
         raise StoreError(f"{path}: {witness_path(path).name} is missing, {repair_advice(path)}")
     try:
-        return Witness.create(files, path, node, Said(mark.record - 1, tables.log_salts))
+        return StoreWitness.create(files, path, node, Said(mark.record - 1, tables.log_salts))
     except DiskFullError as error:
         raise LifeFullError(witness_path(path)) from error
 
 
-def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Guid) -> Recovered:
+def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path, node: Guid) -> Recovered:
     """Move the log to the tables. Then no segment is left, except on a disk that has no room for that.
 
     Nothing is changed before all of it was read. If the process dies meanwhile, the next one does it again.
@@ -85,7 +85,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
     there = segments_of(files, path)
     names = [name for name in there if name.number >= mark.segment]
     _see_that_none_is_missing(path, mark, names)
-    recent = Recent()
+    recent = RecentRows()
     record = mark.record
     notices, unfinished = list[str](), ""
     found: list[tuple[FoundSegment, list[int]]] = []
@@ -132,15 +132,15 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
         # The process that made the last one may have been killed before its name was on disk.
         with explained_file(path):
             files.flush_folder(path.parent)
-        segments = [Segment.gone_on(files, *each) for each in found]
+        segments = [LogSegment.gone_on(files, *each) for each in found]
         return Recovered(mark, notices, record, recent, segments, unfinished)
     for name in names:
         with explained_file(name.path):
             files.remove(name.path)
-    return Recovered(mark, notices, record, Recent(), [], unfinished)
+    return Recovered(mark, notices, record, RecentRows(), [], unfinished)
 
 
-def take_again(recent: Recent, tables: Tables, writes: Writes) -> None:
+def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
     """Take a record of the log, of which the tables may have a part already."""
     # Rows of this record that the tables have already were not there when an earlier one removed those keys.
     for row in writes.messages:
@@ -165,7 +165,7 @@ def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
             file.close()
 
 
-def _leave_out_what_the_tables_have(tables: Tables, recent: Recent) -> None:
+def _leave_out_what_the_tables_have(tables: StoreTables, recent: RecentRows) -> None:
     """Leave out the part that an earlier process has moved to the tables."""
     rows = recent.messages.rows
     there = tables.those_there(rows)
@@ -182,7 +182,7 @@ def _see_that_none_is_missing(path: Path, mark: Mark, names: list[SegmentName]) 
 
 
 def _see_that_the_witness_agrees(
-    path: Path, mark: Mark, names: list[SegmentName], witness: Witness, record: int
+    path: Path, mark: Mark, names: list[SegmentName], witness: StoreWitness, record: int
 ) -> None:
     """Check that the log has all that was said to be on disk, and that the tables are not newer."""
     if record <= witness.record:

@@ -18,7 +18,7 @@ from mqproto.simulator.storage.segments import (
     NO_ROOM,
     SALT_BYTES,
     Header,
-    Segment,
+    LogSegment,
     explained_file,
     segment_path,
 )
@@ -102,7 +102,7 @@ class Reserve:
             return False
         return True
 
-    def become(self, store: Path, node: Guid, number: int, first_record: int) -> Segment:
+    def become(self, store: Path, node: Guid, number: int, first_record: int) -> LogSegment:
         """Turn the reserve into a segment of the log.
 
         Raises:
@@ -121,9 +121,9 @@ class Reserve:
                 file.close()
                 raise
         self.size_bytes = 0
-        return Segment(self._files, path, header, file)
+        return LogSegment(self._files, path, header, file)
 
-    def take(self, segment: Segment) -> None:
+    def take(self, segment: LogSegment) -> None:
         """The log is done with a segment: set it aside if the reserve is missing, or remove it.
 
         Raises:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Self
 
 from mqproto.simulator.base.storeerrors import ADVICE, DiskFullError, StoreError, repair_advice
 from mqproto.simulator.storage.checksums import hurt_packet
-from mqproto.simulator.storage.files import Files, LogFile, made
+from mqproto.simulator.storage.files import Files, WritableFile, made
 from mqproto.simulator.storage.records import decoded, encoded
 from mqproto.simulator.storage.tables import LAST_POSITION
 from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
@@ -118,7 +118,7 @@ class Record(NamedTuple):
         return b"".join((start, self.head, *self.packets))
 
 
-class Segment:
+class LogSegment:
     """The segment that is written to. `create` makes it; `append` adds to it.
 
     Attributes:
@@ -127,7 +127,7 @@ class Segment:
         is_sound: whether it is known to hold only whole records. After a failed flush, say, only reading it can tell.
     """
 
-    def __init__(self, files: Files, path: Path, header: Header, file: LogFile) -> None:
+    def __init__(self, files: Files, path: Path, header: Header, file: WritableFile) -> None:
         self.path = path
         self.number = header.number
         self.first_record = header.first_record

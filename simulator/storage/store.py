@@ -31,7 +31,7 @@ from mqproto.simulator.base.storeerrors import (
     primary_code,
     sound,
 )
-from mqproto.simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of, write_anew
+from mqproto.simulator.storage.base import BUSY_RUNNING_MS, Mark, StoreTables, messages_of, write_anew
 from mqproto.simulator.storage.checksums import whole_message
 from mqproto.simulator.storage.contents import Contents
 from mqproto.simulator.storage.files import SYSTEM_FILES, Files
@@ -39,10 +39,10 @@ from mqproto.simulator.storage.loading import load
 from mqproto.simulator.storage.opening.earlier import found_segment
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
-from mqproto.simulator.storage.segments import HEADER, NO_ROOM, Record, Segment, SegmentName
+from mqproto.simulator.storage.segments import HEADER, NO_ROOM, LogSegment, Record, SegmentName
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.simulator.storage.witnesses.identity import Identity
-from mqproto.simulator.storage.witnesses.life import Known
+from mqproto.simulator.storage.witnesses.life import LifeNote
 from mqproto.simulator.storage.witnesses.witness import WitnessFullError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
@@ -61,7 +61,7 @@ from mqproto.turn.effects import (
 from mqproto.wire.guid import Guid
 
 
-class Limits(NamedTuple):
+class LogLimits(NamedTuple):
     """How much is only in the log.
 
     segment_bytes: how long a segment is, unless it has a single longer record.
@@ -80,7 +80,7 @@ class Limits(NamedTuple):
     reserve_bytes: int = 16 << 20
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = LogLimits()
 SYSTEM_DICE: Final = random.SystemRandom()
 REMOVALS: Final = 8
 """How many messages can leave the tables in the time that one takes to go there."""
@@ -91,7 +91,7 @@ SMALLEST_BYTES: Final = 512
 TABLES_PART: Final = 12
 """One part in this many of the reserve is set aside in the tables as well."""
 OVERDRAFT: Final = 4
-"""How many times the size in `Limits` the log may have if the tables cannot be written just now."""
+"""How many times the size in `LogLimits` the log may have if the tables cannot be written just now."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Store:
         self,
         path: Path,
         node: Guid,
-        limits: Limits = LIMITS,
+        limits: LogLimits = LIMITS,
         files: Files = SYSTEM_FILES,
         dice: random.Random = SYSTEM_DICE,
         *,
@@ -146,9 +146,9 @@ class Store:
         self._files = files
         self._limits = limits
         self._usable = True
-        self._older: list[Segment] = []
+        self._older: list[LogSegment] = []
         """Full segments, the oldest first."""
-        self._segment: Segment | None = None
+        self._segment: LogSegment | None = None
         """The segment that is written to."""
         self._is_overdrawn = False
         """Whether the log has more than it should, because the tables have no room."""
@@ -164,7 +164,7 @@ class Store:
                 closing(Identity(files, self._place, node, is_adopted=is_adopted, again=again))
             )
             with sound(path):
-                self._tables = Tables(files, path, node)
+                self._tables = StoreTables(files, path, node)
                 undo.callback(self._tables.leave)
                 self._witness = undo.enter_context(
                     closing(witness_of(files, self._tables, self._place, node))
@@ -199,7 +199,7 @@ class Store:
             counters = tables.counters()
             figures = (counters.get(name, 0) for name in COUNTERS_OF_LIFE)
             life, message_id, sequence_ordinal = figures
-            stored = Known(life, self._next_record - 1, message_id, sequence_ordinal, tables.home)
+            stored = LifeNote(life, self._next_record - 1, message_id, sequence_ordinal, tables.home)
             home = self._identity.compare(stored, tables.own_message_ids, dice)
         self.notices += self._identity.notices
         if home != tables.home:
@@ -513,7 +513,7 @@ class Store:
 
     # The log, and how it gets to the tables
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[LogSegment]:
         return [*self._older, *([self._segment] if self._segment else [])]
 
     def _has_work(self) -> bool:
@@ -527,7 +527,7 @@ class Store:
             or recent.removal_count > REMOVALS * limits.slice_messages
         )
 
-    def _segment_for(self, writes: Writes) -> Segment:
+    def _segment_for(self, writes: Writes) -> LogSegment:
         """Return the segment for the next record. The log is kept within its limits on the way."""
         if self._segment is None:
             return self._begun()
@@ -552,7 +552,7 @@ class Store:
             self._try_to_spill(writes)
         return self._segment
 
-    def _begun(self) -> Segment:
+    def _begun(self) -> LogSegment:
         """Begin the log's first segment. The tables know of it, so it cannot be mislaid unnoticed."""
         number, record = self._mark.segment, self._mark.record
         segment = self._new_segment(number, record, SMALLEST_BYTES)
@@ -573,7 +573,7 @@ class Store:
         self._mark, self._segment = mark, segment
         return segment
 
-    def _new_segment(self, number: int, record: int, needed_bytes: int) -> Segment:
+    def _new_segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
         """Make a segment of the usual size, or as large as the disk still has room for, if that is enough.
 
         Raises:
@@ -582,7 +582,7 @@ class Store:
         size_bytes = max(self._limits.segment_bytes, needed_bytes)
         while True:
             try:
-                return Segment.create(self._files, self._place, self._node, number, record, size_bytes)
+                return LogSegment.create(self._files, self._place, self._node, number, record, size_bytes)
             except StoreError as error:
                 if getattr(error.__cause__, "errno", None) not in NO_ROOM:
                     raise
@@ -592,12 +592,12 @@ class Store:
                     raise DiskFullError(str(error)) from error
                 size_bytes = max(needed_bytes, size_bytes // 8)
 
-    def _next_segment(self, full: Segment, needed_bytes: int = 0) -> Segment:
+    def _next_segment(self, full: LogSegment, needed_bytes: int = 0) -> LogSegment:
         segment = self._new_segment(full.number + 1, self._next_record, max(needed_bytes, SMALLEST_BYTES))
         self._older.append(full)
         return segment
 
-    def _longer_segment(self, needed_bytes: int) -> Segment:
+    def _longer_segment(self, needed_bytes: int) -> LogSegment:
         """Make a segment for a large batch alone. The reserve stays as it is.
 
         Raises:
@@ -606,7 +606,7 @@ class Store:
         full = self._segment or self._begun()
         number = full.number + 1
         try:
-            segment = Segment.create(
+            segment = LogSegment.create(
                 self._files, self._place, self._node, number, self._next_record, needed_bytes
             )
         except StoreError as error:
@@ -616,7 +616,7 @@ class Store:
         self._older.append(full)
         return segment
 
-    def _segment_behind(self, full: Segment, needed_bytes: int) -> tuple[Segment, bool]:
+    def _segment_behind(self, full: LogSegment, needed_bytes: int) -> tuple[LogSegment, bool]:
         """Return a segment for a record that has no room in the last one, and whether all before it is in the tables.
 
         Raises:

@@ -12,7 +12,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.turn.effects import POSITION_BITS, HurtPacket, QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, UserMessage
 from tests.observing import DEADLETTER, DEADXACT, final_acks, kept
@@ -21,7 +21,7 @@ from tests.pair import Net, at, chain, guid_of, queue
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 ADMIN = queue("admin", 5, transactional=False)
 NOTES_17, ORDERS_16 = 17, 16
-SMALL: Final = Limits(segment_bytes=1 << 20, reserve_bytes=0)
+SMALL: Final = LogLimits(segment_bytes=1 << 20, reserve_bytes=0)
 """Hundreds of stores are opened here: none sets aside 16 MiB."""
 COUNT: Final = 12
 BODY: Final = 900

@@ -11,13 +11,13 @@ from typing import Any
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
 from mqproto.simulator.storage import Store, contents, recovery, segments, store
-from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.contents import Contents, Row
 from mqproto.simulator.storage.opening.earlier import found_segment
-from mqproto.simulator.storage.recent import Recent
+from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.reserve import Reserve
-from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
-from mqproto.simulator.storage.witnesses.witness import Witness
+from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, LogSegment
+from mqproto.simulator.storage.witnesses.witness import StoreWitness
 from mqproto.simulator.world.node import machine
 from tests.plants.planting import plant
 
@@ -144,11 +144,11 @@ def carry_out_twice(sound: Any) -> Any:
 # What is flushed, and in which order
 
 
-@plant(Segment, "append", ON_DISK, LOUD)
+@plant(LogSegment, "append", ON_DISK, LOUD)
 def leave_out_the_flush(sound: Any) -> Any:
     """A record is written, and the system may keep it from the disk."""
 
-    def append(self: Segment, record: Any) -> None:
+    def append(self: LogSegment, record: Any) -> None:
         file = self._file
         self._file = Instead(file, flush=nothing)
         try:
@@ -159,7 +159,7 @@ def leave_out_the_flush(sound: Any) -> Any:
     return append
 
 
-@plant(Segment, "create", ON_DISK, LOUD)
+@plant(LogSegment, "create", ON_DISK, LOUD)
 def leave_out_the_flush_of_a_name(sound: Any) -> Any:
     """A segment is flushed, and its folder does not know it."""
     return classmethod(
@@ -167,11 +167,11 @@ def leave_out_the_flush_of_a_name(sound: Any) -> Any:
     )
 
 
-@plant(Segment, "create", LOUD)
+@plant(LogSegment, "create", LOUD)
 def leave_out_the_flush_of_a_header(sound: Any) -> Any:
     """The tables know of a segment that may have no header yet."""
 
-    def create(cls: type[Segment], files: Any, *others: Any) -> Any:
+    def create(cls: type[LogSegment], files: Any, *others: Any) -> Any:
         unflushed = Instead(files, create=lambda path: Instead(files.create(path), flush=nothing))
         segment = sound.__func__(cls, unflushed, *others)
         segment._file = segment._file.other
@@ -180,7 +180,7 @@ def leave_out_the_flush_of_a_header(sound: Any) -> Any:
     return classmethod(create)
 
 
-@plant(Witness, "flush", LOUD)
+@plant(StoreWitness, "flush", LOUD)
 def leave_out_the_flush_of_the_witness(sound: Any) -> Any:
     """After a power loss the witness is behind the tables, as if it were of an earlier moment."""
     return nothing
@@ -208,7 +208,7 @@ def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
     return commit
 
 
-@plant(Tables, "transaction", ON_DISK, LOUD)
+@plant(StoreTables, "transaction", ON_DISK, LOUD)
 def cut_the_log_before_the_tables_are_flushed(sound: Any) -> Any:
     """What a segment had is in the tables, which the system may keep from the disk."""
     return lambda self, *, flushed: sound(self, flushed=False)
@@ -229,7 +229,7 @@ def remove_a_segment_when_it_is_read(sound: Any) -> Any:
     return recover
 
 
-@plant(Tables, "put_mark", LOUD)
+@plant(StoreTables, "put_mark", LOUD)
 def forget_where_the_log_begins(sound: Any) -> Any:
     """A segment goes, and the tables still ask for it."""
     return lambda self, mark: sound(self, mark) if mark.is_begun else None
@@ -257,11 +257,11 @@ def leave_a_removal_out_of_the_log(sound: Any) -> Any:
     return lambda writes: sound(replace(writes, removals=writes.removals[1:]))
 
 
-@plant(Segment, "append", ON_DISK, LOUD)
+@plant(LogSegment, "append", ON_DISK, LOUD)
 def take_a_write_that_failed_for_done(sound: Any) -> Any:
     """Of a full disk the store says nothing."""
 
-    def append(self: Segment, record: Any) -> None:
+    def append(self: LogSegment, record: Any) -> None:
         try:
             sound(self, record)
         except StoreError:
@@ -323,11 +323,11 @@ def carry_out_a_record_twice(sound: Any) -> Any:
     return records
 
 
-@plant(Tables, "mark", ON_DISK, LOUD)
+@plant(StoreTables, "mark", ON_DISK, LOUD)
 def replay_an_old_segment(sound: Any) -> Any:
     """What is left of a log that went to the tables goes there again."""
 
-    def mark(self: Tables) -> Any:
+    def mark(self: StoreTables) -> Any:
         sound_mark = sound(self)
         there = segments.segments_of(self._files, self.path)
         if not there or there[0].number >= sound_mark.segment:
@@ -342,30 +342,30 @@ def replay_an_old_segment(sound: Any) -> Any:
 # What goes from the log to the tables
 
 
-@plant(Segment, "append", ON_DISK, LOUD)
+@plant(LogSegment, "append", ON_DISK, LOUD)
 def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
     """Of each record the last message stays behind when its segment goes to the tables."""
 
-    def append(self: Segment, record: Any) -> None:
+    def append(self: LogSegment, record: Any) -> None:
         sound(self, record)
         del self.keys[-1:]
 
     return append
 
 
-@plant(Tables, "remove", ON_DISK, LOUD)
+@plant(StoreTables, "remove", ON_DISK, LOUD)
 def lose_a_removal(sound: Any) -> Any:
     """What was received stays in the tables."""
     return lambda self, sizes: sound(self, dict(list(sizes.items())[1:]))
 
 
-@plant(Tables, "make_lasting", ON_DISK)
+@plant(StoreTables, "make_lasting", ON_DISK)
 def lose_what_no_longer_expires(sound: Any) -> Any:
     """A message that was kept for good has its time over after all."""
     return nothing
 
 
-@plant(Recent, "take_out", ON_DISK, LOUD)
+@plant(RecentRows, "take_out", ON_DISK, LOUD)
 def keep_what_went_to_the_tables(sound: Any) -> Any:
     """A message is in the log and in the tables, and counts twice."""
     return lambda self, rows, *others, **states: sound(self, [], *others, **states)
@@ -390,7 +390,7 @@ def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
     return fitting
 
 
-@plant(Tables, "waiting", ON_DISK)
+@plant(StoreTables, "waiting", ON_DISK)
 def read_what_is_gone(sound: Any) -> Any:
     """What the log has removed is read from the tables."""
     return lambda self, first, last, gone: sound(self, first, last, ())

@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.storage import Limits, Store
-from mqproto.simulator.storage.base import Tables
+from mqproto.simulator.storage import LogLimits, Store
+from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.files import FileIdentity, SystemFile, SystemFiles
 from mqproto.turn.effects import (
     LIFE,
@@ -59,7 +59,7 @@ LENGTH_OF_LIFE: Final = 12
 """How many transactions are committed before the process ends and another goes on."""
 CHECKPOINT_PAGES: Final = 40
 """How long SQLite's own log gets before its pages move to the file. A node's limit takes 4 MiB to reach."""
-LIMITS: Final = Limits(
+LIMITS: Final = LogLimits(
     segment_bytes=12_000,
     segments=2,
     memory_bytes=60_000,
@@ -67,7 +67,7 @@ LIMITS: Final = Limits(
     slice_bytes=8_000,
     reserve_bytes=0,
 )
-SMALL_RESERVE: Final = Limits(reserve_bytes=64 << 10)
+SMALL_RESERVE: Final = LogLimits(reserve_bytes=64 << 10)
 """Those of a node, but for what is set aside: 12 MiB would be most of what each power loss leaves to be opened."""
 LEFT_OUT: Final = ("log", "names", "tables")
 """What a store can leave out that does not flush all it should: its log, the folder, SQLite's log."""
@@ -164,8 +164,8 @@ def leave_out(flush: str) -> None:
     elif flush == "names":
         patch.setattr(SystemFiles, "flush_folder", lambda files, folder: None)
     elif flush == "tables":
-        transaction = Tables.transaction
-        patch.setattr(Tables, "transaction", lambda tables, flushed: transaction(tables, flushed=False))
+        transaction = StoreTables.transaction
+        patch.setattr(StoreTables, "transaction", lambda tables, flushed: transaction(tables, flushed=False))
 
 
 def live(path: Path, transactions: list[tuple[int, Writes]], *, closes: bool) -> None:

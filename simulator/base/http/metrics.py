@@ -37,7 +37,7 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
     return family
 
 
-class Spread(NamedTuple):
+class Histogram(NamedTuple):
     """How many took at most each bound in seconds, how many there were, and their total time."""
 
     within: Iterable[tuple[float, int]]
@@ -45,13 +45,13 @@ class Spread(NamedTuple):
     total_s: float
 
 
-def histogram(name: str, text: str, spread: Spread) -> Metric:
+def histogram(name: str, text: str, spread: Histogram) -> Metric:
     """Return a histogram of durations."""
     return histograms(name, text, [((), spread)])
 
 
 def histograms(
-    name: str, text: str, spreads: Iterable[tuple[Sequence[str], Spread]], labels: Sequence[str] = ()
+    name: str, text: str, spreads: Iterable[tuple[Sequence[str], Histogram]], labels: Sequence[str] = ()
 ) -> Metric:
     """Return a histogram for each set of labels."""
     family = HistogramMetricFamily(f"mqproto_{name}", text, labels=labels)

@@ -24,7 +24,7 @@ PATH: Final = "/v1/traces"
 DEFAULT_ENDPOINT: Final = "http://localhost:4318"
 
 
-class Wish(NamedTuple):
+class SpanDestination(NamedTuple):
     """The destination of spans.
 
     endpoint: a whole URL; empty for the one in the variables.
@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     shown: str
 
 
-def wish_in(typed: str, environment: Mapping[str, str]) -> Wish | None:
+def wish_in(typed: str, environment: Mapping[str, str]) -> SpanDestination | None:
     """Return the destination that was asked for; None if traces were not.
 
     Args:
@@ -56,7 +56,7 @@ def wish_in(typed: str, environment: Mapping[str, str]) -> Wish | None:
         protocol = next(filter(None, map(environment.get, PROTOCOLS)), SPOKEN)
         if protocol != SPOKEN:
             raise UsageError(f"{PROTOCOLS[1]} is {quoted(protocol)}: {SPOKEN} is spoken here, at port 4318")
-    return Wish(
+    return SpanDestination(
         f"{checked_collector(typed)}{PATH}" if typed else "", shown(typed or named or DEFAULT_ENDPOINT)
     )
 

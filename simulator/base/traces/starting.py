@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.extras import to_install
-from mqproto.simulator.base.traces.asked import Wish, wish_in
+from mqproto.simulator.base.traces.asked import SpanDestination, wish_in
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncItera
                 await trio.to_thread.run_sync(tracer.close)
 
 
-def _tracer(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
+def _tracer(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Tracer:
     try:
         from mqproto.simulator.base.traces.sdk.tracer import started
     except ModuleNotFoundError as missing:

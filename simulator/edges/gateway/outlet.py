@@ -20,7 +20,7 @@ from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
-from mqproto.simulator.client.journal import Journal, Seen, opened
+from mqproto.simulator.client.journal import HistorySeen, Journal, opened
 from mqproto.simulator.edges.gateway.confirmations import ConfirmationReader
 from mqproto.simulator.edges.gateway.gateway import Ticket
 from mqproto.simulator.edges.gateway.names import QueueNames
@@ -90,7 +90,7 @@ class Outlet:
         journal: Path,
         confirmations: ConfirmationReader,
         log: FilteringBoundLogger,
-        seen: Callable[[], Seen],
+        seen: Callable[[], HistorySeen],
     ) -> None:
         self._seen = seen
         self._topology = place.topology
@@ -187,7 +187,7 @@ class Outlet:
                 pass
 
     async def _keep_seen(self, journal: Journal) -> None:
-        kept: Seen | None = None
+        kept: HistorySeen | None = None
         while True:
             if (seen := self._seen()) != kept:
                 with suppress(StoreError):  # The next message that the node has to be told of says so.

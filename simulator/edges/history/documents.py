@@ -36,7 +36,7 @@ from sqlalchemy.exc import DBAPIError
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.base.storeerrors import primary_code
-from mqproto.simulator.client.journal import Seen
+from mqproto.simulator.client.journal import HistorySeen
 from mqproto.simulator.edges.history import lives
 from mqproto.simulator.edges.history.databases import (
     BUSY_S,
@@ -128,7 +128,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class LookUp:
     """Ask what there is of it."""
 
     scope: str
@@ -157,7 +157,7 @@ class Reopen:
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy | Reopen | Election | Posting
+Call: TypeAlias = Change | LookUp | StartedBy | Reopen | Election | Posting
 Answer: TypeAlias = Record | list[str] | Leader | Hook | OutboxWork | FencedError | None
 """To Begin and Look, StartedBy, BecomeLeader and WhoLeads, Find, Due; to one who leads no more; to all others."""
 
@@ -196,7 +196,7 @@ class Documents:
         clock: Callable[[], float] = time.time,
         passed_s: Callable[[], float] = passed_s,
         warn: Callable[[str], None] = lambda trouble: None,
-        seen: Seen | None = None,
+        seen: HistorySeen | None = None,
     ) -> None:
         where = parsed(url)
         self._address = address_of(where)
@@ -236,9 +236,9 @@ class Documents:
         self._engine.dispose()
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> HistorySeen:
         """What a gateway's journal is to know of it."""
-        return Seen(self._life, self._own_time.seen_s, self._address)
+        return HistorySeen(self._life, self._own_time.seen_s, self._address)
 
     @property
     def origin(self) -> str:
@@ -282,7 +282,7 @@ class Documents:
         with self._read() as db:
             return everyone(db, scope)
 
-    def looked(self, calls: Sequence[Look]) -> list[Record]:
+    def looked(self, calls: Sequence[LookUp]) -> list[Record]:
         """What there is of these; nothing is written.
 
         Raises:
@@ -374,7 +374,7 @@ class Documents:
                     self._reopen(db, call, now_s)
             for together in rounds(change for change in changes if change not in answers):
                 answers |= self._changed(db, together, now_s)
-            asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
+            asked = [call for call in calls if isinstance(call, Begin | LookUp) and call not in answers]
             answers |= self._looked(db, asked)
             answers |= {call: self._started_by(db, call) for call in calls if isinstance(call, StartedBy)}
             for call in calls:
@@ -398,7 +398,7 @@ class Documents:
             if isinstance(call, Begin) and (call.scope, call.key) in begun
         }
 
-    def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Record]:
+    def _looked(self, db: Connection, calls: Sequence[Begin | LookUp]) -> dict[Call, Record]:
         table, records = documents.c, {}
         for wanted in same_scope((call.scope, call.key) for call in calls):
             found = db.execute(

@@ -28,14 +28,14 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
-from mqproto.simulator.client.journal import Seen
+from mqproto.simulator.client.journal import HistorySeen
 from mqproto.simulator.edges.history.documents import (
     Answer,
     Begin,
     Call,
     Documents,
     Finish,
-    Look,
+    LookUp,
     Record,
     Reopen,
     StartedBy,
@@ -81,7 +81,7 @@ async def open_history(
     clock: Callable[[], float] = time.time,
     passed_s: Callable[[], float] = passed_s,
     log: FilteringBoundLogger | None = None,
-    seen: Seen | None = None,
+    seen: HistorySeen | None = None,
 ) -> AsyncIterator[DocumentHistory]:
     """The document history in a database, which gets its tables if it has none.
 
@@ -154,7 +154,7 @@ class DocumentHistory:
         return self._documents.keep_s
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> HistorySeen:
         """What a gateway's journal is to know of it, also after it was closed."""
         return self._documents.seen
 
@@ -249,7 +249,7 @@ class DocumentHistory:
     async def look(self, scope: str, key: str) -> Record:
         """What the history has of a document."""
         _check(scope, key)
-        record = await self._ask(Look(scope, key))
+        record = await self._ask(LookUp(scope, key))
         assert isinstance(record, Record)
         return record
 

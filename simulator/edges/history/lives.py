@@ -27,7 +27,7 @@ from typing import Final
 from sqlalchemy import Connection, select, update
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.client.journal import EARLIER, Seen
+from mqproto.simulator.client.journal import EARLIER, HistorySeen
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import newest_s
 from mqproto.simulator.edges.history.tables import LIFE_BYTES, layouts
@@ -55,7 +55,7 @@ def is_forgotten(earlier: str, later: str) -> bool:
     return False
 
 
-def lacking(db: Connection, seen: Seen, address: str, *, is_new: bool) -> str:
+def lacking(db: Connection, seen: HistorySeen, address: str, *, is_new: bool) -> str:
     """Which ids a history lacks that the gateway with this journal had, as somebody has said; nothing if it has all.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prometheus_client import Metric, ProcessCollector
 
 from mqproto.base.durations import Durations
-from mqproto.simulator.base.http.metrics import Spread, counter, gauge, histogram, label_of
+from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histogram, label_of
 
 
 class Edge(NamedTuple):
@@ -120,4 +120,4 @@ def _counts(name: str, text: str, counts: Mapping[Any, int], label: str) -> Metr
 
 
 def _durations(name: str, text: str, durations: Durations) -> Metric:
-    return histogram(name, text, Spread(durations.within, durations.count, durations.total_s))
+    return histogram(name, text, Histogram(durations.within, durations.count, durations.total_s))

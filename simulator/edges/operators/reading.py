@@ -24,7 +24,7 @@ from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.simulator.client import MessageId, ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope
 from mqproto.simulator.client.story import Step, logs_in, messages_with, steps_in
-from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Look, Record
+from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, LookUp, Record
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import GATEWAY, TRIGGER
 from mqproto.simulator.edges.operators.deeds import WHO
@@ -195,7 +195,7 @@ class Letters:
     def _looked(self, *places: tuple[str, str]) -> list[Record]:
         try:
             if self._history is not None:
-                return self._history.looked([Look(*one) for one in places])
+                return self._history.looked([LookUp(*one) for one in places])
         except HistoryError as error:
             self._unknown.not_whole.append(str(error))
             self.close()

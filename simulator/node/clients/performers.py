@@ -56,7 +56,7 @@ _birth = struct.Struct(">QQ")
 assert _birth.size == BIRTH_BYTES
 
 
-class Known:
+class Recalled:
     """One invoker: what is remembered about its operations, and what of that is on disk.
 
     birth_s: None if it is known only from a store of version 0.5.
@@ -108,7 +108,7 @@ class Performers:
 
     def __init__(self, core: QueueManager, state: StoredState, now: Moment) -> None:
         self._core = core
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, Recalled] = {}
         self._connected: dict[bytes, Connected] = {}
         counters = state.counters
         self._store_is_new = STORE not in counters
@@ -204,7 +204,7 @@ class Performers:
             if len(self._known) >= INVOKER_LIMIT:
                 self._make_room(now_s)
             lasting, birth_s, _ = self._connected[invoker]
-            known = self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
+            known = self._known[invoker] = Recalled(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
         elif not self._connected[invoker].is_certain and not known.performer.goes_on(
             identifier, is_new=False
         ):
@@ -262,7 +262,7 @@ class Performers:
         connected = [self._known[invoker] for invoker in self._connected if invoker in self._known]
         self._core.forget([], self._seen(connected, now_s), {CLOCK: now_s})
 
-    def _seen(self, invokers: Iterable[Known], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
+    def _seen(self, invokers: Iterable[Recalled], now_s: int) -> dict[tuple[bytes, int], OutcomeRow | None]:
         """Return the rows of lasting invokers that the disk has not seen for SEEN_S."""
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
         for known in invokers:
@@ -288,7 +288,7 @@ class Performers:
             )
         self._forget([min(away, key=lambda known: known.last_s)], now_s)
 
-    def _forget(self, chosen: list[Known], now_s: int) -> None:
+    def _forget(self, chosen: list[Recalled], now_s: int) -> None:
         """Forget invokers without a connection, and make sure that others as old have rows of their own."""
         if not chosen:
             return
@@ -297,7 +297,7 @@ class Performers:
             self._forgotten_s[known.lasting] = max(self._forgotten_s[known.lasting], known.birth_s or 0)
         for invoker, (lasting, birth_s, _) in self._connected.items():
             if invoker not in self._known and (birth_s or 0) <= self._forgotten_s[lasting]:
-                self._known[invoker] = Known(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
+                self._known[invoker] = Recalled(invoker, lasting=lasting, birth_s=birth_s, now_s=now_s)
         rows: dict[tuple[bytes, int], OutcomeRow | None] = {}
         for known in self._known.values():
             is_as_old = (known.birth_s or 0) <= self._forgotten_s[known.lasting]
@@ -307,11 +307,11 @@ class Performers:
         self._core.forget([known.invoker for known in chosen], rows, {**marks, CLOCK: now_s})
 
 
-def _recalled(invoker: bytes, rows: list[OutcomeRow], start_s: int) -> Known:
+def _recalled(invoker: bytes, rows: list[OutcomeRow], start_s: int) -> Recalled:
     """Return an invoker from its rows in the store, when the node starts."""
     lasting = rows[0].lasting
     [*births] = [int.from_bytes(row.outcome) for row in rows if row.identifier == INVOKER_ITSELF]
-    known = Known(invoker, lasting=lasting, birth_s=births[0] if births else None, now_s=start_s)
+    known = Recalled(invoker, lasting=lasting, birth_s=births[0] if births else None, now_s=start_s)
     if lasting:
         # Version 0.5 wrote the date, which is far ahead. And nobody could come back while the node was not running.
         known.seen_s = min(max(row.performed_s for row in rows), start_s)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from prometheus_client import Metric, ProcessCollector
 
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
-from mqproto.simulator.base.http.metrics import Spread, counter, gauge, histogram, histograms, label_of
+from mqproto.simulator.base.http.metrics import Histogram, counter, gauge, histogram, histograms, label_of
 from mqproto.wire import MessageClass
 
 LOCAL_LISTED: Final = 500
@@ -208,16 +208,16 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
     yield histogram(
         "arrival_age_seconds",
         "How old messages were when they came into their queues, by their senders' clocks, in whole seconds.",
-        Spread(status.ages_within, status.arrived, status.ages_s),
+        Histogram(status.ages_within, status.arrived, status.ages_s),
     )
 
 
 def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
     """Yield how long messages were in each queue, a piece at a time."""
-    spreads: dict[tuple[str, ...], Spread] = {}
+    spreads: dict[tuple[str, ...], Histogram] = {}
     for label, queue in zip(labels, listed, strict=True):
         if queue.waited_within:
-            spread = Spread(queue.waited_within, queue.received, queue.waited_s)
+            spread = Histogram(queue.waited_within, queue.received, queue.waited_s)
             spreads[label] = _joined(spreads[label], spread) if label in spreads else spread
     told = [*spreads.items()]
     for start in range(0, max(1, len(told)), PIECE):
@@ -229,9 +229,9 @@ def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> 
         )
 
 
-def _joined(one: Spread, other: Spread) -> Spread:
+def _joined(one: Histogram, other: Histogram) -> Histogram:
     within = [(bound, some + more) for (bound, some), (_, more) in zip(one.within, other.within, strict=True)]
-    return Spread(within, one.total + other.total, one.total_s + other.total_s)
+    return Histogram(within, one.total + other.total, one.total_s + other.total_s)
 
 
 def _store(status: NodeStatus) -> Iterator[Metric]:
@@ -242,7 +242,7 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
     yield histogram(
         "store_commit_duration_seconds",
         "A commit, with its one flush of the disk.",
-        Spread(status.commits_within, status.flushes, status.commits_s),
+        Histogram(status.commits_within, status.flushes, status.commits_s),
     )
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.simulator.base.storeerrors import ADVICE, StoreError, explained, repair_advice
-from mqproto.simulator.storage.base import Mark, Tables
+from mqproto.simulator.storage.base import Mark, StoreTables
 from mqproto.simulator.storage.care.repair import brought
 from mqproto.simulator.storage.care.salvage import Salvage, salvaged
 from mqproto.simulator.storage.files import Files
 from mqproto.simulator.storage.opening.complete import see_that_all_is_there
-from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, witness_path
 
 ADVICE_FOR_BACKUPS: Final = {
     **ADVICE,
@@ -92,10 +92,10 @@ def _copy(files: Files, found: Salvage, path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path)) as copy:
         found.db.backup(copy)
-    with closing(Tables(files, path, found.node)) as tables:
+    with closing(StoreTables(files, path, found.node)) as tables:
         transactions = (found.records[number] for number in sorted(found.records))
         segment = max(found.last_segment, tables.mark().segment) + 1
         tables.take_over(brought(tables, transactions), Mark(segment, found.record + 1, is_begun=False))
         see_that_all_is_there(tables.db)
         salts = tables.log_salts
-    Witness.create(files, path, found.node, Said(found.record, salts)).close()
+    StoreWitness.create(files, path, found.node, Said(found.record, salts)).close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple, Self
 
-from mqproto.simulator.storage.recent import Recent
+from mqproto.simulator.storage.recent import RecentRows
 from mqproto.turn.effects import MessageRow, Writes
 
 
@@ -26,7 +26,7 @@ class Logged(NamedTuple):
     @classmethod
     def of(cls, records: Mapping[int, Writes]) -> Self:
         """Return what these records do to them."""
-        recent = Recent()
+        recent = RecentRows()
         removed: list[tuple[int, int]] = []
         for number in sorted(records):
             recent.add(records[number], {})

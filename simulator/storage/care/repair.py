@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.simulator.base.storeerrors import StoreError, explained
-from mqproto.simulator.storage.base import Mark, Tables
+from mqproto.simulator.storage.base import Mark, StoreTables
 from mqproto.simulator.storage.care.salvage import Salvage, salvaged
 from mqproto.simulator.storage.checksums import whole_rows
 from mqproto.simulator.storage.files import Files
-from mqproto.simulator.storage.recent import Recent
+from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.recovery import take_again
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
-from mqproto.simulator.storage.witnesses.witness import Said, Witness
+from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness
 from mqproto.turn.effects import POSITION_BITS, OutgoingRow, QueueKind, Writes, message_key
 
 BATCH: Final = 1_000
@@ -79,9 +79,9 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
     return Repaired(found.findings, _named(found, counts), aside)
 
 
-def brought(tables: Tables, transactions: Iterable[Writes]) -> Recent:
+def brought(tables: StoreTables, transactions: Iterable[Writes]) -> RecentRows:
     """Return what a log has and these tables lack, all or part, from its transactions in order."""
-    recent = Recent()
+    recent = RecentRows()
     for writes in transactions:
         take_again(recent, tables, writes)
     return recent
@@ -121,7 +121,7 @@ def _possible(found: Salvage, writes: Writes, number: int, lost: set[int]) -> Wr
     return replace(writes, queues=queues, messages=kept, outgoing=outgoing, incoming=incoming)
 
 
-def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
+def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> None:
     """Remove messages that their destination has acknowledged, if the record that removed them is lost.
 
     A sequence never looks back behind that number, so nobody else would remove them.
@@ -137,9 +137,9 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: Tables) -> None:
             )
 
 
-def _gone_on(found: Salvage, tables: Tables) -> Recent:
+def _gone_on(found: Salvage, tables: StoreTables) -> RecentRows:
     """Have sequences that are older than their last messages go on behind these."""
-    recent = Recent()
+    recent = RecentRows()
     found_rows = tables.db.execute("SELECT * FROM outgoing_sequence").fetchall()
     for row in whole_rows("outgoing_sequence", found_rows, OutgoingRow):
         between = "SELECT coalesce(max(key), 0) FROM message WHERE key BETWEEN ? AND ?"
@@ -165,7 +165,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
     """Write a new store of what is whole, settled into its tables."""
     assert found.node is not None
     known = 0
-    with closing(Tables(files, path, found.node)) as tables:
+    with closing(StoreTables(files, path, found.node)) as tables:
         lost = _without_a_sequence(found)
         with tables.transaction(flushed=False):
             tables.put_queues(queue for number, queue in found.queues.items() if number not in lost)
@@ -179,7 +179,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
         ]
         known = max([known, *(row.message_id for writes in transactions for row in writes.messages)])
         recent = brought(tables, transactions)
-        base = Recent()
+        base = RecentRows()
         base.states.add(
             Writes(
                 outgoing={row.queue: row for row in found.outgoing if found.is_kept(row)},
@@ -202,5 +202,5 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
         counts = Counter({queue.queue: 0 for queue in tables.queues()})
         for kind in QueueKind:
             counts.update(tables.counts(kind))
-    Witness.create(files, path, found.node, Said(found.record, salts)).close()
+    StoreWitness.create(files, path, found.node, Said(found.record, salts)).close()
     return counts

@@ -25,7 +25,7 @@ from mqproto.simulator.storage.segments import (
 )
 from mqproto.simulator.storage.tables import LAYOUT, SCHEMA
 from mqproto.simulator.storage.witnesses.sqlitelog import Salts
-from mqproto.simulator.storage.witnesses.witness import Said, Witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, witness_path
 from mqproto.turn.effects import Writes
 from mqproto.wire.guid import Guid
 
@@ -80,7 +80,7 @@ def upgrade(files: Files, store: Path, db: sqlite3.Connection, salts: Salts) -> 
     [(segment, record, is_begun)] = db.execute("SELECT segment, record, is_begun FROM log")
     with explained_file(store.parent):
         if witness_path(store).name not in files.names(store.parent):
-            Witness.create(files, store, Guid(node), Said(record - 1, salts)).close()
+            StoreWitness.create(files, store, Guid(node), Said(record - 1, salts)).close()
         for name in segments_of(files, store)[-1:]:
             # Its process died when it was about to be made: it has no header and no record.
             if len(files.read(name.path)) <= HEADER.size and not (name.number == segment and is_begun):

@@ -28,7 +28,15 @@ from typing import Final
 from mqproto.simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
 from mqproto.simulator.storage.files import DRAFT, NO_FILE, Files
 from mqproto.simulator.storage.segments import DamagedFileError, explained_file
-from mqproto.simulator.storage.witnesses.life import NOWHERE, Cause, Home, Known, LifeFile, home_of, life_path
+from mqproto.simulator.storage.witnesses.life import (
+    NOWHERE,
+    Cause,
+    Home,
+    LifeFile,
+    LifeNote,
+    home_of,
+    life_path,
+)
 from mqproto.turn.effects import LIFE, NewLife
 from mqproto.wire.guid import Guid
 
@@ -86,7 +94,7 @@ class Identity:
 
     # At the start
 
-    def compare(self, stored: Known, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
+    def compare(self, stored: LifeNote, waiting: Callable[[], Iterable[int]], dice: random.Random) -> Home:
         """Decide which life it is, once the log is in the tables.
 
         Args:
@@ -123,7 +131,7 @@ class Identity:
         self.notices += self._said_of(cause, stored, file)
         return here
 
-    def _cause(self, stored: Known, file: Known | None, here: Home) -> Cause:
+    def _cause(self, stored: LifeNote, file: LifeNote | None, here: Home) -> Cause:
         """Why a life is to begin; NONE if one goes on."""
         if self._is_adopted:
             return Cause.ADOPTED
@@ -145,7 +153,7 @@ class Identity:
             return Cause.RESTORED
         return Cause.NONE
 
-    def _about_to_begin(self, stored: Known, file: Known | None, here: Home, cause: Cause) -> Known:
+    def _about_to_begin(self, stored: LifeNote, file: LifeNote | None, here: Home, cause: Cause) -> LifeNote:
         """What the file says from now on, until the life has begun."""
         if file is None:
             return stored._replace(home=here, cause=cause)
@@ -153,7 +161,7 @@ class Identity:
         if not file.cause:
             with explained_file(life_path(self._store)):
                 seen_s = self._files.changed_s(life_path(self._store))
-        return Known(
+        return LifeNote(
             max(stored.life, file.life),
             file.record,
             file.message_id or stored.message_id,
@@ -163,7 +171,7 @@ class Identity:
             seen_s,
         )
 
-    def _write(self, known: Known) -> None:
+    def _write(self, known: LifeNote) -> None:
         """Replace the file with another one.
 
         If a life goes on, and the disk has no room for another file, the existing one is changed in place.
@@ -182,7 +190,7 @@ class Identity:
             if before is not None:
                 before.close()
 
-    def _see_that_it_is_no_copy(self, known: Known) -> None:
+    def _see_that_it_is_no_copy(self, known: LifeNote) -> None:
         """Check that the store lies where it last lived, or that an operator has said what it is.
 
         Raises:
@@ -205,7 +213,7 @@ class Identity:
                 f" goes on there, {adopt} --copied` if that store goes on"
             )
 
-    def _said_of(self, cause: Cause, stored: Known, last: Known) -> list[str]:
+    def _said_of(self, cause: Cause, stored: LifeNote, last: LifeNote) -> list[str]:
         name, begins = self._store.name, f"life {last.life + 1} begins"
         until = ""
         if last.seen_s:

@@ -67,7 +67,7 @@ class Cause(IntEnum):
     """An operator has said that it was moved here."""
 
 
-class Known(NamedTuple):
+class LifeNote(NamedTuple):
     """What a store, or the file of its life, says about it.
 
     life: 0 before the first has begun.
@@ -90,7 +90,7 @@ class Known(NamedTuple):
 class LifeFile:
     """The file of a store's life, open for writing."""
 
-    def __init__(self, node: Guid, sectors: Sectors, known: Known, turn: int) -> None:
+    def __init__(self, node: Guid, sectors: Sectors, known: LifeNote, turn: int) -> None:
         self.known = known
         self._node = node
         self._sectors = sectors
@@ -98,7 +98,7 @@ class LifeFile:
         self._tail = _tail(known)
 
     @classmethod
-    def create(cls, files: Files, store: Path, node: Guid, known: Known) -> Self:
+    def create(cls, files: Files, store: Path, node: Guid, known: LifeNote) -> Self:
         """Create a file, which is on disk. It replaces one that exists.
 
         Raises:
@@ -135,7 +135,7 @@ class LifeFile:
         self._turn += 1
         self._sectors.write(self._turn, _head(self._node, self.known) + self._tail)
 
-    def goes_on(self, known: Known) -> None:
+    def goes_on(self, known: LifeNote) -> None:
         """Say this from now on, in place, which needs no room. After a power loss it says this or what it said.
 
         Raises:
@@ -147,7 +147,7 @@ class LifeFile:
             raise DiskFullError(f"{self._sectors.path}: {ADVICE[sqlite3.SQLITE_FULL]}")
         self.known, self._tail = known, tail
 
-    def begins(self, known: Known, record: int, counters: dict[str, int]) -> None:
+    def begins(self, known: LifeNote, record: int, counters: dict[str, int]) -> None:
         """Write the transaction with which a life begins. What the file says about it is on disk as well.
 
         Raises:
@@ -189,26 +189,26 @@ def home_of(files: Files, store: Path) -> Home:
         return Home(files.machine(), path.decode("utf-8", "ignore"), files.identity(store).inode)
 
 
-def _followed(known: Known, record: int, counters: dict[str, int]) -> Known:
+def _followed(known: LifeNote, record: int, counters: dict[str, int]) -> LifeNote:
     # This runs once for each commit, and `_replace` takes three times as long.
     life, _, message_id, sequence_ordinal, home, cause, seen_s = known
     if counters:
         life = counters.get(LIFE, life)
         message_id = counters.get(MESSAGE_ID_CEILING, message_id)
         sequence_ordinal = counters.get(SEQUENCE_ORDINAL_CEILING, sequence_ordinal)
-    return Known(life, record, message_id, sequence_ordinal, home, cause, seen_s)
+    return LifeNote(life, record, message_id, sequence_ordinal, home, cause, seen_s)
 
 
-def _head(node: Guid, known: Known) -> bytes:
+def _head(node: Guid, known: LifeNote) -> bytes:
     return HEAD.pack(MAGIC, node, known.life, known.record, known.message_id, known.sequence_ordinal)
 
 
-def _tail(known: Known) -> bytes:
+def _tail(known: LifeNote) -> bytes:
     machine, path, inode = known.home
     return TAIL.pack(known.cause, known.seen_s, inode, machine.encode(), path.encode())
 
 
-def _known(path: Path, said: bytes, node: Guid) -> Known:
+def _known(path: Path, said: bytes, node: Guid) -> LifeNote:
     magic, owner, life, record, message_id, sequence_ordinal = HEAD.unpack(said[: HEAD.size])
     cause, seen_s, inode, machine, lives_in = TAIL.unpack(said[HEAD.size :])
     if magic != MAGIC or cause not in set(Cause):
@@ -219,7 +219,7 @@ def _known(path: Path, said: bytes, node: Guid) -> Known:
             f" this file if {store_of(path).name} is the right one"
         )
     home = Home(_decoded(machine), _decoded(lives_in), inode)
-    return Known(life, record, message_id, sequence_ordinal, home, Cause(cause), seen_s)
+    return LifeNote(life, record, message_id, sequence_ordinal, home, Cause(cause), seen_s)
 
 
 def _decoded(data: bytes) -> str:

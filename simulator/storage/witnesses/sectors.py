@@ -7,7 +7,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, Self
 
-from mqproto.simulator.storage.files import Files, LogFile, made
+from mqproto.simulator.storage.files import Files, WritableFile, made
 from mqproto.simulator.storage.segments import FULL, SECTOR_BYTES, damaged, explained_file
 
 CHECKSUM: Final = Struct("<I")
@@ -17,7 +17,7 @@ SIZE_BYTES: Final = 2 * SECTOR_BYTES
 class Sectors:
     """A file of two sectors, open for writing."""
 
-    def __init__(self, path: Path, file: LogFile) -> None:
+    def __init__(self, path: Path, file: WritableFile) -> None:
         self.path = path
         self._file = file
         self._is_closed = False

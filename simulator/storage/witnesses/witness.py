@@ -40,7 +40,7 @@ class WitnessFullError(DiskFullError):
     """The disk has no room for a witness as it is now."""
 
 
-class Witness:
+class StoreWitness:
     """The witness of one store, open for writing.
 
     Attributes:

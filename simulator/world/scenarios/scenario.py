@@ -16,7 +16,7 @@ import msgspec
 
 from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.errors import UsageError
-from mqproto.simulator.storage import LIMITS, Limits
+from mqproto.simulator.storage import LIMITS, LogLimits
 from mqproto.simulator.storage.reserve import SHARES
 from mqproto.wire.guid import Guid
 
@@ -188,7 +188,7 @@ class Scenario:
     """About how much a store's log holds before it goes to the tables; 0 is as much as a node's."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> LogLimits:
         """The limits of each node's store."""
         reserve_bytes = 0
         if any(fault.kind == "full disk" for fault in self.faults):
@@ -210,7 +210,7 @@ class Scenario:
                 segments=LOG_BYTES // SEGMENT_BYTES,
                 reserve_bytes=reserve_bytes,
             )
-        return Limits(
+        return LogLimits(
             reserve_bytes=reserve_bytes,
             segment_bytes=self.log_bytes,
             segments=2,

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL, Draft
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.node.received import ReceivedMessage
-from mqproto.simulator.security.keyfiles import SIGNING, Kept, KeyFiles
+from mqproto.simulator.security.keyfiles import SIGNING, KeptKeyPair, KeyFiles
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import keys_path, public_path
 from tests.letter.audit import audit
@@ -136,10 +136,10 @@ class Exchange:
         public = public_path(self.folder, "letter")
         public.mkdir()
         for word in ("base", "enhanced", "aes"):
-            files.keep(Kept(word, OWNER.exchange), "")
+            files.keep(KeptKeyPair(word, OWNER.exchange), "")
             kind = SIGNATURES if word == "enhanced" else KEY_EXCHANGE
             (public / f"{word}.blob").write_bytes(pack_public_key(PEER.rsa.public_key(), kind))
-        files.keep(Kept(SIGNING, OWNER.signing, OWNER.certificate), "")
+        files.keep(KeptKeyPair(SIGNING, OWNER.signing, OWNER.certificate), "")
         (public / "signing.cer").write_bytes(PEER.certificate.der)
 
     @asynccontextmanager

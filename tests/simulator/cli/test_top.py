@@ -21,7 +21,7 @@ from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.cli import top as command
 from mqproto.simulator.cli.cli import DONE, FINDING
-from mqproto.simulator.cli.top import Look, drawn, sections
+from mqproto.simulator.cli.top import NodesLook, drawn, sections
 from mqproto.simulator.client.live import Away
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.topology.places import Place
@@ -54,11 +54,13 @@ STATUS = NodeStatus(
 OLDEST = MessageStatus(Spot.UNSENT, ORDERS, "GUID", 1, sent_s=800)
 
 
-def look(status: NodeStatus | None, at_s: float = 0.0) -> Look:
-    return Look({"sender": Explanation(status, [OLDEST]) if status else Away()}, at_s)
+def look(status: NodeStatus | None, at_s: float = 0.0) -> NodesLook:
+    return NodesLook({"sender": Explanation(status, [OLDEST]) if status else Away()}, at_s)
 
 
-def lines(now: Look, before: Look | None = None, columns: int = 80, height: int | None = None) -> list[str]:
+def lines(
+    now: NodesLook, before: NodesLook | None = None, columns: int = 80, height: int | None = None
+) -> list[str]:
     return drawn(sections(THREE, now, before), columns, height).plain.splitlines()
 
 
@@ -135,7 +137,7 @@ def test_in_a_pipe_ctrl_c_ends_it_before_it_looks_again(
 ) -> None:
     looks = 0
 
-    async def looked(place: Place, node: str | None) -> Look:
+    async def looked(place: Place, node: str | None) -> NodesLook:
         nonlocal looks
         looks += 1
         signal.raise_signal(signal.SIGINT)

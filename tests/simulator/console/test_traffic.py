@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from mqproto.simulator.console.traffic import Count, Seen
+from mqproto.simulator.console.traffic import Count, NumbersSeen
 
 
 @given(st.lists(st.integers(1, 12), max_size=40))
 def test_what_came_out_of_order_or_twice_is_counted(numbers: list[int]) -> None:
     count = Count("a", "b", 1)
-    seen = Seen(count)
+    seen = NumbersSeen(count)
     for number in numbers:
         seen.take(number)
     known: set[int] = set()

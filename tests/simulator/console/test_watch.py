@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from mqproto.simulator.console.feed import Feed
-from mqproto.simulator.console.watch import LOOK_S, Sample, Watch
+from mqproto.simulator.console.watch import LOOK_S, NodeWatch, Sample
 from mqproto.simulator.topology import load, places
 from mqproto.simulator.topology.places import Place
 from tests.simulator.running import running
@@ -21,7 +21,7 @@ async def test_nobody_is_asked_while_nobody_looks(tmp_path: Path, idle_clock: Mo
     async def tell(samples: dict[str, Sample]) -> None:
         rounds.append(samples)
 
-    watch = Watch(Place(topology, tmp_path), tell)
+    watch = NodeWatch(Place(topology, tmp_path), tell)
     async with running(topology, "destination", tmp_path), trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         await trio.sleep(60)
@@ -48,7 +48,7 @@ async def test_a_node_that_does_not_answer_holds_nobody_up(tmp_path: Path, idle_
 
     with places.listening(places.socket_path(tmp_path, "intermediate"), 1):
         async with running(topology, "destination", tmp_path), trio.open_nursery() as nursery:
-            watch = Watch(Place(topology, tmp_path), tell)
+            watch = NodeWatch(Place(topology, tmp_path), tell)
             nursery.start_soon(watch.run)
             with watch.looking():
                 await heard.wait()

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.storage import LIMITS, Limits
+from mqproto.simulator.storage import LIMITS, LogLimits
 from tests.simulator.hurt.disk import FailingDisk, Trouble
 from tests.simulator.hurt.hurts import Hurt
 from tests.simulator.hurt.ledger import FLOWS, Ledger
@@ -18,8 +18,8 @@ from tests.simulator.hurt.operator import Nodes, Operator
 from tests.simulator.hurt.processes import Processes
 from tests.simulator.hurt.system import DESTINATION, INTERMEDIATE, NAMES, SENDER, Shape, System
 
-SMALL: Final = Limits(12_000, 2, 60_000, 5, 8_000)
-MIDDLING: Final = Limits(200_000, 3, 400_000, 16, 64_000)
+SMALL: Final = LogLimits(12_000, 2, 60_000, 5, 8_000)
+MIDDLING: Final = LogLimits(200_000, 3, 400_000, 16, 64_000)
 WHERE: Final = ("destination", "intermediate", "gap", "sender")
 """Where messages are left waiting."""
 FURTHER: Final = 8

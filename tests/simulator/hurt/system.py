@@ -21,7 +21,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.node.indoubt import list_in_doubt
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.storage.care import adopt_moved, repair, set_aside_copied
 from mqproto.simulator.storage.files import SYSTEM_FILES
 from mqproto.simulator.topology import load, places
@@ -75,7 +75,7 @@ class Shape(NamedTuple):
     """What a trial's nodes are like."""
 
     seed: int
-    limits: Limits
+    limits: LogLimits
     window_size: int
 
     def settings(self) -> Settings:

@@ -26,7 +26,7 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, InDoubt, connect
 from mqproto.simulator.node.node import DESCRIPTORS, RunningNode, run_node
 from mqproto.simulator.storage import Store
-from mqproto.simulator.storage.store import REMOVALS, Limits
+from mqproto.simulator.storage.store import REMOVALS, LogLimits
 from mqproto.simulator.topology import Topology, load, places
 from mqproto.turn.effects import Writes
 from mqproto.wire import (
@@ -466,7 +466,7 @@ async def test_a_node_may_open_more_files_than_a_shell_lets_its_programs(
 async def test_what_left_with_one_commit_leaves_the_tables_in_turns_that_commit_nothing(
     chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Limits(segment_bytes=10_000, segments=2, memory_bytes=20_000, slice_messages=8)
+    small = LogLimits(segment_bytes=10_000, segments=2, memory_bytes=20_000, slice_messages=8)
     monkeypatch.setattr("mqproto.simulator.node.node.Store", partial(Store, limits=small))
     path = places.store_path(tmp_path, "destination")
     async with (

@@ -17,7 +17,7 @@ from mqproto.base.errors import UsageError
 from mqproto.security import self_signed
 from mqproto.simulator.client import connect
 from mqproto.simulator.security import guarding
-from mqproto.simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles, keep_all
+from mqproto.simulator.security.keyfiles import OF_USER, SIGNING, KeptKeyPair, KeyFiles, PublicFiles, keep_all
 from mqproto.simulator.topology import Topology, TopologyError, parse
 from mqproto.simulator.topology.places import keys_path, public_path
 from mqproto.simulator.topology.views import as_toml
@@ -46,10 +46,10 @@ DATE: Final = "20261126-000000"
 
 
 @cache
-def certified(name: str) -> Kept:
+def certified(name: str) -> KeptKeyPair:
     use = name if name == SIGNING else f"{OF_USER}{name}"
     key = own_key(1_040 if name == SIGNING else 1_024)
-    return Kept(use, key, self_signed(key, name, 1_700_000_000, 36_500))
+    return KeptKeyPair(use, key, self_signed(key, name, 1_700_000_000, 36_500))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def pair(tmp_path: Path) -> Topology:
     (tmp_path / "alice.cer").write_bytes(certified("alice").certificate.pem())  # type: ignore[union-attr]
     for node, names in (("office", ["alice", SIGNING]), ("shop", [])):
         files = KeyFiles(keys_path(tmp_path, node), node)
-        for kept in (Kept("aes", own_key(1_024)), *map(certified, names)):
+        for kept in (KeptKeyPair("aes", own_key(1_024)), *map(certified, names)):
             files.keep(kept, DATE)
             if kept.use != "user-alice":
                 PublicFiles(public_path(tmp_path, node)).write(kept)
@@ -124,7 +124,7 @@ async def test_who_sends_may_hear_of_new_keys_before_the_one_who_has_them(
     async with running(pair, "office", tmp_path), running(pair, "shop", tmp_path):
         await sent(tmp_path, r"shop\orders", "--encrypt", "--body", "before")
         await received(tmp_path)
-        keep_all(tmp_path, "shop", [Kept("aes", own_key(1_032))], DATE)
+        keep_all(tmp_path, "shop", [KeptKeyPair("aes", own_key(1_032))], DATE)
         keep_all(tmp_path, "office", [replace(certified("alice"), use=SIGNING)], DATE)
         async with connect(pair, "office", tmp_path) as client:
             await client.read_keys()

@@ -7,7 +7,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import (
     FinalAckKept,
@@ -27,7 +27,7 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import Guid
 
-TINY: Final = Limits(
+TINY: Final = LogLimits(
     segment_bytes=600, segments=2, memory_bytes=4_000, slice_messages=3, slice_bytes=100, reserve_bytes=0
 )
 """Of a store that begins new segments and brings them to the tables all the time."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from mqproto.simulator.storage import Limits, Store, contents
+from mqproto.simulator.storage import LogLimits, Store, contents
 from mqproto.simulator.storage.contents import Contents, Row, fitting
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.tables import LAST_POSITION
@@ -108,11 +108,11 @@ def cut(rows: list[tuple[int, MessageRow]], page: ReadPage | ReadExpired) -> lis
 @pytest.mark.long
 @settings(max_examples=EXAMPLES)
 @given(
-    limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),
+    limits=st.sampled_from([TINY, TINY._replace(segments=1), LogLimits()]),
     steps=st.lists(steps, min_size=1, max_size=10),
 )
 def test_a_page_is_the_longest_prefix_of_what_waits_that_fits_whatever_the_sizes_and_wherever_they_lie(
-    limits: Limits, steps: list[Step]
+    limits: LogLimits, steps: list[Step]
 ) -> None:
     model, disk = Model(), Disk()
     disk.commit(Writes(queues=QUEUES))
@@ -138,7 +138,7 @@ def test_a_page_is_the_longest_prefix_of_what_waits_that_fits_whatever_the_sizes
 
 
 def read_page_by_page(
-    limits: Limits, waiting: list[int], coming: list[list[int]], limit: int, limit_bytes: int
+    limits: LogLimits, waiting: list[int], coming: list[list[int]], limit: int, limit_bytes: int
 ) -> None:
     """Read a whole queue, while more comes and the log goes to the tables."""
     numbers = iter(range(1, 1_000))
@@ -160,7 +160,7 @@ def read_page_by_page(
 
 
 queues = given(
-    limits=st.sampled_from([TINY, TINY._replace(segments=1), Limits()]),
+    limits=st.sampled_from([TINY, TINY._replace(segments=1), LogLimits()]),
     waiting=st.lists(sizes, min_size=1, max_size=30),
     coming=st.lists(st.lists(sizes, max_size=4), max_size=12),
     limit=st.integers(1, 9),

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.storage import Limits, Store, files, segments
+from mqproto.simulator.storage import LogLimits, Store, files, segments
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.segments import SECTOR_BYTES, segment_path
 from mqproto.turn.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
@@ -143,7 +143,7 @@ def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
     removals: int, identifiers: int
 ) -> None:
     """It takes many slices: the segment stays until the last of them."""
-    limits = Limits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
+    limits = LogLimits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
     known, forgotten, later = (OutcomeRow(name, 1, b"done", True, 5) for name in (b"a", b"b", b"c"))
     before = Writes(
         queues=QUEUES,
@@ -188,7 +188,7 @@ def test_what_was_said_once_is_known_after_its_segment_has_gone_to_the_tables(
 def test_messages_that_no_longer_expire_do_so_no_more_wherever_the_crash_finds_them(
     tmp_path: Path, at: int
 ) -> None:
-    limits = Limits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
+    limits = LogLimits(segment_bytes=300, segments=1, memory_bytes=1 << 20, slice_messages=1, slice_bytes=1)
     rows = [one(number, bytes(40), expires_s=number) for number in range(1, 7)]
     with Store(tmp_path / "a.sqlite", NODE, limits=limits) as store:
         store.commit(Writes(queues=QUEUES, messages=rows))

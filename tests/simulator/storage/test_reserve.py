@@ -22,7 +22,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import Routes
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SYSTEM_FILES, SystemFiles
 from mqproto.simulator.storage.reserve import SHARES, reserve_path
@@ -46,7 +46,7 @@ from tests.simulator.storage.batches import (
 PATH: Final = Path("a.sqlite")
 RESERVE: Final = Path("a.sqlite-reserve")
 RESERVE_BYTES: Final = 12_000
-LIMITS: Final = Limits(segment_bytes=4_000, segments=9, reserve_bytes=RESERVE_BYTES)
+LIMITS: Final = LogLimits(segment_bytes=4_000, segments=9, reserve_bytes=RESERVE_BYTES)
 BODY: Final = bytes(500)
 DECLARED: Final = Writes(queues=QUEUES)
 BEGINS: Final = Writes(
@@ -71,7 +71,7 @@ def new_files(seed: int = 0) -> SimulatedFiles:
     return MADE[-1]
 
 
-def opened(files: SimulatedFiles, limits: Limits = LIMITS) -> Store:
+def opened(files: SimulatedFiles, limits: LogLimits = LIMITS) -> Store:
     return Store(PATH, NODE, limits=limits, files=files)
 
 

@@ -17,17 +17,10 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.care.hurtsegment import HurtSegment
 from mqproto.simulator.storage.files import SYSTEM_FILES
-from mqproto.simulator.storage.segments import (
-    HEAD,
-    HEADER,
-    SECTOR_BYTES,
-    Header,
-    SegmentName,
-    segment_path,
-)
+from mqproto.simulator.storage.segments import HEAD, HEADER, SECTOR_BYTES, Header, SegmentName, segment_path
 from mqproto.simulator.storage.witnesses.sectors import SIZE_BYTES
 from mqproto.simulator.storage.witnesses.sqlitelog import Salts
-from mqproto.simulator.storage.witnesses.witness import Said, Witness, said_by_witness, witness_path
+from mqproto.simulator.storage.witnesses.witness import Said, StoreWitness, said_by_witness, witness_path
 from mqproto.turn.effects import HurtPacket, ReadBy, ReadPage, Writes
 from tests.memory import memory_folder
 from tests.simulator.storage.batches import NEIGHBOUR, NODE, QUEUES, TINY, numbers, one
@@ -56,7 +49,7 @@ class Left(NamedTuple):
         with memory_folder() as folder:
             store = Path(folder, "a.sqlite")
             said = said_by_witness(store, self.files["a.sqlite-witness"], NODE)._replace(record=record)
-            Witness.create(SYSTEM_FILES, store, NODE, said).close()
+            StoreWitness.create(SYSTEM_FILES, store, NODE, said).close()
             return witness_path(store).read_bytes()
 
 
@@ -347,7 +340,7 @@ def of_another_version(left: Left) -> dict[str, bytes]:
 
 def witness_of_another_node(left: Left) -> dict[str, bytes]:
     with memory_folder() as folder:
-        Witness.create(SYSTEM_FILES, Path(folder, "a.sqlite"), NEIGHBOUR, Said(13, Salts(0, 0))).close()
+        StoreWitness.create(SYSTEM_FILES, Path(folder, "a.sqlite"), NEIGHBOUR, Said(13, Salts(0, 0))).close()
         return {"a.sqlite-witness": Path(folder, "a.sqlite-witness").read_bytes()}
 
 

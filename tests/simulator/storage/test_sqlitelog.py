@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.storage.care import back_up, repair, salvaged
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, SYSTEM_FILES
 from mqproto.simulator.storage.witnesses.sqlitelog import (
@@ -28,7 +28,7 @@ from mqproto.turn.effects import Writes
 from tests.simulator.storage.batches import NODE, QUEUES, numbers, one
 from tests.simulator.storage.test_hurt import files_in
 
-LIMITS = Limits(segment_bytes=2_000, segments=1, memory_bytes=4_000, slice_messages=3, slice_bytes=1_000)
+LIMITS = LogLimits(segment_bytes=2_000, segments=1, memory_bytes=4_000, slice_messages=3, slice_bytes=1_000)
 """Of a store that brings its log to the tables all the time."""
 WORDS = st.integers(0, 2**32 - 1)
 FRAME_BYTES = 24 + PAGE_BYTES

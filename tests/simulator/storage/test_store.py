@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.storage import LIMITS, Limits, Store, base, files
+from mqproto.simulator.storage import LIMITS, LogLimits, Store, base, files
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SystemFile
 from mqproto.simulator.storage.opening.complete import see_that_all_messages_are_there
@@ -107,7 +107,7 @@ def test_what_came_after_a_removal_stays_though_the_tables_had_it_when_the_proce
 def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_restarts(
     data: st.DataObject,
 ) -> None:
-    limits = data.draw(st.sampled_from([TINY, TINY._replace(segments=1), Limits()]), label="limits")
+    limits = data.draw(st.sampled_from([TINY, TINY._replace(segments=1), LogLimits()]), label="limits")
     model, fresh = Disk(), count(1)
     model.commit(Writes(queues=QUEUES))
     with memory_folder() as name, ExitStack() as stores:

@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import TraceState
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.simulator.base.traces.asked import Wish
+from mqproto.simulator.base.traces.asked import SpanDestination
 from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, ended_within, otlp
 from mqproto.turn.effects import Trace
 
@@ -114,7 +114,7 @@ class Tracer:
             self._say("traces-not-exported", {"reason": f"no end within {patience_s:g} s"})
 
 
-def started(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
+def started(wish: SpanDestination, who: str, log: FilteringBoundLogger) -> Tracer:
     """Return a tracer whose spans go to a collector.
 
     Args:

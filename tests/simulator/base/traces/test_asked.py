@@ -5,32 +5,36 @@ from __future__ import annotations
 import pytest
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.base.traces.asked import Wish, checked_collector, shown, wish_in
+from mqproto.simulator.base.traces.asked import SpanDestination, checked_collector, shown, wish_in
 
 URL = "http://127.0.0.1:4318"
-FROM_VARIABLES = Wish("", URL)
+FROM_VARIABLES = SpanDestination("", URL)
 
 
 @pytest.mark.parametrize(
     ("typed", "environment", "wish"),
     [
         ("", {}, None),
-        (URL, {}, Wish(f"{URL}/v1/traces", URL)),
-        (URL + "/", {}, Wish(f"{URL}/v1/traces", URL + "/")),
-        (URL + "/v1/traces", {}, Wish(f"{URL}/v1/traces", URL + "/v1/traces")),
+        (URL, {}, SpanDestination(f"{URL}/v1/traces", URL)),
+        (URL + "/", {}, SpanDestination(f"{URL}/v1/traces", URL + "/")),
+        (URL + "/v1/traces", {}, SpanDestination(f"{URL}/v1/traces", URL + "/v1/traces")),
         ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": URL}, FROM_VARIABLES),
         ("", {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": URL}, FROM_VARIABLES),
-        ("", {"OTEL_TRACES_EXPORTER": "otlp"}, Wish("", "http://localhost:4318")),
+        ("", {"OTEL_TRACES_EXPORTER": "otlp"}, SpanDestination("", "http://localhost:4318")),
         ("", {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": URL}, None),
         ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": URL, "OTEL_SDK_DISABLED": "TRUE"}, None),
         (URL, {"OTEL_SDK_DISABLED": "true"}, None),
         ("", {"OTEL_SERVICE_NAME": "shop", "OTEL_TRACES_SAMPLER": "always_on"}, None),
         ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, None),
-        ("", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:secret@host/x?key=1"}, Wish("", "http://host/x")),
+        (
+            "",
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:secret@host/x?key=1"},
+            SpanDestination("", "http://host/x"),
+        ),
     ],
 )
 def test_traces_are_asked_for_by_a_url_or_by_the_variables(
-    typed: str, environment: dict[str, str], wish: Wish | None
+    typed: str, environment: dict[str, str], wish: SpanDestination | None
 ) -> None:
     assert wish_in(typed, environment) == wish
 

@@ -18,7 +18,7 @@ from mqproto.base.errors import QuotaExceeded
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.client import InDoubt, MessageId, NodeUnreachable, connect
-from mqproto.simulator.client.journal import Seen, opened
+from mqproto.simulator.client.journal import HistorySeen, opened
 from mqproto.simulator.edges.gateway import outlet
 from mqproto.simulator.edges.gateway.confirmations import ConfirmationReader
 from mqproto.simulator.edges.gateway.gateway import Ticket
@@ -236,7 +236,7 @@ async def test_the_journal_knows_how_far_the_history_has_come(
     """While the gateway runs, as it may be killed."""
     monkeypatch.setattr(outlet, "SEEN_EVERY_S", 0)
     now_s = itertools.count()
-    seen = property(lambda history: Seen("its life", next(now_s), "here"))
+    seen = property(lambda history: HistorySeen("its life", next(now_s), "here"))
     monkeypatch.setattr(DocumentHistory, "seen", seen)
 
     async def is_seen() -> bool:

@@ -36,7 +36,7 @@ from mqproto.simulator.edges.history.documents import (
     Change,
     Documents,
     Finish,
-    Look,
+    LookUp,
     Record,
     StartedBy,
     rounds,
@@ -93,7 +93,7 @@ def test_each_round_has_a_document_once_in_order_and_its_ends_come_before_its_be
 
 
 def test_calls_of_one_moment_on_one_document_all_get_their_answer(documents: Documents) -> None:
-    finish, first, second, look = a_finish("1", Entry.ABSENT), a_begin("1"), a_begin("1"), Look(ORDERS, "1")
+    finish, first, second, look = a_finish("1", Entry.ABSENT), a_begin("1"), a_begin("1"), LookUp(ORDERS, "1")
     owned = StartedBy(ORDERS, "a")
     assert documents.carry_out([look, second, first, finish, owned]) == [
         Record(Entry.STARTED, "a", 2, b"outcome"),
@@ -117,9 +117,9 @@ def test_eliminating_duplicates_the_check_goes_by_an_index(new_history_url: Call
     try:
         with closing(Documents(url, 1, lambda: now_s, lambda: now_s)) as documents:
             documents.carry_out([a_finish("1"), a_finish("2")])
-            documents.carry_out([a_begin("1"), a_begin("2"), Look("another", "1"), StartedBy(ORDERS, "a")])
+            documents.carry_out([a_begin("1"), a_begin("2"), LookUp("another", "1"), StartedBy(ORDERS, "a")])
             now_s = 1_000
-            assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+            assert documents.carry_out([LookUp(ORDERS, "1")]) == [UNKNOWN]
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     kinds = Counter(statement.split()[0] for statement, _ in sent)
@@ -171,7 +171,7 @@ def test_what_expires_for_several_at_once_is_nobodys_error(
 
     def look_often() -> list[Answer | MqprotoError]:
         with closing(Documents(history_url, 1, lambda: 1_000, lambda: 1_000)) as documents:
-            return [documents.carry_out([Look(ORDERS, "never")])[0] for _ in range(20)]
+            return [documents.carry_out([LookUp(ORDERS, "never")])[0] for _ in range(20)]
 
     assert at_once(look_often) == [[UNKNOWN] * 20] * 4
 
@@ -198,7 +198,7 @@ def test_what_one_database_cannot_keep_does_no_harm_to_what_came_with_it(postgre
             assert (good, other) == (UNKNOWN, UNKNOWN)
             assert isinstance(bad, UsageError)
             assert "it cannot keep this: character with byte sequence 0xe6 0xbc 0xa2" in str(bad)
-            [found] = documents.carry_out([Look(ORDERS, "café")])
+            [found] = documents.carry_out([LookUp(ORDERS, "café")])
             assert found == Record(Entry.STARTED, "a", 1, b"")
     finally:
         postgresql.execute("DROP DATABASE western")
@@ -256,10 +256,10 @@ def test_a_full_disk_is_told_and_when_there_is_room_again_it_goes_on(
             f"{path_of(url)}: the disk is full: make room; nothing acknowledged is lost"
         }
         assert documents.carry_out([a_begin("small")]) == [UNKNOWN]
-        assert documents.carry_out([Look(ORDERS, "0")]) == [UNKNOWN]
+        assert documents.carry_out([LookUp(ORDERS, "0")]) == [UNKNOWN]
     with closing(Documents(url, 1, lambda: 0, lambda: 0)) as documents:
         assert documents.carry_out(large) == [None] * 5
-        assert documents.carry_out([Look(ORDERS, "small")]) == [Record(Entry.STARTED, "a", 1, b"")]
+        assert documents.carry_out([LookUp(ORDERS, "small")]) == [Record(Entry.STARTED, "a", 1, b"")]
 
 
 def test_a_damaged_file_is_told(new_sqlite_url: Callable[[], str]) -> None:
@@ -320,7 +320,7 @@ def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to
         db.execute("BEGIN IMMEDIATE")
         assert documents.carry_out_at_once([begin]) is None
         db.rollback()
-        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+        assert documents.carry_out([LookUp(ORDERS, "1")]) == [UNKNOWN]
         assert documents.carry_out_at_once([begin]) == [UNKNOWN]
         assert documents.carry_out_at_once([a_begin("1")]) == [Record(Entry.STARTED, "a", 1, b"")]
 
@@ -339,7 +339,7 @@ def test_who_reads_and_who_writes_do_not_wait_for_each_other(history_url: str) -
         with writer._begun(at_once=True) as db:
             db.execute(text("DELETE FROM document_history"))
             assert [key for _, key, _ in reader.everything(ORDERS)] == ["1", "2"]
-            assert [record.entry for record in reader.looked([Look(ORDERS, "2")])] == [Entry.COMPLETED]
+            assert [record.entry for record in reader.looked([LookUp(ORDERS, "2")])] == [Entry.COMPLETED]
             assert reader.leaders(ORDERS) == []
             assert reader.forgotten() == (0, 0.0)
 
@@ -366,11 +366,11 @@ def test_what_has_expired_waits_for_nobody_who_keeps_it_locked(postgresql: Serve
         with engine.begin() as other:
             other.execute(text("SELECT 1 FROM document_history WHERE key = '1' FOR UPDATE"))
             now_s += 500
-            first, second = documents.carry_out([Look(ORDERS, "1"), Look(ORDERS, "2")])
+            first, second = documents.carry_out([LookUp(ORDERS, "1"), LookUp(ORDERS, "2")])
             assert (first, second) == (Record(Entry.COMPLETED, "", 1, b"outcome"), UNKNOWN)
         engine.dispose()
         now_s += 10
-        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+        assert documents.carry_out([LookUp(ORDERS, "1")]) == [UNKNOWN]
 
 
 def test_tables_that_are_gone_are_not_made_anew_in_silence(history_url: str, documents: Documents) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, Look
+from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Documents, Finish, LookUp
 from mqproto.simulator.edges.history.forgetting import GATEWAY, LEAP_S, TRIGGER
 
 KEEP_S, EVERY_S = 1_000.0, 11.0
@@ -34,7 +34,7 @@ class World:
         self.documents.carry_out([Begin(scope, key, "a", self._ticket)])
 
     def has(self, scope: str, key: str) -> bool:
-        return self.documents.carry_out([Look(scope, key)]) != [UNKNOWN]
+        return self.documents.carry_out([LookUp(scope, key)]) != [UNKNOWN]
 
     def wait(self, seconds: float) -> None:
         """Let time go by, and look at what is too old."""
@@ -141,7 +141,7 @@ class Program:
         )
 
     def has(self, key: str) -> bool:
-        return self.documents.carry_out([Look(ACCEPTED, key)]) != [UNKNOWN]
+        return self.documents.carry_out([LookUp(ACCEPTED, key)]) != [UNKNOWN]
 
     def accept(self, *keys: str) -> None:
         self.documents.carry_out([Finish(ACCEPTED, key, 0, Entry.COMPLETED, b"") for key in keys])

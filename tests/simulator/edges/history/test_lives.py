@@ -20,10 +20,10 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.cli.cli import run_command
-from mqproto.simulator.client.journal import Journal, Seen, opened
+from mqproto.simulator.client.journal import HistorySeen, Journal, opened
 from mqproto.simulator.edges.gateway.outlet import history_known_to
 from mqproto.simulator.edges.history import HistoryError
-from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, Look
+from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, LookUp
 from mqproto.simulator.edges.history.lives import is_forgotten
 from mqproto.simulator.edges.history.moving import adopt
 from tests.simulator.edges.history.test_tables import forget_lives, make_earlier
@@ -90,7 +90,7 @@ async def test_one_that_is_killed_before_its_journal_knows_the_history_starts(
     forget_lives(earlier.journal)
     make_earlier(history_url, 2)
 
-    def killed(journal: Journal, seen: Seen) -> None:
+    def killed(journal: Journal, seen: HistorySeen) -> None:
         raise StoreError("killed")
 
     for gateway in (new, earlier):
@@ -187,13 +187,13 @@ def test_a_program_that_has_it_open_does_not_go_on_when_it_is_put_back(history_u
     passed_s = [0.0]
     with closing(Documents(history_url, None, lambda: 0.0, lambda: passed_s[0])) as documents:
         for passed_s[0] in (5.0, 10.0):
-            assert documents.carry_out([Look(ORDERS, "17")]) == [UNKNOWN]
+            assert documents.carry_out([LookUp(ORDERS, "17")]) == [UNKNOWN]
         engine = create_engine(history_url)
         with engine.begin() as db:
             db.execute(text("UPDATE document_history_layout SET now_s = 2"))
         engine.dispose()
         for passed_s[0] in (15.0, 20.0):
-            [error] = documents.carry_out([Look(ORDERS, "17")])
+            [error] = documents.carry_out([LookUp(ORDERS, "17")])
             assert isinstance(error, HistoryError)
             assert "put back while it was used" in str(error)
     with closing(Documents(history_url, None, lambda: 0.0)) as documents:

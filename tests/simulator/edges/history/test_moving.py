@@ -17,7 +17,7 @@ from mqproto.edge.exactlyonce import Entry
 from mqproto.simulator.cli.cli import run_command
 from mqproto.simulator.edges.history import databases, moving
 from mqproto.simulator.edges.history.databases import SETTINGS, name_of
-from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Call, Documents, Finish, Look, Record
+from mqproto.simulator.edges.history.documents import UNKNOWN, Begin, Call, Documents, Finish, LookUp, Record
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.leaders import BecomeLeader, Leader, WhoLeads
 from mqproto.simulator.edges.history.moving import back_up, copy, inventory, still
@@ -121,7 +121,7 @@ def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_chan
         last = next(numbers)
         assert last > 104
 
-        line = str(answer(documents, Look(ORDERS, "1")))
+        line = str(answer(documents, LookUp(ORDERS, "1")))
         assert line.endswith(f"the history was moved to {made.target}: name that")
         for call in (
             BecomeLeader("trigger/orders", "t", 5),
@@ -140,10 +140,10 @@ def test_a_history_goes_on_elsewhere_with_all_that_it_has_and_with_what_was_chan
 
     with closing(opened(target)) as documents:
         for number in (*range(1, 8), *range(100, last)):
-            found = answer(documents, Look(ORDERS, f"{number}"))
+            found = answer(documents, LookUp(ORDERS, f"{number}"))
             assert found == Record(Entry.COMPLETED, "", 1, b"%d" % number)
-        assert answer(documents, Look(ORDERS, "0")) == UNKNOWN
-        assert answer(documents, Look(ORDERS, "0 begun first")).outcome == b"late"
+        assert answer(documents, LookUp(ORDERS, "0")) == UNKNOWN
+        assert answer(documents, LookUp(ORDERS, "0 begun first")).outcome == b"late"
         # By its ticket, as if it had not been moved.
         assert answer(documents, Begin(ORDERS, "begun", "gateway 1", 77)) == UNKNOWN
         assert answer(documents, Begin(ORDERS, "99 last", "g", 9)).entry is Entry.STARTED
@@ -307,7 +307,7 @@ def test_what_was_begun_to_one_place_may_be_begun_anew_to_another(
     with pytest.raises(HistoryError, match="was moved to"):
         copy(source, target)
     with closing(opened(other)) as documents:
-        assert answer(documents, Look(ORDERS, "7")).entry is Entry.COMPLETED
+        assert answer(documents, LookUp(ORDERS, "7")).entry is Entry.COMPLETED
 
 
 def test_two_copies_at_once_do_not_undo_what_the_other_has_done(
@@ -328,7 +328,7 @@ def test_two_copies_at_once_do_not_undo_what_the_other_has_done(
     ):
         copy(source, target)
     with closing(opened(target)) as documents:
-        assert answer(documents, Look(ORDERS, "7")).entry is Entry.COMPLETED
+        assert answer(documents, LookUp(ORDERS, "7")).entry is Entry.COMPLETED
 
 
 def test_programs_that_may_only_write_go_on_while_their_history_is_copied(
@@ -378,8 +378,8 @@ def test_a_backup_is_of_one_moment_and_nothing_is_overwritten(
         with pytest.raises(HistoryError, match="it is there already: name another"):
             back_up(f"sqlite:///{made}", taken)
     with closing(opened(f"sqlite:///{made}")) as documents:
-        assert answer(documents, Look(ORDERS, "20")).entry is Entry.COMPLETED
-        assert answer(documents, Look(ORDERS, "21")) == UNKNOWN
+        assert answer(documents, LookUp(ORDERS, "20")).entry is Entry.COMPLETED
+        assert answer(documents, LookUp(ORDERS, "21")) == UNKNOWN
     assert run_command(["store", "check", str(made), "--json"]) == 0
     assert run_command(["store", "repair", str(made)]) == 2
     assert "is a document history: check, backup, copy and adopt are for it" in capsys.readouterr().err
@@ -419,8 +419,8 @@ def test_nobody_changes_a_history_while_its_gateways_are_copied(
             assert answer(documents, finish(21)) is None
             made = found.back_up(tmp_path)
     with closing(opened(f"sqlite:///{made}")) as documents:
-        assert answer(documents, Look(ORDERS, "begun")) == Record(Entry.STARTED, "gateway 1", 1, b"")
-        assert {answer(documents, Look(ORDERS, number)).entry for number in ("20", "21")} == {Entry.ABSENT}
+        assert answer(documents, LookUp(ORDERS, "begun")) == Record(Entry.STARTED, "gateway 1", 1, b"")
+        assert {answer(documents, LookUp(ORDERS, number)).entry for number in ("20", "21")} == {Entry.ABSENT}
         assert answer(documents, Find("hook 3")) is not None
         assert answer(documents, WhoLeads("trigger/orders")).name == "t"
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, Look, Record
+from mqproto.simulator.edges.history.documents import UNKNOWN, Documents, Finish, LookUp, Record
 from mqproto.simulator.edges.history.forgetting import LEAP_S
 from mqproto.simulator.edges.history.tables import BEGINS_S, KEEP_S, LAYOUT
 from tests.simulator.edges.history.test_documents import at_once
@@ -57,10 +57,10 @@ def test_a_history_of_layout_2_goes_on_and_all_that_it_has_counts_as_new(history
     make_earlier(history_url, 2)
     with closing(opened()) as documents:
         for _ in range(int(KEEP_S / LEAP_S)):
-            assert documents.carry_out([Look(ORDERS, "17")]) != [UNKNOWN]
+            assert documents.carry_out([LookUp(ORDERS, "17")]) != [UNKNOWN]
             passed_s += LEAP_S
-        documents.carry_out([Look(ORDERS, "17")])
-        assert documents.carry_out([Look(ORDERS, "17")]) == [UNKNOWN]
+        documents.carry_out([LookUp(ORDERS, "17")])
+        assert documents.carry_out([LookUp(ORDERS, "17")]) == [UNKNOWN]
         assert not documents.knows_earlier
 
 
@@ -71,7 +71,7 @@ def test_a_history_of_layout_1_becomes_one_of_this_once(history_url: str) -> Non
 
     def opened() -> tuple[float, float]:
         with closing(Documents(history_url, None, lambda: 200.0)) as documents:
-            found = documents.carry_out([Look(ORDERS, "17")])
+            found = documents.carry_out([LookUp(ORDERS, "17")])
             assert found == [Record(Entry.COMPLETED, "", 1, b"its message id")]
             assert documents.forgotten() == (0, 0.0)
             return documents.keep_s, documents.since_s

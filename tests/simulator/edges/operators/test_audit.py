@@ -17,7 +17,7 @@ import pytest
 
 from mqproto.edge.custody import End
 from mqproto.edge.exactlyonce import Entry
-from mqproto.simulator.edges.history.documents import Documents, Finish, Look
+from mqproto.simulator.edges.history.documents import Documents, Finish, LookUp
 from mqproto.simulator.edges.operators.reading import DAY_S
 from mqproto.simulator.edges.trail import ENDS, Outcome
 from mqproto.simulator.topology import places
@@ -40,7 +40,7 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
             documents.carry_out([Finish(r"gateway/far\orders", name, 0, Entry.COMPLETED, outcome)])
             passed_s += 20
         moment_s = now_s
-        documents.carry_out([Look(ENDS, "nothing")])
+        documents.carry_out([LookUp(ENDS, "nothing")])
     with (tmp_path / "near-gateway.log").open("w") as log:
         for days in (31, 29):
             said = datetime.fromtimestamp(now_s - days * DAY_S, UTC).isoformat().replace("+00:00", "Z")

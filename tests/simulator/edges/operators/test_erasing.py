@@ -22,7 +22,7 @@ from mqproto.simulator.edges.gateway.confirmations import FULL_RECEIVE
 from mqproto.simulator.edges.operators import erasing
 from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.reading import audited
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.topology import Topology, parse, places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
@@ -228,7 +228,7 @@ def test_the_command_says_what_it_does_not_know(tmp_path: Path) -> None:
 def test_a_store_that_goes_on_has_nothing_of_what_has_left_it_in_sqlites_log_either(tmp_path: Path) -> None:
     topology, body = parse(TWO, "two.toml"), body_of("rejected")
     path, node = places.store_path(tmp_path, "far"), topology.nodes["far"].guid
-    with Store(path, node, Limits(reserve_bytes=0)) as store:
+    with Store(path, node, LogLimits(reserve_bytes=0)) as store:
         row = MessageRow(message_key(1, 1), body, 7, final_ack=False)
         store.commit(Writes(queues=[QueueRow(1, QueueKind.LOCAL, "orders")], messages=[row]))
         store.settle()

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind
 
 from mqproto.simulator.base.log import node_log
-from mqproto.simulator.base.traces.asked import Wish
+from mqproto.simulator.base.traces.asked import SpanDestination
 from mqproto.simulator.base.traces.context import is_sampled
 from mqproto.simulator.base.traces.sdk.tracer import provider_of, remote, started, trace_after
 from mqproto.turn.effects import Trace
@@ -103,7 +103,7 @@ async def test_a_collector_that_is_down_is_one_line_and_the_end_does_not_wait_fo
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
     log = Log()
     tracer = started(
-        Wish("http://127.0.0.1:9/v1/traces", "http://127.0.0.1:9"), "shop", node_log(log, "shop")
+        SpanDestination("http://127.0.0.1:9/v1/traces", "http://127.0.0.1:9"), "shop", node_log(log, "shop")
     )
     for _ in range(3):
         span = tracer.begin("x", SpanKind.INTERNAL, TRACE, {})
