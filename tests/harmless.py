@@ -27,7 +27,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "a second entry for the same deadline is passed over when the first is gone",
     (
         "mqproto/manager/outbound.py",
-        "sequence.register(self._writes)",
+        "sequence.register(self._desk.writes)",
         "pass",
     ): "the first message that joins the queue tells the store of it as well",
     (

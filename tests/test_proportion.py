@@ -88,10 +88,10 @@ TOTALS: Final = {
     "both": 203_500,
 }
 CLASSES: Final = {
-    "mqproto/manager/arrivals.py:Arrivals": 737,
-    "mqproto/manager/outbound.py:Outbound": 478,
-    "mqproto/manager/queuemanager.py:QueueManager": 690,
-    "mqproto/neighbours/neighbours.py:Neighbours": 594,
+    "mqproto/manager/arrivals.py:Arrivals": 733,
+    "mqproto/manager/outbound.py:Outbound": 477,
+    "mqproto/manager/queuemanager.py:QueueManager": 688,
+    "mqproto/neighbours/neighbours.py:Neighbours": 588,
     "mqproto/queues/localqueue.py:LocalQueue": 483,
     "mqproto/transfer/sequence.py:OutgoingSequence": 621,
     "simulator/client/exchange.py:Exchange": 439,

@@ -120,13 +120,7 @@ class Arrivals:
         tracing: Tracing,
         routes: Routes,
     ) -> None:
-        self._identity = desk.identity
-        self._settings = desk.settings
-        self._timers = desk.timers
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
-        self._guard = desk.guard
+        self._desk = desk
         self._outbound = outbound
         self._queues = queues
         self._histories = histories
@@ -147,7 +141,6 @@ class Arrivals:
         """The stored sequences of queue managers that were strangers and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
         """The numbers of queues that were deleted since, by source and by its name for them at their host."""
-        self._waypoints = desk.waypoints
         self._ends_late = desk.settings.follows_figures
         """Whether transactional messages of others end here when their time is over.  3.1.1.1.1.8"""
         self._told = Counter[str]()
@@ -172,9 +165,9 @@ class Arrivals:
             return 1
         head = head_of(packets[at])
         source, flags = head.source_queue_manager, head.flags
-        if flags & JOURNAL_NEGATIVE and source == self._identity:
+        if flags & JOURNAL_NEGATIVE and source == self._desk.identity:
             return 1
-        if head.queue_manager_address in (self._identity, NULL_GUID) and not self._is_awaited(run, head):
+        if head.queue_manager_address in (self._desk.identity, NULL_GUID) and not self._is_awaited(run, head):
             return 1
         if source != remote.manager and not self._may_bring(remote, head):
             return 1
@@ -208,7 +201,10 @@ class Arrivals:
     def _may_bring(self, remote: Remote, head: Head) -> bool:
         """Whether a neighbour may bring another's messages: it is a declared router on their way."""
         return self._routes.brings(
-            remote.manager, head.source_queue_manager, target=head.queue_manager_address, own=self._identity
+            remote.manager,
+            head.source_queue_manager,
+            target=head.queue_manager_address,
+            own=self._desk.identity,
         )
 
     def arrived(self, run: Run, remote: Remote, now: Moment) -> None:
@@ -222,11 +218,11 @@ class Arrivals:
         packet = run.packets[0]
         head = head_of(packet)
         source, flags = head.source_queue_manager, head.flags
-        if flags & JOURNAL_NEGATIVE and source == self._identity:
+        if flags & JOURNAL_NEGATIVE and source == self._desk.identity:
             # Sessions do not carry the name of a queue for dead letters, so a name behind a message is not ours.
             packet = as_sent(without_session_header(packet))
             run = run_of(packet)
-        is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
+        is_ours = head.queue_manager_address in (self._desk.identity, NULL_GUID)
         if not remote.is_proven:
             if self._is_strangers(run, remote, head, now, is_ours=is_ours):
                 return
@@ -258,9 +254,9 @@ class Arrivals:
         new = []
         for packet, message_id in zip(run.packets, run.message_ids, strict=True):
             if history.is_duplicate(
-                source, message_id, now, self._writes, recoverable=recoverable, hop_count=hop_count
+                source, message_id, now, self._desk.writes, recoverable=recoverable, hop_count=hop_count
             ):
-                self._waypoints.duplicate_dropped(packet)
+                self._desk.waypoints.duplicate_dropped(packet)
             else:
                 new.append(packet)
         if len(new) == len(run.packets):
@@ -335,7 +331,7 @@ class Arrivals:
         if isinstance(admission, MessageClass):
             return admission
         assert queue is not None
-        is_full = queue.size_bytes + len(run.packets[0]) > self._settings.strangers_queue_bytes
+        is_full = queue.size_bytes + len(run.packets[0]) > self._desk.settings.strangers_queue_bytes
         return MessageClass.NACK_Q_EXCEED_QUOTA if is_full else None
 
     def refuses(self, packet: bytes, remote: Remote) -> bool:
@@ -347,7 +343,7 @@ class Arrivals:
             run, head = run_of(packet), head_of(packet)
             properties, is_ours = (
                 run.message.properties,
-                head.queue_manager_address in (self._identity, NULL_GUID),
+                head.queue_manager_address in (self._desk.identity, NULL_GUID),
             )
         except WireFormatError:
             return False
@@ -380,7 +376,7 @@ class Arrivals:
             self._end_of_hops(run, head, remote)
             return
         expires_s: list[int | None] = [None] * len(packets)
-        passes = transactional and (not self._ends_late or source == self._identity)
+        passes = transactional and (not self._ends_late or source == self._desk.identity)
         if not passes and reach_deadline_s(packets[0]) is not None:
             run, expires_s = self._in_time(run, remote, now)
             if not expires_s:
@@ -410,10 +406,10 @@ class Arrivals:
             [packet], [name] = messages.packets, names
             earlier = queue.earlier_copy(name, packet)
             if earlier == AS_IT_IS:
-                self._waypoints.duplicate_dropped(packet)
+                self._desk.waypoints.duplicate_dropped(packet)
                 return
             if earlier is not None:
-                queue.delete(earlier, self._writes)
+                queue.delete(earlier, self._desk.writes)
         self._pass_on(queue, messages)
         self._outbound.pass_on(queue, messages, names)
 
@@ -421,7 +417,7 @@ class Arrivals:
         """Count messages that are about to join a queue."""
         self._count_stored(queue, messages)
         self.forwarded_count += len(messages.packets)
-        self._waypoints.forwarded(messages.packets, queue.name)
+        self._desk.waypoints.forwarded(messages.packets, queue.name)
 
     def _count_stored(self, lane: Lane, messages: Joining) -> None:
         """Count the bytes that the store will have of messages that are about to join a queue."""
@@ -434,8 +430,8 @@ class Arrivals:
         """End messages whose RC is at its limit; some are copies of our own that went in circles."""
         for packet in run.packets:
             alone = Run(run.shape, [packet])
-            if head.flags & TRANSACTIONAL and head.source_queue_manager == self._identity:
-                self._waypoints.duplicate_dropped(packet)
+            if head.flags & TRANSACTIONAL and head.source_queue_manager == self._desk.identity:
+                self._desk.waypoints.duplicate_dropped(packet)
                 self._confirmations.came_back(alone.message)
             else:
                 self._refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
@@ -466,7 +462,7 @@ class Arrivals:
         self._note_refusal(run, remote, message_class, why)
         reply_to = self._outbound.reply_to(run.message, remote)
         packet = without_session_header(packet)
-        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
+        self._desk.endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
 
     def _note_refusal(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
         user = run.message.user
@@ -482,8 +478,8 @@ class Arrivals:
         }
         if why:
             facts["why"] = why
-        self._notes.append(Note("message-refused", facts))
-        self._waypoints.ended(run.packets[0], message_class)
+        self._desk.notes.append(Note("message-refused", facts))
+        self._desk.waypoints.ended(run.packets[0], message_class)
 
     def _let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Insert messages into their queue, or refuse them. Transactional ones come next in sequence.  3.1.5.8.8
@@ -515,7 +511,7 @@ class Arrivals:
         messages = self._joining(run, packets)
         if not was_held:
             self._count_stored(queue.lane(priority), messages)
-        queue.insert(messages, self._writes, priority=priority)
+        queue.insert(messages, self._desk.writes, priority=priority)
         self._inserted(queue, run.facts, messages, now)
 
     def _joining(self, run: Run, packets: list[bytes]) -> Joining:
@@ -542,7 +538,7 @@ class Arrivals:
         protection = queue.declaration.protection
         try:
             if run.shape.flags & SECURED:
-                message = self._guard.opened(run.message, protection.weak_ciphers, now)
+                message = self._desk.guard.opened(run.message, protection.weak_ciphers, now)
                 packets = [without_session_header(encode_packet(message))]
                 protection.check(message, encrypted=is_encrypted(run.message))
             elif protection != OPEN:
@@ -563,7 +559,7 @@ class Arrivals:
         self._queues.stir(queue)
         self._expect(messages.expires_s, now)
         if facts.acknowledge_arrival:
-            self._endings += [
+            self._desk.endings += [
                 Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION)
                 for packet in messages.packets
             ]
@@ -591,7 +587,7 @@ class Arrivals:
             verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
             if verdict is Verdict.HOLD and not self.room.may_hold(len(packet)):
                 verdict = sequence.turn_away(header)
-            self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
+            self._desk.writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
             if verdict is Verdict.ACCEPT:
                 following.append(packet)
                 if sequence.held_count:
@@ -621,17 +617,17 @@ class Arrivals:
     ) -> None:
         """Drop a message that came before. Hold one that is early, if there is room behind the gap."""
         if verdict is Verdict.DUPLICATE:
-            self._waypoints.duplicate_dropped(packet)
+            self._desk.waypoints.duplicate_dropped(packet)
         elif verdict is Verdict.OVERFLOW:
-            self._waypoints.dropped(packet, queue.name)
+            self._desk.waypoints.dropped(packet, queue.name)
         else:
             packet = without_session_header(packet)
             self.room.stored_bytes += len(packet)
             held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
-            self._waypoints.held(packet, queue.name)
+            self._desk.waypoints.held(packet, queue.name)
             row = MessageRow(key, packet, head_of(packet).message_id, run.facts.final_ack)
-            self._writes.put([row], queue.name)
+            self._desk.writes.put([row], queue.name)
 
     def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
         """Drop an early copy, held under its own name, of a message that joined a sequence under another."""
@@ -639,7 +635,7 @@ class Arrivals:
         for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
             position = own.drop_held(header)
             if position is not None:
-                self._writes.later.remove(own.held_queue, position, position)
+                self._desk.writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
         """A gap is closed: insert the messages that were held behind it."""
@@ -656,10 +652,10 @@ class Arrivals:
             else:
                 messages = self._joining(run, admitted)
                 key = message_key(sequence.held_queue, held.position)
-                queue.insert_held(key, messages, self._writes)
+                queue.insert_held(key, messages, self._desk.writes)
                 self._inserted(queue, run.facts, messages, now)
         for held in stale:
-            self._writes.later.remove(sequence.held_queue, held.position, held.position)
+            self._desk.writes.later.remove(sequence.held_queue, held.position, held.position)
 
     def _sequence(
         self, run: Run, header: TransactionHeader, queue: LocalQueue, remote: Remote, now: Moment
@@ -667,7 +663,7 @@ class Arrivals:
         source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
         sequence = self._sequences.find(source, queue.queue, name, header)
         if sequence is None:
-            if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
+            if remote.is_proven and self.known_count >= self._desk.settings.maximum_sequences:
                 raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
             held_queue = 0 if remote.is_proven else self._place_given_up(source, remote)
             rows = self._from_before.get(source, ())
@@ -689,23 +685,23 @@ class Arrivals:
         held_queue: the number of the HELD queue that it takes over; 0 for one of its own.
         """
         held_queue = held_queue or self._outbound.next_queue()
-        self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
-        sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
+        self._desk.writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
+        sequence = IncomingSequence(key, held_queue, self._desk.settings, self._desk.timers, now)
         _, queue, name = key
         if (row := returning(rows, queue, name, header)) is not None:
             sequence.restore(row._replace(reply_host=""), 0)
-            self._writes.later.incoming[row.source, row.queue] = None
+            self._desk.writes.later.incoming[row.source, row.queue] = None
         self._sequences.add(sequence)
         return sequence
 
     def _place_given_up(self, source: Guid, remote: Remote) -> int:
         """The number of the HELD queue that a stranger's sequence takes over; 0 if there is room for one more."""
-        if len(self._places) < self._settings.strangers_sequences:
+        if len(self._places) < self._desk.settings.strangers_sequences:
             return 0
         sequence, stays = self._places.give_up(host_group(remote.address), source)
-        self._timers.stop(Timer.ORDER_ACK_SEND, sequence)
+        self._desk.timers.stop(Timer.ORDER_ACK_SEND, sequence)
         self._sequences.remove(sequence)
-        self._writes.give_up(sequence, stays)
+        self._desk.writes.give_up(sequence, stays)
         return sequence.held_queue
 
     # Strangers' sequences that gave up their places
@@ -722,7 +718,7 @@ class Arrivals:
             waiting = self._looked_up[read] = []
             self.reads.append(read)
         if self.looked_up_bytes and self.looked_up_bytes + len(packet) > LOOKED_UP_BYTES:
-            self._waypoints.dropped(packet, called)  # Its sender still has it.
+            self._desk.waypoints.dropped(packet, called)  # Its sender still has it.
         else:
             waiting.append((run, remote))
             self.looked_up_bytes += len(packet)
@@ -760,7 +756,7 @@ class Arrivals:
         if row is not None:
             last = (TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp), row.number)
             if (header.tx_sequence_id, header.tx_sequence_number) <= last:
-                self._waypoints.duplicate_dropped(packet)
+                self._desk.waypoints.duplicate_dropped(packet)
                 return
         refusal = self._refusal_of_stranger(run, remote, head_of(packet), is_ours=True)
         if isinstance(refusal, MessageClass) and not self._came_before(run, now):
@@ -782,7 +778,7 @@ class Arrivals:
             if sequence.queue == queue.queue:
                 self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
                 if sequence.held_count:
-                    self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
+                    self._desk.writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def _came_before(self, run: Run, now: Moment) -> bool:
         """Whether it is a copy of a message that came before its queue was deleted, and had its own end."""
@@ -797,7 +793,7 @@ class Arrivals:
         if sequence is None or not sequence.has_had(header):
             return False
         sequence.duplicate_count += 1
-        self._waypoints.duplicate_dropped(run.packets[0])
+        self._desk.waypoints.duplicate_dropped(run.packets[0])
         sequence.schedule_order_ack(now)
         return True
 
@@ -807,7 +803,7 @@ class Arrivals:
         place = sequence.place
         if place is not None:
             message_id = self._outbound.next_message_id()
-            ack = make_order_ack(sequence.reply_to, place, self._identity, message_id, now)
+            ack = make_order_ack(sequence.reply_to, place, self._desk.identity, message_id, now)
             self._outbound.acknowledge(ack, sequence.reply_to)
 
     # After a restart
@@ -821,9 +817,9 @@ class Arrivals:
             key = keys[row.queue]
             if row.source != key[0]:
                 continue  # It belongs to a stranger whose place another has taken.
-            sequence = IncomingSequence(key, row.queue, self._settings, self._timers, now)
+            sequence = IncomingSequence(key, row.queue, self._desk.settings, self._desk.timers, now)
             sequence.restore(row, held[row.queue].last_used)
-            if row.source not in self._routes.peers and row.source != self._identity:
+            if row.source not in self._routes.peers and row.source != self._desk.identity:
                 self._places.take(sequence, host_group(row.reply_host))
             self._sequences.add(sequence)
             by_number[row.queue] = sequence

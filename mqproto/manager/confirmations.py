@@ -87,16 +87,11 @@ class Confirmations:
         doubts: Doubts,
         state: StoredState,
     ) -> None:
-        self._identity = desk.identity
-        self._settings = desk.settings
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
+        self._desk = desk
         self._outbound = outbound
         self._queues = queues
         self._incoming = incoming
         self._doubts = doubts
-        self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
         self._proven: list[tuple[TxSequenceId, int, int]] = []
         """The ranges of numbers, by sequence, that OrderAcks of this turn have shown to have arrived."""
@@ -138,15 +133,15 @@ class Confirmations:
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
         """End a kept message that came back. It is in doubt: another copy may have gone another way."""
-        if not packets or not sequence.delete(position, self._writes):
+        if not packets or not sequence.delete(position, self._desk.writes):
             return
         self._outbound.wake(sequence)
         message = decode_message(packets[0])
         facts: dict[str, str | int] = {"queue": sequence.name, "message_id": message.user.message_id}
-        self._notes.append(Note("message-came-back", facts))
+        self._desk.notes.append(Note("message-came-back", facts))
         packet = sequence.with_its_place(position, packets[0])
         ending = Ending(packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, Place.ON_THE_WAY, in_doubt=True)
-        self._endings.append(ending)
+        self._desk.endings.append(ending)
 
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
@@ -181,7 +176,7 @@ class Confirmations:
 
     def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
         """Decide those of our messages in doubt whose numbers an OrderAck covers. Return whether there are any."""
-        if self._settings.follows_figures:
+        if self._desk.settings.follows_figures:
             self._proven.append((identifier, first, last))
         return self._decide_doubts(identifier, first, last)
 
@@ -229,7 +224,7 @@ class Confirmations:
             if sequence.identifier > identifier:
                 break
             if not sequence.is_closed:
-                succession.renumber(sequence, identifier.ordinal, now, self._writes)
+                succession.renumber(sequence, identifier.ordinal, now, self._desk.writes)
                 self._outbound.set_aside(sequence.identifier)
                 renumbered += kept
             elif kept:
@@ -243,7 +238,7 @@ class Confirmations:
             "arrived": arrived,
             "renumbered": renumbered,
         }
-        self._notes.append(Note("destination-ahead-of-store", facts))
+        self._desk.notes.append(Note("destination-ahead-of-store", facts))
 
     def _arrived_through(
         self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
@@ -253,9 +248,9 @@ class Confirmations:
         named: whether an OrderAck that names the sequence says so.
         """
         identifier, first = sequence.identifier, sequence.last_ack + 1
-        if not sequence.order_ack(number, now, self._writes, named=named):
+        if not sequence.order_ack(number, now, self._desk.writes, named=named):
             return False
-        self._waypoints.order_acknowledged(identifier, first, number)
+        self._desk.waypoints.order_acknowledged(identifier, first, number)
         return True
 
     def _final_ack(
@@ -271,7 +266,7 @@ class Confirmations:
         succession = self._outbound.succession(identifier.time_stamp)
         if (
             succession is None
-            or body.source_guid != self._identity
+            or body.source_guid != self._desk.identity
             or identifier > succession.newest.identifier
         ):
             self._note_stray("FinalAck", body, source, remote)
@@ -284,20 +279,20 @@ class Confirmations:
         if (current and not sequence.was_sent(number)) or not counts:
             self._note_stray("FinalAck", body, source, remote)
             return
-        self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
+        self._desk.waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
         facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
         if not by_destination:
             by: dict[str, str | int] = {"by": guid_text(source), "class": message_class}
-            self._notes.append(Note("message-ended-on-its-way", facts | by))
+            self._desk.notes.append(Note("message-ended-on-its-way", facts | by))
         elif message_class != MessageClass.ACK_RECEIVE:
-            self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
+            self._desk.notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
         self._keep(sequence, body, Word(0, message_class, by_destination), message, packet)
         if current and message_class == MessageClass.ACK_RECEIVE:
             self._arrived_in_doubt(identifier, sequence.first_proven(number), number)
             self._arrived_through(sequence, number, now, named=False)
         elif current:
-            sequence.withdraw(number, self._writes)
-        self._writes.force()
+            sequence.withdraw(number, self._desk.writes)
+        self._desk.writes.force()
         self._outbound.wake(sequence)
 
     def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
@@ -312,7 +307,7 @@ class Confirmations:
             "source": guid_text(source),
             "number": body.tx_sequence_number,
         }
-        self._notes.append(Note("stray-acknowledgment", facts))
+        self._desk.notes.append(Note("stray-acknowledgment", facts))
 
     # The outcome of one message
 
@@ -335,14 +330,14 @@ class Confirmations:
         if before is not None and before.position:
             if before.of_destination or not word.of_destination:
                 return
-            self._writes.urgent().remove(self._queue, before.position, before.position)
+            self._desk.writes.urgent().remove(self._queue, before.position, before.position)
         if not self._queue:
             self._queue = self._outbound.next_queue()
-            self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
+            self._desk.writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
         self._last += 1
         key = message_key(self._queue, self._last)
         row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)
-        self._writes.put([row], ORDER_QUEUE_NAME)
+        self._desk.writes.put([row], ORDER_QUEUE_NAME)
         self._decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
@@ -397,7 +392,7 @@ class Confirmations:
                 self._decide(*doubt.place, word)  # It has become a dead letter since.
                 return
         if word.position:
-            self._writes.urgent().remove(self._queue, word.position, word.position)
+            self._desk.writes.urgent().remove(self._queue, word.position, word.position)
         sequence = self._outbound.queue(page.queue)
         if isinstance(sequence, OutgoingSequence):
             self._ends_here(sequence, message_id, found)
@@ -407,9 +402,11 @@ class Confirmations:
                 self._doubt_is_over(doubt, word.message_class, found)
         elif found:
             # If the message is not there, it asked for no FinalAck, or its outcome was known before.
-            self._writes.urgent().remove(page.queue, message_id, message_id)
+            self._desk.writes.urgent().remove(page.queue, message_id, message_id)
             in_doubt = not word.of_destination
-            self._endings.append(Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt))
+            self._desk.endings.append(
+                Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt)
+            )
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
         """A destination has told what became of a message in doubt: remove its dead letter, if it is still there.
@@ -419,14 +416,16 @@ class Confirmations:
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
         found = self._queues.of_lane(doubt.lane)
-        recalled = letters and found and found[0].recall(doubt.letter, letters[0], self._writes)
-        self._notes.append(Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"}))
+        recalled = letters and found and found[0].recall(doubt.letter, letters[0], self._desk.writes)
+        self._desk.notes.append(
+            Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"})
+        )
         if not recalled or found is None:
             return
         packet = with_message_class(letters[0], MessageClass.NORMAL)
-        self._waypoints.recalled(packet, found[0].name, message_class)
+        self._desk.waypoints.recalled(packet, found[0].name, message_class)
         if message_class != MessageClass.ACK_REACH_QUEUE:
-            self._endings.append(Ending(packet, message_class, Place.ELSEWHERE))
+            self._desk.endings.append(Ending(packet, message_class, Place.ELSEWHERE))
             return
         if not asks_final_ack(decode_message(packet)):
             return
@@ -434,7 +433,7 @@ class Confirmations:
         assert succession is not None, "its OrderAck was for one of them"
         sequence = succession.speaking_of(doubt.identifier)
         key = message_key(self._outbound.final_queue_of(sequence), doubt.message_id)
-        self._writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
+        self._desk.writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
 
 
 def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:

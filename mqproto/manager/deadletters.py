@@ -26,12 +26,10 @@ class DeadLetters:
     """Sends kept messages again. Each is a new message, with a new time and a new number."""
 
     def __init__(self, desk: Desk, routes: Routes, queues: LocalQueues, sending: Sending) -> None:
-        self._identity = desk.identity
+        self._desk = desk
         self._routes = routes
-        self._writes = desk.writes
         self._queues = queues
         self._sending = sending
-        self._guard = desk.guard
 
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send messages from a dead-letter queue or a journal to their destinations again. Return how many.
@@ -54,7 +52,7 @@ class DeadLetters:
         sent = 0
         for one in chosen:
             if (again := self._send(one, now)) is not None:
-                queue.take_out(one.key, self._writes, again)
+                queue.take_out(one.key, self._desk.writes, again)
                 sent += 1
         self._queues.stir(queue)
         return sent
@@ -63,15 +61,15 @@ class DeadLetters:
         """Send a message again. Return its new MessageID, or None if it has no destination any more."""
         message = decode_message(kept.packet)
         try:
-            destination = destination_in(message, self._routes, self._identity)
+            destination = destination_in(message, self._routes, self._desk.identity)
             if destination is None:
                 return None
             draft = draft_of(message)
-            if message.user.source_queue_manager == self._identity:
+            if message.user.source_queue_manager == self._desk.identity:
                 draft = replace(draft, dead_letter_queue=self._chosen_queue(message))
             if is_signed(message) and message.security is not None:
                 # A message that somebody else signed goes on unsigned.
-                signer = self._guard.name_of(message.security.sender_cert)
+                signer = self._desk.guard.name_of(message.security.sender_cert)
                 draft = replace(draft, signer=signer, hash_algorithm=message.properties.hash_algorithm)
             [again] = self._sending.enqueue([(destination, draft)], now)
         except (UsageError, FormatNameError):

@@ -42,9 +42,7 @@ class Expiration:
         queues: LocalQueues,
         state: StoredState,
     ) -> None:
-        self._timers = desk.timers
-        self._writes = desk.writes
-        self._endings = desk.endings
+        self._desk = desk
         self._outbound = outbound
         self._queues = queues
         self._neighbours = neighbours
@@ -69,39 +67,39 @@ class Expiration:
             return
         self._deadline_s = deadline_s
         wait_s = min(max(deadline_s + 1 - now.utc_s, 1), LONGEST_WAIT_S)
-        self._timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * wait_s)
+        self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * wait_s)
 
     def look_again(self, now: Moment) -> None:
         """Messages came back from where their time was not watched."""
-        if self._timers.runs(Timer.EXPIRATION, None):
+        if self._desk.timers.runs(Timer.EXPIRATION, None):
             self.expect(now.utc_s, now)
 
     def due(self, now: Moment) -> None:
         """The timer is due: let go of expired messages in memory, then ask the store."""
         self._deadline_s = None
         for queue in self._queues:
-            queue.let_go(now, self._writes, self._endings)
+            queue.let_go(now, self._desk.writes, self._desk.endings)
             self._queues.stir(queue)
             for lane in queue.lanes:
                 for message in lane.window:
                     self.expect(queue.deadline_s(message.position, message.packet), now)
         for outgoing in self._outbound:
-            self._endings += outgoing.expired(now, self._writes)
+            self._desk.endings += outgoing.expired(now, self._desk.writes)
             for message in outgoing.window:
                 self.expect(outgoing.deadline_s(message.position, message.packet), now)
             self._outbound.wake(outgoing)
         if self._gives_up:
             self._give_up(now)
-        self._writes.force()
+        self._desk.writes.force()
         self._read = True
         if self._deadline_s is None and any(queue.count for queue in (*self._queues, *self._outbound)):
             # Messages that consumers or neighbours have now may come back.
-            self._timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
+            self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
 
     def _give_up(self, now: Moment) -> None:
         """End messages that were sent and that nobody has answered for.  3.1.1.1.1.3, 3.1.1.1.1.5"""
         for entry in self._neighbours.give_up(now):
-            self._endings.append(
+            self._desk.endings.append(
                 Ending(entry.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
             )
         for entries in self._neighbours.in_flight().values():
@@ -111,7 +109,7 @@ class Expiration:
 
     def _expires_sent(self, expires: bool) -> None:
         """Record whether the store, from now on, names messages that were sent and are over."""
-        self._writes.urgent().counters[SENT_EXPIRES] = int(expires)
+        self._desk.writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
     def pages(self) -> Sequence[ReadPage | ReadExpired]:
         """Return what to ask the store, after all other pages, because they change what is on disk."""
@@ -136,9 +134,9 @@ class Expiration:
 
     def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
         """End a stored message if its time is over and the queue can let go of it. Return whether it ends."""
-        ending = queue.expired_on_disk(position, packet, now, self._writes)
+        ending = queue.expired_on_disk(position, packet, now, self._desk.writes)
         if ending is not None:
-            self._endings.append(ending)
+            self._desk.endings.append(ending)
         return ending is not None
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
@@ -153,15 +151,17 @@ class Expiration:
                 break
             if local is not None:
                 queue, lane = local
-                gone = queue.let_go_on_disk(lane, position, packet, now, self._writes, self._endings)
+                gone = queue.let_go_on_disk(
+                    lane, position, packet, now, self._desk.writes, self._desk.endings
+                )
             else:
                 gone = outgoing is not None and self._end_on_disk(outgoing, position, packet, now)
             if not gone:
                 # It is in memory, or it comes back there from a consumer or the next hop, and is looked at there; or
                 # only its destination can tell. The store need not name it again.
-                self._writes.later.lasting.append(key)
+                self._desk.writes.later.lasting.append(key)
                 self.expect(now.utc_s, now)
         else:
             self._read = bool(rows)  # All of these were over, so there may be more.
         if self._read:
-            self._writes.force()
+            self._desk.writes.force()

@@ -37,11 +37,8 @@ class LocalQueues:
         """This queue manager, by the GUIDs of its public queues and of the foreign systems that it connects."""
         self.ages = Durations(AGE_BOUNDS_S)
         """How old messages were when they came into queues, by their senders' clocks."""
-        self._identity = desk.identity
-        self._settings = desk.settings
-        self._writes = desk.writes
+        self._desk = desk
         self._next_queue = next_queue
-        self._waypoints = desk.waypoints
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
@@ -73,7 +70,7 @@ class LocalQueues:
         self._by_wire_name[declaration.name.lower()] = queue
         for guid in declaration.guids:
             self._by_guid[guid] = queue
-            self.publics[guid[0]] = self._identity
+            self.publics[guid[0]] = self._desk.identity
         self._set_journal(queue)
 
     def _set_journal(self, queue: LocalQueue) -> None:
@@ -101,7 +98,7 @@ class LocalQueues:
 
     def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
         queue = self._opened(declaration)
-        queue.lane(0).register(self._writes)
+        queue.lane(0).register(self._desk.writes)
         self._by_name[declaration.name.lower()] = queue
         self._stirred[queue] = None  # A first page is read, so a peek sees stored messages.
         return queue
@@ -112,14 +109,14 @@ class LocalQueues:
         if queue is None and len(self._gone) >= GONE:
             queue = self._forgotten()
         if queue is not None:
-            queue.become(declaration, self._writes)
+            queue.become(declaration, self._desk.writes)
             return queue
         name = declaration.name
         spelling = name if name in self._stored else self._spellings.get(name.lower(), name)
         stored = self._stored.pop(spelling, ())
-        queue = LocalQueue(declaration, self._settings, self._next_queue, stored, self._waypoints)
+        queue = LocalQueue(declaration, self._desk.settings, self._next_queue, stored, self._desk.waypoints)
         if spelling != name:
-            queue.respell(self._writes)
+            queue.respell(self._desk.writes)
         return queue
 
     def _forgotten(self) -> LocalQueue | None:

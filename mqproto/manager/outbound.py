@@ -55,11 +55,8 @@ class Outbound:
     def __init__(
         self, desk: Desk, routes: Routes, neighbours: Neighbours, state: StoredState, now: Moment
     ) -> None:
-        self._identity = desk.identity
+        self._desk = desk
         self._routes = routes
-        self._settings = desk.settings
-        self._timers = desk.timers
-        self._writes = desk.writes
         self._neighbours = neighbours
         self._queues: dict[int, OutgoingQueue] = {}
         self._by_name: dict[tuple[str, int], OutgoingQueue] = {}
@@ -94,7 +91,7 @@ class Outbound:
         """Give no MessageID and no TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
         self._next_message_id = self._message_id_ceiling = life.first_message_id
         self._first_ordinal = self._ordinal_ceiling = max(self._ordinal_ceiling, life.first_sequence_ordinal)
-        self._writes.urgent().counters |= {
+        self._desk.writes.urgent().counters |= {
             LIFE: life.number,
             MESSAGE_ID_CEILING: self._message_id_ceiling,
             SEQUENCE_ORDINAL_CEILING: self._ordinal_ceiling,
@@ -118,7 +115,7 @@ class Outbound:
         first, self._next_message_id = self._next_message_id, self._next_message_id + count
         while self._next_message_id > self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
-            self._writes.urgent().counters[MESSAGE_ID_CEILING] = self._message_id_ceiling
+            self._desk.writes.urgent().counters[MESSAGE_ID_CEILING] = self._message_id_ceiling
         return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
 
     # Queues
@@ -224,7 +221,7 @@ class Outbound:
     ) -> OutgoingQueue:
         queue = self._by_name.get((name, priority))
         if queue is None:
-            queue = OutgoingQueue(self.next_queue(), name, self._settings, priority=priority)
+            queue = OutgoingQueue(self.next_queue(), name, self._desk.settings, priority=priority)
             self._add(queue, hops(), manager)
             self._take_over_hold(queue)
         return queue
@@ -252,19 +249,19 @@ class Outbound:
         """Pause a queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14"""
         queue.on_hold = on_hold
         queue.registered = True
-        self._writes.urgent().queues.append(
+        self._desk.writes.urgent().queues.append(
             QueueRow(queue.queue, queue.kind, queue.name, queue.priority, on_hold)
         )
         self._neighbours.wake(queue)
 
     def put(self, queue: OutgoingQueue, messages: Joining) -> None:
         """Add messages to a queue."""
-        queue.join(messages, self._writes)
+        queue.join(messages, self._desk.writes)
         self._neighbours.wake(queue)
 
     def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
         """Add others' transactional messages to a queue where no copy of them waits."""
-        queue.pass_on(messages, names, self._writes)
+        queue.pass_on(messages, names, self._desk.writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
@@ -401,9 +398,9 @@ class Outbound:
             if sequence is None:
                 name = succession.newest.name if succession is not None else name
                 sequence = OutgoingSequence(
-                    self.next_queue(), name, manager, self._settings, self._timers, now
+                    self.next_queue(), name, manager, self._desk.settings, self._desk.timers, now
                 )
-                sequence.register(self._writes)
+                sequence.register(self._desk.writes)
                 self._add_sequence(sequence, host)
                 self._take_over_hold(sequence)
             succession = self._successions[spelling]
@@ -433,7 +430,7 @@ class Outbound:
         """See that the store's ceiling is above an identifier's Ordinal before a message has it."""
         if identifier.ordinal >= self._ordinal_ceiling:
             self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
-            self._writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling
+            self._desk.writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling
 
     def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> None:
         manager = sequence.destination_manager
@@ -476,7 +473,7 @@ class Outbound:
         """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
         if not sequence.final_queue:
             number = self._finals[sequence.name] = self.next_queue()
-            self._writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
+            self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
             for member in self._successions[one_spelling(sequence.name)]:
                 if member.name == sequence.name:
                     member.final_queue = number
@@ -502,8 +499,8 @@ class Outbound:
                     stored.queue,
                     stored.name,
                     manager,
-                    self._settings,
-                    self._timers,
+                    self._desk.settings,
+                    self._desk.timers,
                     now,
                     stored,
                 )
@@ -516,7 +513,9 @@ class Outbound:
         self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
 
     def _restore_queue(self, stored: StoredQueue) -> None:
-        queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored, priority=stored.priority)
+        queue = OutgoingQueue(
+            stored.queue, stored.name, self._desk.settings, stored, priority=stored.priority
+        )
         name = stored.name.removesuffix(ORDER_SUFFIX)
         try:
             manager = guid_from_text(name)

@@ -81,16 +81,12 @@ class Outcomes:
         queues: LocalQueues,
         doubts: Doubts,
     ) -> None:
-        self._identity = desk.identity
+        self._desk = desk
         self._routes = routes
-        self._settings = desk.settings
-        self._writes = desk.writes
-        self._notes = desk.notes
         self._outbound = outbound
         self._queues = queues
         self._doubts = doubts
         self._sequences = sequences
-        self._waypoints = desk.waypoints
         self.expired_count = 0
         self.damaged_count = 0
         """Messages that the store no longer had as they were written."""
@@ -103,10 +99,10 @@ class Outcomes:
 
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         message_class, user = ending.message_class, message.user
-        is_ours = user.source_queue_manager == self._identity
+        is_ours = user.source_queue_manager == self._desk.identity
         if ending.is_copy and is_ours:
             # It came back. The original, which waits for its OrderAck, decides what becomes of it.
-            self._waypoints.ended(ending.packet, message_class)
+            self._desk.waypoints.ended(ending.packet, message_class)
             return
         if is_ours and ending.place is Place.IN_QUEUE and is_letter(ending.packet):
             self._letter_left(ending, message)
@@ -117,7 +113,7 @@ class Outcomes:
                 kept=None
             )  # Nothing is kept for strangers, and nothing of a damaged message.
         if ending.place is Place.ON_THE_WAY:
-            self._waypoints.ended(ending.packet, message_class)
+            self._desk.waypoints.ended(ending.packet, message_class)
         if wants_administration(message, message_class):
             self._acknowledge(ending, message, now)
         if ending.place is not Place.ELSEWHERE:
@@ -145,10 +141,10 @@ class Outcomes:
         """Whether the figures keep a copy of an expired message of ours in the journal, because it asks for
         one and not for a dead letter.  3.1.1.1.1.3, .5, .7"""
         return (
-            self._settings.follows_figures
+            self._desk.settings.follows_figures
             and ending.place is Place.ON_THE_WAY
             and ending.message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
-            and message.user.source_queue_manager == self._identity
+            and message.user.source_queue_manager == self._desk.identity
             and message.user.journal_positive
         )
 
@@ -174,26 +170,26 @@ class Outcomes:
             return queue
         facts: dict[str, str | int] = {"queue": path_name, "message_id": message.user.message_id}
         reason = "there is no such queue any more" if queue is None else "it is full"
-        self._notes.append(Note("letter-goes-to-the-systems-queue", {**facts, "reason": reason}))
+        self._desk.notes.append(Note("letter-goes-to-the-systems-queue", {**facts, "reason": reason}))
         return None
 
     def _is_strangers(self, message: UserMessage) -> bool:
         """Whether nobody has declared the queue manager that sent a message."""
         source = message.user.source_queue_manager
-        return source != self._identity and source not in self._routes.peers
+        return source != self._desk.identity and source not in self._routes.peers
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> bool:
         """Put a message into a journal or a dead-letter queue, if that has room. Return whether it is kept."""
-        if is_unsealed(message, self._identity):
+        if is_unsealed(message, self._desk.identity):
             packet = encode_packet(in_clear(decode_message(packet)))
         if not queue.has_room(len(packet)):
             facts: dict[str, str | int] = {"queue": queue.name, "message_id": message.user.message_id}
-            self._notes.append(Note("no-room-to-keep", facts))
-            self._waypoints.not_kept(packet, queue.name)
+            self._desk.notes.append(Note("no-room-to-keep", facts))
+            self._desk.waypoints.not_kept(packet, queue.name)
             return False
-        self._waypoints.kept(packet, queue.name, message_class)
+        self._desk.waypoints.kept(packet, queue.name, message_class)
         kept = joining(packet, message.user.message_id, message.user.recoverable)
-        queue.insert(kept, self._writes, priority=message.base.priority, is_kept=True)
+        queue.insert(kept, self._desk.writes, priority=message.base.priority, is_kept=True)
         self._queues.stir(queue)
         return True
 
@@ -215,8 +211,8 @@ class Outcomes:
         assert isinstance(ending.packet, HurtPacket)
         number = self._outbound.next_message_id() if source is None else ending.packet.message_id % 2**32
         message = user_message(
-            source=source or self._identity,
-            destination_manager=self._identity,
+            source=source or self._desk.identity,
+            destination_manager=self._desk.identity,
             destination=f"OS:.\\{letters}",
             message_id=number,
             sent_time_s=now.utc_s,
@@ -235,7 +231,7 @@ class Outcomes:
         """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""
         reply_to = ending.reply_to or self._reply_to(ending.queue, message)
         message_id = self._outbound.next_message_id()
-        ack = make_final_ack(message, ending.message_class, reply_to, self._identity, message_id, now)
+        ack = make_final_ack(message, ending.message_class, reply_to, self._desk.identity, message_id, now)
         self._outbound.acknowledge(ack, reply_to)
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
@@ -257,7 +253,7 @@ class Outcomes:
             )
         except FormatNameError:
             name = None
-        destination = destination_of(name, self._routes, self._identity) if name is not None else None
+        destination = destination_of(name, self._routes, self._desk.identity) if name is not None else None
         if destination is None or not self._is_told(ending, message, destination):
             return
         way = None
@@ -289,8 +285,8 @@ class Outcomes:
         By default, destinations tell nobody about messages that they disregard. If such a message was ours, its
         FinalAck tells us: a queue of our own hears of it, and nobody else.  3.1.7.15, 5.1
         """
-        stays_here = self._identity == message.user.source_queue_manager == destination.manager
-        insecure, sent = ending.message_class in DISREGARDED, self._settings.send_insecure_nacks
+        stays_here = self._desk.identity == message.user.source_queue_manager == destination.manager
+        insecure, sent = ending.message_class in DISREGARDED, self._desk.settings.send_insecure_nacks
         if ending.place is Place.ELSEWHERE:
             return insecure and stays_here and not sent
         return not insecure or sent or stays_here
@@ -308,7 +304,7 @@ class Outcomes:
         elif host is not None and destination.manager is None and self._outbound.may_answer(host):
             return self._outbound.towards(destination, priority)
         facts: dict[str, str | int] = {"source": guid_text(stranger), "queue": destination.name}
-        self._notes.append(Note("stranger-not-answered", facts))
+        self._desk.notes.append(Note("stranger-not-answered", facts))
         return None
 
     def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:
@@ -353,7 +349,7 @@ class Outcomes:
             return
         message_id = self._outbound.next_message_id()
         message = user_message(
-            source=self._identity,
+            source=self._desk.identity,
             destination_manager=destination.address,
             destination=destination.queue,
             message_id=message_id,
@@ -370,11 +366,11 @@ class Outcomes:
         )
         packet = encode_packet(message)
         posted = joining(packet, message_id, recoverable)
-        self._waypoints.accepted([packet], destination.name)
-        if destination.manager == self._identity:
+        self._desk.waypoints.accepted([packet], destination.name)
+        if destination.manager == self._desk.identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
-                queue.insert(posted, self._writes, priority=priority)
+                queue.insert(posted, self._desk.writes, priority=priority)
                 self._queues.stir(queue)
             return
         if way is None and (destination.host is not None or self._outbound.leads_to(destination.address)):

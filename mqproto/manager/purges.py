@@ -34,9 +34,7 @@ class Purges:
     """
 
     def __init__(self, desk: Desk) -> None:
-        self._writes = desk.writes
-        self._endings = desk.endings
-        self._waypoints = desk.waypoints
+        self._desk = desk
         self._limits = desk.settings.page_limits
         self._going: dict[int, tuple[OutgoingQueue, int]] = {}
         """By queue number: the queue and the last position to delete."""
@@ -48,7 +46,7 @@ class Purges:
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
             self._read(queue, 0)
-        self._writes.purge_until(queue.queue, queue.last_position)
+        self._desk.writes.purge_until(queue.queue, queue.last_position)
         self._going[queue.queue] = (queue, queue.last_position)
 
     def go_on(self, queue: OutgoingQueue, last: int) -> None:
@@ -65,12 +63,12 @@ class Purges:
 
     def _end(self, queue: OutgoingQueue, position: int, packet: bytes) -> None:
         is_copy = queue.kind is QueueKind.OUTGOING and is_transactional(packet)
-        if not queue.delete(position, self._writes):
+        if not queue.delete(position, self._desk.writes):
             return
         if is_copy:
-            self._waypoints.ended(packet, MessageClass.NACK_DELETED)
+            self._desk.waypoints.ended(packet, MessageClass.NACK_DELETED)
         else:
-            self._endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
+            self._desk.endings.append(Ending(packet, MessageClass.NACK_DELETED, Place.ON_THE_WAY))
 
     def pages(self) -> list[ReadPage]:
         """The pages to read now."""
@@ -87,7 +85,7 @@ class Purges:
             self._read(queue, rows[-1][0])
         else:
             del self._going[page.queue]
-            self._writes.purge_until(page.queue, 0)
+            self._desk.writes.purge_until(page.queue, 0)
 
 
 REPEATED: Final = "it is dropped, and its source repeats it"
@@ -112,10 +110,7 @@ class Damage:
     def __init__(
         self, desk: Desk, outbound: Outbound, queues: LocalQueues, outcomes: Outcomes, state: StoredState
     ) -> None:
-        self._identity = desk.identity
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
+        self._desk = desk
         self._outbound = outbound
         self._queues = queues
         self._outcomes = outcomes
@@ -133,7 +128,7 @@ class Damage:
             is_sequence = isinstance(outgoing, OutgoingSequence)
             may_have_arrived = outgoing.may_have_arrived(position)
             is_lost = is_sequence or position > outgoing.window.read_through
-            if not (is_lost and outgoing.delete(position, self._writes)):
+            if not (is_lost and outgoing.delete(position, self._desk.writes)):
                 self._left(key, packet, outgoing.name, GOES)
             elif head is not None and head.transaction is not None and not is_sequence:
                 self._left(key, packet, outgoing.name, REPEATED)
@@ -144,7 +139,7 @@ class Damage:
         elif local is not None:
             queue, lane = local
             self._queues.stir(queue)
-            if not queue.lose(lane, position, packet, self._writes):
+            if not queue.lose(lane, position, packet, self._desk.writes):
                 self._left(key, packet, queue.name, GOES)
             else:
                 ending = Ending(packet, MessageClass.NACK_Q_PURGED, Place.IN_QUEUE, queue.queue)
@@ -168,9 +163,9 @@ class Damage:
         packet = ending.packet
         assert isinstance(packet, HurtPacket)
         # If its head cannot be read, it is known to be ours only where all messages are.
-        source = self._identity if letters is SystemQueue.DEADXACT else None
+        source = self._desk.identity if letters is SystemQueue.DEADXACT else None
         if head is not None:
-            self._endings.append(ending)
+            self._desk.endings.append(ending)
             source = head.user.source_queue_manager
         became = f"it is lost{', unless it had arrived' * in_doubt}: {letters} has a letter that says so"
         self._outcomes.tell_of_damage(ending, letters, source, name, in_doubt=in_doubt, now=now)
@@ -178,10 +173,10 @@ class Damage:
 
     def _left(self, key: int, packet: HurtPacket, name: str, became: str) -> None:
         number, position = key >> POSITION_BITS, key & (1 << POSITION_BITS) - 1
-        self._writes.urgent().remove(number, position, position)
+        self._desk.writes.urgent().remove(number, position, position)
         self._outcomes.damaged_count += 1
         facts: dict[str, str | int] = {"queue": name, "message_id": packet.message_id, "position": position}
-        self._notes.append(Note("message-damaged", {**facts, "became": became}))
+        self._desk.notes.append(Note("message-damaged", {**facts, "became": became}))
 
 
 def head_in(packet: HurtPacket) -> UserMessage | None:

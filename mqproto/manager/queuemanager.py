@@ -128,9 +128,7 @@ class QueueManager:
     ) -> None:
         self.identity = identity
         desk = desk_of(identity, settings, guard, follow)
-        self._guard = guard
-        self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
-        self._notes, self._endings = desk.notes, desk.endings
+        self._desk = desk
         incoming = IncomingSequences()
         self._met = Met(desk, routes, state, now, lambda: self._outbound.next_queue())
         self._neighbours = Neighbours(desk, routes, self._met)
@@ -306,7 +304,7 @@ class QueueManager:
                 at += len(some.packets)
                 if full and not is_acknowledgment(some):
                     continue  # Nothing may overtake a message that had no room, except acknowledgments: they make room.
-                self._waypoints.arrived(some.packets, session)
+                self._desk.waypoints.arrived(some.packets, session)
                 try:
                     arrivals.arrived(some, remote, now)
                 except NoRoomError as no_room:
@@ -320,34 +318,34 @@ class QueueManager:
     def _turn_away(self, run: Run, session: Session, section: str, reason: Exception) -> None:
         """Turn away a message, and end the session."""
         [packet] = run.packets
-        self._waypoints.turned_away(packet, str(reason))
+        self._desk.waypoints.turned_away(packet, str(reason))
         session.refuse(section, str(reason))
 
     # Time and the store
 
     def tick(self, now: Moment) -> None:
         """Do what is due."""
-        for timer, owner in self._timers.expired(now.uptime_ms):
+        for timer, owner in self._desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
                 self._neighbours.expired(timer, owner, now)
             elif isinstance(owner, Neighbour):
                 self._neighbours.retry(owner, now)
             elif isinstance(owner, OutgoingSequence):
-                self._notes.append(owner.resend_note)
+                self._desk.notes.append(owner.resend_note)
                 owner.ack_wait_expired(now)
                 self._neighbours.wake(owner)
             elif isinstance(owner, IncomingSequence):
                 self._arrivals.order_ack_due(owner, now)
             elif timer in CACHE_CLEANUPS:
-                self._guard.expired(timer, now)
+                self._desk.guard.expired(timer, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
                 for history in self._histories:
-                    history.clean_up(now, self._writes)
+                    history.clean_up(now, self._desk.writes)
             elif timer is Timer.EXPIRATION:
                 self._expiration.due(now)
             else:
                 assert timer is Timer.LAZY_WRITES
-                self._writes.force()
+                self._desk.writes.force()
 
     def stored(self, size_bytes: int) -> None:
         """A batch was committed, or the store was opened: its messages take this many bytes now."""
@@ -369,7 +367,7 @@ class QueueManager:
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
         self._arrivals.room.limit_bytes = self._sending.limit_bytes = limit_bytes
-        self._writes.has_room(room_bytes != 0)
+        self._desk.writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """Take the answer to one of a batch's reads; that says what `rows` are."""
@@ -458,7 +456,7 @@ class QueueManager:
         """
         local = self._queues.named(queue)
         if commit:
-            local.settle(consumer, now, self._writes, self._endings)
+            local.settle(consumer, now, self._desk.writes, self._desk.endings)
         else:
             local.roll_back(consumer)
             self._expiration.look_again(now)
@@ -471,7 +469,7 @@ class QueueManager:
             UsageError: it was given nothing.
         """
         local = self._queues.named(queue)
-        local.reject(consumer, self._writes, self._endings)
+        local.reject(consumer, self._desk.writes, self._desk.endings)
         self._queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
@@ -507,7 +505,7 @@ class QueueManager:
         Returns:
             Whether it is kept.
         """
-        return self._writes.accompany(outcomes, needed=needed, counters=counters)
+        return self._desk.writes.accompany(outcomes, needed=needed, counters=counters)
 
     def forget(
         self,
@@ -517,7 +515,7 @@ class QueueManager:
     ) -> None:
         """Forget the outcomes of these invokers, who will not return, with the next commit; keep these rows and
         counters in the same transaction."""
-        self._writes.forget(invokers, rows or {}, counters or {})
+        self._desk.writes.forget(invokers, rows or {}, counters or {})
 
     # Operators
 
@@ -541,7 +539,7 @@ class QueueManager:
                 self._purges.begin(one)
             return count
         local = self._queues.named(queue)
-        local.purge(writes=self._writes)
+        local.purge(writes=self._desk.writes)
         self._queues.stir(local)
         return local.count
 
@@ -552,7 +550,7 @@ class QueueManager:
             return
         found = self._queues.of_lane(number)
         if found is None or not found[0].go_on_purging(found[1], last):
-            self._writes.purge_until(number, 0)
+            self._desk.writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
         """Whether messages that `purge` was to delete are still to be read from disk, apart from those consumers have.
@@ -695,7 +693,7 @@ class QueueManager:
     def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
         self._neighbours.close_all("the queue manager stops")
-        self._writes.force()
+        self._desk.writes.force()
 
     # What was decided
 
@@ -709,10 +707,10 @@ class QueueManager:
         while True:
             for queue in self._queues.take_stirred(now):
                 if queue.purging:
-                    queue.let_go(now, self._writes, self._endings)
+                    queue.let_go(now, self._desk.writes, self._desk.endings)
                 deliveries += [
                     Delivery(consumer.consumer, queue.name, received)
-                    for consumer, received in queue.hand_out(now, self._writes, self._endings)
+                    for consumer, received in queue.hand_out(now, self._desk.writes, self._desk.endings)
                 ]
                 reads += queue.pages()
             turn = self._neighbours.turn(now)
@@ -720,10 +718,10 @@ class QueueManager:
             sends += turn[1]
             closes += turn[2]
             self._tracing.sent(self._neighbours.take_traced(), now)
-            if not self._endings:
+            if not self._desk.endings:
                 break
-            endings = self._endings.copy()
-            self._endings.clear()
+            endings = self._desk.endings.copy()
+            self._desk.endings.clear()
             self._outcomes.follow(endings, now)
         if self._arrivals.reads:
             reads += self._arrivals.take_reads()
@@ -734,9 +732,9 @@ class QueueManager:
             self._again = []
         else:
             reads += self._purges.pages() or self._expiration.pages()
-        writes = self._writes.take(now)
+        writes = self._desk.writes.take(now)
         for history in self._histories:
-            history.make_room(self._writes)
+            history.make_room(self._desk.writes)
         batch = Batch(
             writes=writes,
             reads=reads,
@@ -745,10 +743,10 @@ class QueueManager:
             sends=sends,
             closes=closes,
             deliveries=deliveries,
-            notes=self._notes.copy(),
-            deadline_ms=self._timers.next_ms,
+            notes=self._desk.notes.copy(),
+            deadline_ms=self._desk.timers.next_ms,
         )
-        self._notes.clear()
+        self._desk.notes.clear()
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
@@ -776,7 +774,7 @@ class QueueManager:
 
     def leaving(self) -> dict[str, int]:
         """Return the most messages that the next commit removes, for each local queue that it removes any from."""
-        leaving = self._writes.leaving()
+        leaving = self._desk.writes.leaving()
         return {
             queue.name: count
             for queue in self._queues

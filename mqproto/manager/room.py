@@ -47,9 +47,7 @@ class Room:
         queues: LocalQueues,
         histories: Histories,
     ) -> None:
-        self._settings = desk.settings
-        self._writes = desk.writes
-        self._waypoints = desk.waypoints
+        self._desk = desk
         self._sequences = sequences
         self._outbound = outbound
         self._queues = queues
@@ -60,7 +58,7 @@ class Room:
     @property
     def left_bytes(self) -> int:
         """How many more bytes the store may hold, within the quota and the room on the disk."""
-        limit_bytes, quota_bytes = self.limit_bytes, self._settings.quota_bytes
+        limit_bytes, quota_bytes = self.limit_bytes, self._desk.settings.quota_bytes
         if limit_bytes is None or limit_bytes > quota_bytes:
             limit_bytes = quota_bytes
         return limit_bytes - self.stored_bytes
@@ -81,7 +79,7 @@ class Room:
             and would_be_bytes > self.limit_bytes
             and (recoverable or not self._stays_in_memory(run, head, is_ours=is_ours))
         )
-        if not disk_is_full and would_be_bytes <= self._settings.quota_bytes:
+        if not disk_is_full and would_be_bytes <= self._desk.settings.quota_bytes:
             return
         if is_acknowledgment(run):
             return
@@ -95,7 +93,7 @@ class Room:
         if remote.is_proven and is_ours and head.flags & TRANSACTIONAL and self._gives_way(run, head):
             return
         raise NoRoomError(
-            f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
+            f"the store holds as much as quota_bytes = {self._desk.settings.quota_bytes:,} allows: receive or purge"
         )
 
     def _gives_way(self, run: Run, head: Head) -> bool:
@@ -124,8 +122,8 @@ class Room:
             sequence = max(self._sequences, key=HIGHEST_HELD)
             held = sequence.let_go()
             self.stored_bytes -= len(held.packet)
-            self._writes.later.remove(sequence.held_queue, held.position, held.position)
-            self._waypoints.dropped(held.packet, self._queues.numbered(sequence.queue).name)
+            self._desk.writes.later.remove(sequence.held_queue, held.position, held.position)
+            self._desk.waypoints.dropped(held.packet, self._queues.numbered(sequence.queue).name)
         return True
 
     @property
@@ -135,7 +133,7 @@ class Room:
     def may_hold(self, size_bytes: int) -> bool:
         """Whether there is room to hold one more message: nothing is held when little room is left, and held
         messages take at most half of what may be stored, which leaves a place for the awaited ones."""
-        stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._settings.quota_bytes // 2
+        stored_bytes, half_bytes = self.stored_bytes + size_bytes, self._desk.settings.quota_bytes // 2
         if self.left_bytes - size_bytes < stored_bytes // NEARLY_FULL:
             return False
         return stored_bytes <= half_bytes or self._held_bytes + size_bytes <= half_bytes

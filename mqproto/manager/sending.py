@@ -113,15 +113,10 @@ class Sending:
     """Takes applications' messages."""
 
     def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, expiration: Expiration) -> None:
-        self._identity = desk.identity
-        self._settings = desk.settings
-        self._writes = desk.writes
-        self._endings = desk.endings
+        self._desk = desk
         self._outbound = outbound
         self._queues = queues
         self._expiration = expiration
-        self._waypoints = desk.waypoints
-        self._guard = desk.guard
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
         """The bytes that the store held after the last commit, and those handed in since."""
@@ -176,9 +171,9 @@ class Sending:
             else:
                 stored_bytes += size_bytes
                 needs_disk = True
-        if self.stored_bytes + stored_bytes + express_bytes > self._settings.quota_bytes:
+        if self.stored_bytes + stored_bytes + express_bytes > self._desk.settings.quota_bytes:
             raise QuotaExceeded(
-                f"the store would hold more than quota_bytes = {self._settings.quota_bytes:,}: receive or purge "
+                f"the store would hold more than quota_bytes = {self._desk.settings.quota_bytes:,}: receive or purge "
                 "something first"
             )
         # An empty message takes room as well.
@@ -198,11 +193,11 @@ class Sending:
         if self.limit_bytes is None:
             return True
         destination, priority = run.destination, run.example.priority
-        if destination.manager == self._identity:
+        if destination.manager == self._desk.identity:
             lane: Lane | None = self._here(run).known_lane(priority)
         else:
             lane = self._outbound.known_towards(destination, priority)
-        window = lane.window if lane is not None else QueueWindow(0, self._settings)
+        window = lane.window if lane is not None else QueueWindow(0, self._desk.settings)
         return window.takes(count, size_bytes)
 
     def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
@@ -215,13 +210,13 @@ class Sending:
             raise UsageError(refusal_of_kind(destination))
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
-        if destination.host is None and destination.manager not in (None, self._identity):
+        if destination.host is None and destination.manager not in (None, self._desk.identity):
             self._check_manager(destination.manager)
-        if destination.manager != self._identity and (run.example.signer or run.example.privacy_level):
+        if destination.manager != self._desk.identity and (run.example.signer or run.example.privacy_level):
             if isinstance(destination.queue, str) or destination.manager is None:
                 raise UsageError(BY_DIRECT_NAME)
-            self._guard.check(self._example(run), destination.manager)
-        if destination.manager == self._identity:
+            self._desk.guard.check(self._example(run), destination.manager)
+        if destination.manager == self._desk.identity:
             queue = self._here(run)
             self._check_protection(run, queue, now)
             if queue.declaration.transactional != transactional:
@@ -253,7 +248,7 @@ class Sending:
                 "choose another queue for them"
             )
         destination = run.destination
-        if destination.manager == self._identity and self._here(run) is queue:
+        if destination.manager == self._desk.identity and self._here(run) is queue:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
@@ -264,7 +259,9 @@ class Sending:
         message = self._example(run)
         try:
             if signed:
-                message = self._guard.opened(self._guard.signed(message), protection.weak_ciphers, now)
+                message = self._desk.guard.opened(
+                    self._desk.guard.signed(message), protection.weak_ciphers, now
+                )
             protection.check(message, encrypted=bool(run.example.privacy_level))
         except ProtectionError as error:
             raise UsageError(f"queue {queue.name}: {error.reason}") from None
@@ -274,7 +271,7 @@ class Sending:
         stamp = self._stamp(run)
         if run.example.signer:
             example = self._example(run)
-            signed = self._guard.signed(example)
+            signed = self._desk.guard.signed(example)
             stamp = Stamp(self._with_signature(encode_packet(example), signed, run.destination.manager))
         return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
@@ -294,7 +291,7 @@ class Sending:
         return queue
 
     def _send(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
-        if run.destination.manager == self._identity:
+        if run.destination.manager == self._desk.identity:
             self._deliver_here(run, ordinals, flags, now)
         elif run.example.transactional:
             self._send_transactional(run, ordinals, flags, now)
@@ -303,9 +300,9 @@ class Sending:
             expires_s = reach_deadline_s(packets[0])
             self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
-            self._waypoints.accepted(packets, run.destination.name)
+            self._desk.waypoints.accepted(packets, run.destination.name)
             until = [expires_s] * len(packets)
-            queue.join(Joining(packets, ordinals, run.example.recoverable, False, until), self._writes)
+            queue.join(Joining(packets, ordinals, run.example.recoverable, False, until), self._desk.writes)
             self._outbound.wake(queue)
             self._expiration.expect(expires_s, now)
 
@@ -331,13 +328,13 @@ class Sending:
             number, previous = number + 1, number
         packets = self._packets(run, ordinals, now, places)
         expires_s = reach_deadline_s(packets[0])
-        self._waypoints.accepted(packets, sequence.name)
+        self._desk.waypoints.accepted(packets, sequence.name)
         until = [expires_s] * len(packets)
-        sequence.join(Joining(packets, ordinals, True, final_ack, until), self._writes)
+        sequence.join(Joining(packets, ordinals, True, final_ack, until), self._desk.writes)
         assert number == sequence.next_number, "each message that joins takes the next number"
         self._outbound.wake(sequence)
         self._expiration.expect(expires_s, now)
-        self._writes.changed(sequence, urgent=True)
+        self._desk.writes.changed(sequence, urgent=True)
 
     def _await_answers(self, run: Run, now: Moment) -> None:
         """Expect answers to a run. A destination that may not call us is called to fetch them."""
@@ -349,9 +346,10 @@ class Sending:
             ours = [
                 name.private_queue_identifier
                 for name in named
-                if isinstance(name, PrivateQueueFormatName) and name.source_queue_manager == self._identity
+                if isinstance(name, PrivateQueueFormatName)
+                and name.source_queue_manager == self._desk.identity
             ]
-            until_s = now.utc_s + self._settings.answers_awaited_s
+            until_s = now.utc_s + self._desk.settings.answers_awaited_s
             self._outbound.expect_answers(destination, until_s, ours, now)
 
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
@@ -369,11 +367,13 @@ class Sending:
             ]
         packets = self._packets(run, ordinals, now, places)
         expires_s = receive_deadline_s(packets[0])
-        self._waypoints.accepted(packets, run.destination.name)
+        self._desk.waypoints.accepted(packets, run.destination.name)
         until = [expires_s] * len(packets)
-        queue.insert(Joining(packets, ordinals, recoverable, False, until), self._writes, priority=priority)
+        queue.insert(
+            Joining(packets, ordinals, recoverable, False, until), self._desk.writes, priority=priority
+        )
         if reports:
-            self._endings += [
+            self._desk.endings += [
                 Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION) for packet in packets
             ]
         self._queues.stir(queue)
@@ -407,7 +407,7 @@ class Sending:
         count = len(run.drafts)
         places = [FIRST_PLACE] * count if run.example.transactional else None
         packets = self._packets(run, [0] * count, now, places)
-        return run._replace(signed=[self._guard.signed(decode_message(packet)) for packet in packets])
+        return run._replace(signed=[self._desk.guard.signed(decode_message(packet)) for packet in packets])
 
     def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
         """Add a message's signature to its packet; in a queue of ours it counts as verified."""
@@ -417,7 +417,7 @@ class Sending:
             multi_queue_format=signed.multi_queue_format,
             trailing=signed.trailing,
         )
-        if manager == self._identity:
+        if manager == self._desk.identity:
             message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
         return encode_packet(message)
 
@@ -427,7 +427,7 @@ class Sending:
         The signer's certificate is part of the kind, because a replaced key has another one.
         """
         name = run.example.signer
-        kind = (run.destination, likeness(run.example), self._guard.signer(name) if name else None)
+        kind = (run.destination, likeness(run.example), self._desk.guard.signer(name) if name else None)
         stamp = self._stamps.get(kind)
         if stamp is None:
             packet = encode_packet(self._example(run))
@@ -442,7 +442,7 @@ class Sending:
         """A message of the run's kind; the fields in which its messages differ are still to be set."""
         destination, draft = run.destination, run.example
         message = user_message(
-            source=self._identity,
+            source=self._desk.identity,
             destination_manager=destination.address,
             destination=destination.queue,
             message_id=0,
@@ -470,10 +470,10 @@ class Sending:
             )
         if draft.privacy_level:
             message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
-            if destination.manager == self._identity:
+            if destination.manager == self._desk.identity:
                 message = in_clear(message)
         if draft.signer:
-            signer = self._guard.signer(draft.signer)
+            signer = self._desk.guard.signer(draft.signer)
             message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
         return message
 

@@ -51,8 +51,7 @@ class Door:
     """Judges each connection by what is known about it so far."""
 
     def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
-        self._settings = desk.settings
-        self._notes = desk.notes
+        self._desk = desk
         self._routes = routes
         self._met = met
         self._sessions = sessions
@@ -103,7 +102,10 @@ class Door:
 
     def _make_room(self) -> Iterator[Session]:
         """End strangers' unfinished packets until the limit is met: the largest of the host with the most first."""
-        kept, limit_bytes = unfinished(self._sessions.values()), self._settings.strangers_unfinished_bytes
+        kept, limit_bytes = (
+            unfinished(self._sessions.values()),
+            self._desk.settings.strangers_unfinished_bytes,
+        )
         while (total_bytes := kept.total()) > limit_bytes:
             of_hosts = Counter[str]()
             for session, size in kept.items():
@@ -122,7 +124,7 @@ class Door:
         """Whether to turn away a connection from a host for this reason; not if a known peer may be there."""
         if self._routes.is_declared(host):
             return False
-        self._notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
+        self._desk.notes.append(Note("connection-refused", {"peer": host, "reason": reason}))
         return True
 
     def admit(self, data: SessionData, manager: Guid, now: Moment) -> str | None:
@@ -182,7 +184,7 @@ class Door:
         seen_ms = self._claims.get((manager, group))
         if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}
-            self._notes.append(Note("guid-claimed", facts))
+            self._desk.notes.append(Note("guid-claimed", facts))
         self._claims[manager, group] = now.uptime_ms
         self._claims.move_to_end((manager, group))
         if len(self._claims) > SEEN:

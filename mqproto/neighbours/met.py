@@ -128,9 +128,7 @@ class Met:
     def __init__(
         self, desk: Desk, routes: Routes, state: StoredState, now: Moment, next_number: Callable[[], int]
     ) -> None:
-        self._settings = desk.settings
-        self._writes = desk.writes
-        self._notes = desk.notes
+        self._desk = desk
         self._routes = routes
         self._next_number = next_number
         self._all: dict[int, Acquaintance] = {}
@@ -266,7 +264,7 @@ class Met:
         if found.other != address:
             found.other, found.verdict = address, ""
         found.other_s = now.utc_s
-        pause_ms = ASKED_INTERVALS * self._settings.try_connect_interval_ms
+        pause_ms = ASKED_INTERVALS * self._desk.settings.try_connect_interval_ms
         if found.asked_ms is None or now.uptime_ms - found.asked_ms >= pause_ms:
             found.asked_ms = now.uptime_ms
             self._doubts[found.manager] = None
@@ -292,7 +290,7 @@ class Met:
         found = self._by_manager.get(manager)
         if found is None or not found.other:
             return
-        if self._settings.roaming:
+        if self._desk.settings.roaming:
             self._move(found)
             return
         found.verdict = (
@@ -304,12 +302,12 @@ class Met:
     def _note(self, name: str, found: Acquaintance) -> None:
         assert found.manager is not None
         facts: dict[str, str | int] = {"manager": guid_text(found.manager), "peer": found.other}
-        self._notes.append(Note(name, {**facts, "met_at": found.address, "verdict": found.verdict}))
+        self._desk.notes.append(Note(name, {**facts, "met_at": found.address, "verdict": found.verdict}))
 
     def _move(self, found: Acquaintance) -> None:
         assert found.manager is not None
         facts: dict[str, str | int] = {"manager": guid_text(found.manager), "peer": found.other}
-        self._notes.append(Note("guid-moved", {**facts, "met_at": found.address}))
+        self._desk.notes.append(Note("guid-moved", {**facts, "met_at": found.address}))
         self._unindex_host(found)
         found.address = found.host = found.other
         found.how = How.CALLED_US if found.how is How.WAS_CALLED else found.how
@@ -416,7 +414,7 @@ class Met:
         if not found.other:
             raise UsageError(f"{name} has turned up nowhere but at {found.address or found.host}")
         self._move(found)
-        self._writes.force()
+        self._desk.writes.force()
         return found
 
     def meant(self, text: str) -> Acquaintance:
@@ -451,7 +449,7 @@ class Met:
     def _make_room(self, now: Moment) -> bool:
         """Make room to remember one more. Return whether there is room."""
         self._forget_old(now)
-        if len(self._all) < self._settings.peers_remembered:
+        if len(self._all) < self._desk.settings.peers_remembered:
             return True
         weak = [one for one in self if one.how is How.CALLED_US and not one.also] or [
             one for one in self if one.how is How.WAS_CALLED and not one.also
@@ -472,7 +470,7 @@ class Met:
         return None
 
     def _is_old(self, one: Acquaintance, now: Moment) -> bool:
-        oldest_s = now.utc_s - self._settings.peers_forgotten_days * DAY_S
+        oldest_s = now.utc_s - self._desk.settings.peers_forgotten_days * DAY_S
         return one.how is not How.ADDED and not one.also and max(one.last_s, one.awaited_s) < oldest_s
 
     def _forget_old(self, now: Moment) -> None:
@@ -488,7 +486,7 @@ class Met:
             del self._by_manager[found.manager]
             self._news[found.manager] = None
         self._free.append(found.row)
-        self._writes.put_row(found.as_row(in_use=False), urgent=urgent)
+        self._desk.writes.put_row(found.as_row(in_use=False), urgent=urgent)
 
     def _index(self, found: Acquaintance) -> None:
         self._all[found.row] = found
@@ -510,7 +508,7 @@ class Met:
 
     def _write(self, found: Acquaintance, *, urgent: bool = False) -> None:
         found.written_s = found.last_s
-        self._writes.put_row(found.as_row(), urgent=urgent)
+        self._desk.writes.put_row(found.as_row(), urgent=urgent)
 
 
 def _last_seen(one: Acquaintance) -> int:

@@ -56,13 +56,7 @@ class Neighbours:
         self.met = met
         self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
-        self._identity = desk.identity
-        self._settings = desk.settings
-        self._timers = desk.timers
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
-        self._waypoints = desk.waypoints
+        self._desk = desk
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
         """The neighbours, by the queue manager of one of their next hops."""
@@ -110,7 +104,7 @@ class Neighbours:
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
             self._awake.pop(neighbour, None)
-            self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+            self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     def _over(self, hops: tuple[NextHop, ...]) -> Neighbour:
         neighbour = self._by_hops.get(hops)
@@ -168,7 +162,7 @@ class Neighbours:
 
     def retry_at_ms(self, neighbour: Neighbour) -> int | None:
         """When the first next hop is tried again, on the uptime clock; None if that is not planned."""
-        return self._timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
+        return self._desk.timers.deadline_ms(Timer.SESSION_RETRY_CONNECT, neighbour)
 
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
         """Return the messages that were sent and that nobody has answered for, by queue."""
@@ -190,7 +184,7 @@ class Neighbours:
         for session in self.sessions.values():
             for queue, entries in groupby(session.lost(), ORIGIN):
                 assert isinstance(queue, OutgoingQueue)
-                over = queue.give_up(entries, now, self._writes)
+                over = queue.give_up(entries, now, self._desk.writes)
                 if over:
                     session.give_up(over)
                     self.wake(queue)
@@ -215,9 +209,9 @@ class Neighbours:
         self._touched |= dict.fromkeys(self.door.enter(session))
         if session.closed is not None:
             return session
-        session.data.accepting = len(self.sessions) <= self._settings.maximum_sessions
-        deadline_ms = now.uptime_ms + self._settings.session_initialization_timeout_ms
-        self._timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
+        session.data.accepting = len(self.sessions) <= self._desk.settings.maximum_sessions
+        deadline_ms = now.uptime_ms + self._desk.settings.session_initialization_timeout_ms
+        self._desk.timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
         return session
 
     def opened(self, key: int, now: Moment, address: str = "") -> None:
@@ -229,10 +223,10 @@ class Neighbours:
 
     def pinged(self, datagram: bytes) -> bytes | None:
         """Return the answer to a Ping, which asks whether we accept a session, or None.  2.1.2, 3.1.7.7"""
-        if not self._settings.answer_pings:
+        if not self._desk.settings.answer_pings:
             return None
-        accepting = len(self.sessions) < self._settings.maximum_sessions
-        return answer_ping(datagram, self._identity, accepting=accepting)
+        accepting = len(self.sessions) < self._desk.settings.maximum_sessions
+        return answer_ping(datagram, self._desk.identity, accepting=accepting)
 
     def ping_answered(self, key: int, datagram: bytes) -> bool:
         """Take a datagram from where we sent a Ping. Return whether it decided anything.  3.1.7.8"""
@@ -278,12 +272,12 @@ class Neighbours:
         session = self.sessions[key] = Session(
             key,
             initiator=initiator,
-            local_qm=self._identity,
+            local_qm=self._desk.identity,
             remote_qm=remote_qm,
             remote_address=host,
             direct=direct,
-            settings=self._settings,
-            timers=self._timers,
+            settings=self._desk.settings,
+            timers=self._desk.timers,
             admit=self.door.admit,
             certified=certified,
         )
@@ -296,7 +290,7 @@ class Neighbours:
         self._touched.pop(session, None)
         self.hosts.ended(session, now)
         self.pings.forget(session.key)
-        self._notes.append(note_of_end(session))
+        self._desk.notes.append(note_of_end(session))
         if (asked := self._asking.pop(session.key, None)) is not None:
             self.met.unanswered(asked, session.closed.reason)
         self._complete(session)
@@ -336,7 +330,7 @@ class Neighbours:
             if entry.recoverable or not queue.name.endswith(ORDER_SUFFIX):
                 kept.append(entry)
             else:
-                queue.acknowledged([entry], self._writes)
+                queue.acknowledged([entry], self._desk.writes)
         return kept
 
     def _return(self, entries: list[InFlight]) -> None:
@@ -350,7 +344,7 @@ class Neighbours:
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
         """There is no session: try the next hop at once, and the first one again after a while.  3.1.5.9, 3.1.6.1"""
-        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
         elif not neighbour.wants_session(now) or not self.may_call(neighbour.hop):
@@ -363,8 +357,8 @@ class Neighbours:
             self._start_retry_timer(neighbour, now)
 
     def _start_retry_timer(self, neighbour: Neighbour, now: Moment) -> None:
-        deadline_ms = now.uptime_ms + self._settings.try_connect_interval_ms
-        self._timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
+        deadline_ms = now.uptime_ms + self._desk.settings.try_connect_interval_ms
+        self._desk.timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
 
     # One turn
 
@@ -407,16 +401,16 @@ class Neighbours:
     def _complete(self, session: Session) -> None:
         """Remove the messages that the neighbour has answered for from their queues."""
         completed = session.take_completed()
-        self._waypoints.session_acknowledged(completed, session)
+        self._desk.waypoints.session_acknowledged(completed, session)
         neighbour = self._by_session.get(session.key)
         if neighbour is not None and neighbour.trial is not None and session is neighbour.session:
             self._refusals.answered(neighbour, completed)
         for queue, entries in groupby(completed, ORIGIN):
             assert isinstance(queue, OutgoingQueue)
-            queue.acknowledged(list(entries), self._writes)
+            queue.acknowledged(list(entries), self._desk.writes)
         for entry in completed:
             if user_flags(entry.packet) & JOURNALED == POSITIVE:
-                self._endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
+                self._desk.endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
     def _settle(self, session: Session, now: Moment) -> None:
         self._complete(session)
@@ -443,7 +437,7 @@ class Neighbours:
 
     def _use(self, neighbour: Neighbour, session: Session, index: int, address: str, now: Moment) -> None:
         """Have a session with a next hop, open or being opened, serve a neighbour's queues."""
-        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+        self._desk.timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         self._by_session[session.key] = neighbour
         neighbour.history.begin(session, address, now)
         if neighbour.session is None:
@@ -466,8 +460,8 @@ class Neighbours:
         neighbour.failing_since_s = None
         if neighbour.hop.manager is None and session.remote_qm is not None:
             self._reached[neighbour.hop.host.lower()] = session.remote_qm
-        self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
-        self._notes += [one.resend_note for one in neighbour.sequences if one.connected(now)]
+        self._desk.notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
+        self._desk.notes += [one.resend_note for one in neighbour.sequences if one.connected(now)]
         if neighbour.index:
             self._start_retry_timer(neighbour, now)
 
@@ -488,7 +482,7 @@ class Neighbours:
             self._change_over(neighbour, better, now)
         session = neighbour.session
         if session is None:
-            waits = self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour)
+            waits = self._desk.timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour)
             if not waits and neighbour.wants_session(now):
                 self._call(neighbour, neighbour.index, now)
             return []
@@ -527,8 +521,8 @@ class Neighbours:
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
         """Take the next messages of a queue; those whose time is over have ended.  3.1.7.1"""
-        entries, over = queue.take(limit, session.room_bytes, now, self._writes)
-        self._endings += over
+        entries, over = queue.take(limit, session.room_bytes, now, self._desk.writes)
+        self._desk.endings += over
         return entries
 
     def _send(self, entries: list[InFlight], neighbour: Neighbour, session: Session, now: Moment) -> None:
@@ -537,7 +531,7 @@ class Neighbours:
             return
         session.send(entries, now)
         self.hosts.of(session, now).sent += len(entries)
-        self._waypoints.sent(entries, session)
+        self._desk.waypoints.sent(entries, session)
         host = session.data.remote_address
         self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
 
@@ -588,7 +582,7 @@ class Neighbours:
         manager = hop.manager
         session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
         connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None, avoid)
-        if self._settings.require_pings:
+        if self._desk.settings.require_pings:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:
             self._connects.append(connect)

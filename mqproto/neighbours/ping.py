@@ -42,8 +42,7 @@ class Pings:
     """
 
     def __init__(self, desk: Desk) -> None:
-        self._identity = desk.identity
-        self._timers = desk.timers
+        self._desk = desk
         self._cookie = 0
         self._waiting: dict[int, _Asked] = {}
         self._requests: list[SendPing] = []
@@ -54,11 +53,11 @@ class Pings:
         The request's RC bit is clear: our EstablishConnection packets call this a server-class system as well.
         """
         self._cookie = (self._cookie + 1) % 2**32
-        datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._identity))
+        datagram = ping_packet.encode(Ping(cookie=self._cookie, qm_guid=self._desk.identity))
         request = SendPing(connect.session, *address, datagram)
         self._waiting[connect.session] = _Asked(self._cookie, request, connect)
         self._requests.append(request)
-        self._timers.start(Timer.PING_RESPONSE, connect.session, now.uptime_ms + PING_RESPONSE_MS)
+        self._desk.timers.start(Timer.PING_RESPONSE, connect.session, now.uptime_ms + PING_RESPONSE_MS)
 
     def answered(self, session: Session, datagram: bytes) -> OpenTransport | None:
         """The transport to open if this is the response that the session waits for, and it is good.
@@ -71,11 +70,11 @@ class Pings:
         if asked is None or response is None or response.cookie != asked.cookie:
             return None
         self.forget(session.key)
-        if response.qm_guid == self._identity:
+        if response.qm_guid == self._desk.identity:
             _fail(
                 session,
                 "3.1.7.9",
-                f"{asked.where} answers a ping with our own GUID {guid_text(self._identity)}: "
+                f"{asked.where} answers a ping with our own GUID {guid_text(self._desk.identity)}: "
                 "it is this node by another address, or a copy of it, which needs a new identity",
             )
         elif response.refused:
@@ -97,7 +96,7 @@ class Pings:
     def forget(self, session: int) -> None:
         """The session waits for no response, or no longer does."""
         self._waiting.pop(session, None)
-        self._timers.stop(Timer.PING_RESPONSE, session)
+        self._desk.timers.stop(Timer.PING_RESPONSE, session)
 
     def take(self) -> list[SendPing]:
         """Return the requests to send now."""

@@ -22,9 +22,7 @@ class Refusals:
     """The trials of all neighbours."""
 
     def __init__(self, desk: Desk) -> None:
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
+        self._desk = desk
 
     def ended(self, neighbour: Neighbour, session: Session) -> list[InFlight]:
         """A neighbour's session ended. Return those of its messages that are next again.
@@ -92,14 +90,14 @@ class Refusals:
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
-            queue_of(entry).withhold(entry, self._writes)
+            queue_of(entry).withhold(entry, self._desk.writes)
             queue_of(entry).passed_over(entry)
 
     def _hold_back(self, neighbour: Neighbour, suspect: Suspect) -> None:
         entry = suspect.entry
-        queue_of(entry).withhold(entry, self._writes)
+        queue_of(entry).withhold(entry, self._desk.writes)
         if suspect.refused.total() == 1:
-            self._notes.append(Note("message-suspected", self._facts(neighbour, entry)))
+            self._desk.notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
         """End a message's way here, whether or not the neighbour has it: nobody but the neighbour could tell.
@@ -114,13 +112,13 @@ class Refusals:
             decode_message(entry.packet)
         except WireFormatError:
             # Nobody can be told of it, and it cannot be a dead letter: it stays in its queue, on disk, out of the way.
-            self._notes.append(Note("message-unreadable", self._facts(neighbour, entry)))
+            self._desk.notes.append(Note("message-unreadable", self._facts(neighbour, entry)))
             return
         queue.release(entry.position)
-        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
-        self._notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
+        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._desk.writes)
+        self._desk.notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
         is_copy = queue.is_copy(entry.packet)
-        self._endings.append(
+        self._desk.endings.append(
             Ending(
                 entry.packet,
                 MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED,

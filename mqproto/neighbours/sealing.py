@@ -29,11 +29,7 @@ class Sealing:
     """Encrypts messages as they are sent."""
 
     def __init__(self, desk: Desk) -> None:
-        self._identity = desk.identity
-        self._guard = desk.guard
-        self._writes = desk.writes
-        self._notes = desk.notes
-        self._endings = desk.endings
+        self._desk = desk
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
         """Return the entries that may be sent, each as it is to leave. The others have ended."""
@@ -56,16 +52,16 @@ class Sealing:
         if not may_leave_changed(entry.packet):
             return True
         packet = entry.packet
-        if identifier_of(packet)[0] == self._identity:
+        if identifier_of(packet)[0] == self._desk.identity:
             packet = as_sent(packet)
             if packet is not entry.packet:
                 entry.sealed = packet
         if not has_security_header(packet):
             return True
         message = decode_message(packet)
-        if is_unsealed(message, self._identity):
+        if is_unsealed(message, self._desk.identity):
             try:
-                entry.sealed = encode_packet(self._guard.sealed(message, now))
+                entry.sealed = encode_packet(self._desk.guard.sealed(message, now))
             except UsageError as error:
                 self._end(entry, message, neighbour, str(error), now)
                 return False
@@ -79,13 +75,13 @@ class Sealing:
         queue = queue_of(entry)
         queue.passed_over(entry)
         in_doubt = queue.may_have_arrived(entry.position)
-        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
+        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._desk.writes)
         facts: dict[str, str | int] = {
             "message_id": message.user.message_id,
             "queue": queue.name,
             "reason": reason,
         }
-        self._notes.append(Note("message-not-encrypted", facts))
-        self._endings.append(
+        self._desk.notes.append(Note("message-not-encrypted", facts))
+        self._desk.endings.append(
             Ending(entry.packet, MessageClass.NACK_BAD_ENCRYPTION, Place.ON_THE_WAY, in_doubt=in_doubt)
         )

@@ -68,9 +68,7 @@ class Doubts:
     def __init__(
         self, desk: Desk, letters: LocalQueue, next_queue: Callable[[], int], state: StoredState
     ) -> None:
-        self._identity = desk.identity
-        self._writes = desk.writes
-        self._notes = desk.notes
+        self._desk = desk
         self._next_queue = next_queue
         self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
         self._by_letter: dict[tuple[int, int], Doubt] = {}
@@ -101,7 +99,7 @@ class Doubts:
         if number is None:
             number = self._lists[lane] = self._next_queue()
             name = IN_DOUBT_NAME if lane == self._letters.queue else f"{IN_DOUBT_NAME}{lane}"
-            self._writes.urgent().queues.append(QueueRow(number, QueueKind.ORDER, name))
+            self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.ORDER, name))
         return number
 
     def add(self, message: UserMessage, letters: LocalQueue, now: Moment) -> None:
@@ -111,24 +109,24 @@ class Doubts:
         if len(self) >= DOUBTS:
             oldest = self._by_letter[next(iter(self._by_letter))]
             self.forget(oldest)
-            self._notes.append(Note("stays-in-doubt", {"message_id": oldest.message_id}))
+            self._desk.notes.append(Note("stays-in-doubt", {"message_id": oldest.message_id}))
         user = message.user
         ack = make_final_ack(
             message,
             MessageClass.NACK_REACH_QUEUE_TIMEOUT,
-            ReplyTo(self._identity, None),
-            self._identity,
+            ReplyTo(self._desk.identity, None),
+            self._desk.identity,
             user.message_id,
             now,
         )
         key = message_key(self._list_beside(lane.queue), letter)
         row = MessageRow(key, encode_packet(ack), user.message_id, final_ack=False)
-        self._writes.put([row], IN_DOUBT_NAME)
+        self._desk.writes.put([row], IN_DOUBT_NAME)
         body = acknowledgment_in(ack)
         assert isinstance(body, FinalAckBody), "it is one"
         self._remember(_doubt_of(body, lane.queue, letter))
         facts: dict[str, str | int] = {"message_id": user.message_id, "number": body.tx_sequence_number}
-        self._notes.append(Note("message-in-doubt", facts))
+        self._desk.notes.append(Note("message-in-doubt", facts))
 
     def _remember(self, doubt: Doubt) -> None:
         self._by_letter[doubt.place] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
@@ -155,7 +153,7 @@ class Doubts:
         del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:
             del self._by_place[doubt.identifier]
-        self._writes.urgent().remove(self._lists[doubt.lane], doubt.letter, doubt.letter)
+        self._desk.writes.urgent().remove(self._lists[doubt.lane], doubt.letter, doubt.letter)
 
 
 def _doubt_of(body: FinalAckBody, lane: int, letter: int) -> Doubt:

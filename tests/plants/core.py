@@ -221,7 +221,7 @@ def intermediates_that_number(sound: Any) -> Any:
         if run.shape.flags & TRANSACTIONAL:
             manager = head_of(run.packets[0]).queue_manager_address
             sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
-            self._writes.changed(sequence, urgent=True)
+            self._desk.writes.changed(sequence, urgent=True)
         sound(self, run, remote, now)
 
     return forward
@@ -330,7 +330,9 @@ def final_ack_on_arrival(sound: Any) -> Any:
         for message in map(decode_message, run.packets if run.facts.final_ack else ()):
             reply_to = self._outbound.reply_to(message, remote)
             message_id = self._outbound.next_message_id()
-            ack = make_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, self._identity, message_id, now)
+            ack = make_final_ack(
+                message, MessageClass.ACK_RECEIVE, reply_to, self._desk.identity, message_id, now
+            )
             self._outbound.acknowledge(ack, reply_to)
 
     return arrived
@@ -495,7 +497,7 @@ def drop_what_comes_back(sound: Any) -> Any:
     """A message that comes back to its source, as the way that it took is gone, goes no further."""
 
     def forward(self: Arrivals, run: Run, *others: Any) -> None:
-        if head_of(run.packets[0]).source_queue_manager != self._identity:
+        if head_of(run.packets[0]).source_queue_manager != self._desk.identity:
             sound(self, run, *others)
 
     return forward

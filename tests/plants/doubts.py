@@ -34,8 +34,8 @@ def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
 
     def loaded(self: Confirmations, *arguments: Any) -> None:
         sound(self, *arguments)
-        if self._endings:
-            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+        if self._desk.endings:
+            self._desk.endings[-1] = self._desk.endings[-1]._replace(in_doubt=False)
 
     return loaded
 
@@ -46,8 +46,8 @@ def take_what_was_set_aside_for_lost(sound: Any) -> Any:
 
     def set_aside(self: Refusals, *arguments: Any) -> None:
         sound(self, *arguments)
-        if self._endings:
-            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+        if self._desk.endings:
+            self._desk.endings[-1] = self._desk.endings[-1]._replace(in_doubt=False)
 
     return set_aside
 
@@ -91,7 +91,7 @@ def recall_nothing_that_expired_on_disk(sound: Any) -> Any:
     def end_on_disk(self: Expiration, *arguments: Any) -> bool:
         gone: bool = sound(self, *arguments)
         if gone:
-            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+            self._desk.endings[-1] = self._desk.endings[-1]._replace(in_doubt=False)
         return gone
 
     return end_on_disk

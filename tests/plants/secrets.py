@@ -87,9 +87,9 @@ def forget_to_open_what_was_held(sound: Any) -> Any:
             return message
 
     def release(self: Any, *arguments: Any) -> None:
-        guard, self._guard = self._guard, Blind()
+        guard, self._desk.guard = self._desk.guard, Blind()
         sound(self, *arguments)
-        self._guard = guard
+        self._desk.guard = guard
 
     return release
 

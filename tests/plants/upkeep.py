@@ -101,12 +101,12 @@ def know_one_sender_too_many(sound: Any) -> Any:
     """One sender more is known than may be."""
 
     def sequence(self: Arrivals, *others: Any) -> Any:
-        settings = self._settings
-        self._settings = replace(settings, maximum_sequences=settings.maximum_sequences + 1)
+        settings = self._desk.settings
+        self._desk.settings = replace(settings, maximum_sequences=settings.maximum_sequences + 1)
         try:
             return sound(self, *others)
         finally:
-            self._settings = settings
+            self._desk.settings = settings
 
     return sequence
 
