@@ -89,7 +89,7 @@ TOTALS: Final = {
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 733,
-    "mqproto/manager/outbound.py:Outbound": 477,
+    "mqproto/manager/outbound.py:Outbound": 467,
     "mqproto/manager/queuemanager.py:QueueManager": 688,
     "mqproto/neighbours/neighbours.py:Neighbours": 588,
     "mqproto/queues/localqueue.py:LocalQueue": 483,

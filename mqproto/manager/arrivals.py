@@ -30,13 +30,7 @@ from mqproto.routing.peers import host_group
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import make_order_ack
 from mqproto.transfer.copies import AS_IT_IS
-from mqproto.transfer.incoming import (
-    IncomingSequence,
-    SequenceKey,
-    Verdict,
-    held_name,
-    key_of_held,
-)
+from mqproto.transfer.incoming import IncomingSequence, SequenceKey, Verdict, held_name, key_of_held
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.places import Places, every_one, lookup, returning
 from mqproto.transfer.spellings import IncomingSequences, without_case

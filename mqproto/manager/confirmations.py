@@ -312,12 +312,7 @@ class Confirmations:
     # The outcome of one message
 
     def _keep(
-        self,
-        sequence: OutgoingSequence,
-        body: FinalAckBody,
-        word: Word,
-        message: UserMessage,
-        packet: bytes,
+        self, sequence: OutgoingSequence, body: FinalAckBody, word: Word, message: UserMessage, packet: bytes
     ) -> None:
         """Keep a FinalAck until its outcome is on disk, and read the message that it decides.
 

@@ -35,12 +35,7 @@ class Expiration:
     """
 
     def __init__(
-        self,
-        desk: Desk,
-        outbound: Outbound,
-        neighbours: Neighbours,
-        queues: LocalQueues,
-        state: StoredState,
+        self, desk: Desk, outbound: Outbound, neighbours: Neighbours, queues: LocalQueues, state: StoredState
     ) -> None:
         self._desk = desk
         self._outbound = outbound

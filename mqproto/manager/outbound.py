@@ -213,11 +213,7 @@ class Outbound:
         return (hop,)
 
     def _queue(
-        self,
-        name: str,
-        priority: int,
-        hops: Callable[[], tuple[NextHop, ...]],
-        manager: Guid | None = None,
+        self, name: str, priority: int, hops: Callable[[], tuple[NextHop, ...]], manager: Guid | None = None
     ) -> OutgoingQueue:
         queue = self._by_name.get((name, priority))
         if queue is None:
@@ -496,13 +492,7 @@ class Outbound:
                 row = rows[stored.queue]
                 manager = None if row.manager == NULL_GUID else row.manager
                 sequence = OutgoingSequence(
-                    stored.queue,
-                    stored.name,
-                    manager,
-                    self._desk.settings,
-                    self._desk.timers,
-                    now,
-                    stored,
+                    stored.queue, stored.name, manager, self._desk.settings, self._desk.timers, now, stored
                 )
                 low, high = message_key(stored.queue, 0), message_key(stored.queue + 1, 0)
                 gaps = [(first - low, last - low) for first, last in state.gaps if low <= first < high]

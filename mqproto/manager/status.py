@@ -343,12 +343,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
     """Describe all peers that are or were connected. Nothing changes."""
     settings = parts.desk.settings
     found = describe_hosts(
-        parts.neighbours.hosts,
-        parts.routes.peers,
-        parts.outbound,
-        parts.incoming,
-        parts.blocks,
-        now,
+        parts.neighbours.hosts, parts.routes.peers, parts.outbound, parts.incoming, parts.blocks, now
     )
     return PeersStatus(
         list(found),
@@ -416,9 +411,7 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
 
 
 def _outgoing(
-    lanes: Sequence[OutgoingQueue],
-    neighbours: Neighbours,
-    in_flight: Mapping[OutgoingQueue, list[InFlight]],
+    lanes: Sequence[OutgoingQueue], neighbours: Neighbours, in_flight: Mapping[OutgoingQueue, list[InFlight]]
 ) -> OutgoingStatus:
     """The queues of one name, one for each priority, or the sequences to it; all have the same way."""
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])

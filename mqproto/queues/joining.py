@@ -30,11 +30,7 @@ class Joining(NamedTuple):
 
 
 def joining(
-    packet: bytes,
-    message_id: int,
-    recoverable: bool,
-    final_ack: bool = False,
-    expires_s: int | None = None,
+    packet: bytes, message_id: int, recoverable: bool, final_ack: bool = False, expires_s: int | None = None
 ) -> Joining:
     """One packet by itself."""
     return Joining((packet,), (message_id,), recoverable, final_ack, (expires_s,))

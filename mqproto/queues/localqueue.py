@@ -17,15 +17,7 @@ from mqproto.queues.delays import Delays
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import LANE, Handed, Lane
 from mqproto.queues.protection import OPEN, Protection
-from mqproto.turn.effects import (
-    UNKNOWN_COUNT,
-    Departure,
-    QueueKind,
-    ReadPage,
-    Received,
-    StoredQueue,
-    Waiting,
-)
+from mqproto.turn.effects import UNKNOWN_COUNT, Departure, QueueKind, ReadPage, Received, StoredQueue, Waiting
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.turn.waypoints import OFF, Waypoints

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from mqproto.base.moment import Moment
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import (
-    NULL_GUID,
-    FinalAck,
-    FinalAckBody,
-    OrderAck,
-    OrderAckBody,
-    TxSequenceId,
-    UserMessage,
-)
+from mqproto.wire import NULL_GUID, FinalAck, FinalAckBody, OrderAck, OrderAckBody, TxSequenceId, UserMessage
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.guid import Guid
 

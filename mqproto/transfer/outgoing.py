@@ -16,12 +16,7 @@ from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.session import InFlight
 from mqproto.transfer.copies import AS_IT_IS, Copies, MessageName
-from mqproto.turn.effects import (
-    QueueKind,
-    ReadPage,
-    StoredQueue,
-    Waiting,
-)
+from mqproto.turn.effects import QueueKind, ReadPage, StoredQueue, Waiting
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass

@@ -15,15 +15,7 @@ from mqproto.queues.lanes import QueueWindow
 from mqproto.session import InFlight
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.turn.effects import (
-    Note,
-    OutgoingRow,
-    QueueKind,
-    ReadBy,
-    ReadPage,
-    StoredQueue,
-    Waiting,
-)
+from mqproto.turn.effects import Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue, Waiting
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId, with_place, with_previous_number
