@@ -89,11 +89,11 @@ TOTALS: Final = {
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 733,
-    "mqproto/manager/outbound.py:Outbound": 467,
-    "mqproto/manager/queuemanager.py:QueueManager": 688,
+    "mqproto/manager/outbound.py:Outbound": 475,
+    "mqproto/manager/queuemanager.py:QueueManager": 686,
     "mqproto/neighbours/neighbours.py:Neighbours": 588,
     "mqproto/queues/localqueue.py:LocalQueue": 483,
-    "mqproto/transfer/sequence.py:OutgoingSequence": 621,
+    "mqproto/transfer/sequence.py:OutgoingSequence": 424,
     "simulator/client/exchange.py:Exchange": 439,
     "simulator/edges/trigger/trigger.py:Trigger": 448,
     "simulator/storage/base.py:StoreTables": 487,

@@ -128,7 +128,9 @@ class Confirmations:
         assert header is not None
         succession = self._outbound.succession(header.tx_sequence_id.time_stamp)
         sequence = succession.named(header.tx_sequence_id) if succession is not None else None
-        if sequence is not None and sequence.is_kept(position := sequence.base + header.tx_sequence_number):
+        if sequence is not None and sequence.numbering.is_kept(
+            position := sequence.cursors.base + header.tx_sequence_number
+        ):
             self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
 
     def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
@@ -139,7 +141,7 @@ class Confirmations:
         message = decode_message(packets[0])
         facts: dict[str, str | int] = {"queue": sequence.name, "message_id": message.user.message_id}
         self._desk.notes.append(Note("message-came-back", facts))
-        packet = sequence.with_its_place(position, packets[0])
+        packet = sequence.numbering.with_its_place(position, packets[0])
         ending = Ending(packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, Place.ON_THE_WAY, in_doubt=True)
         self._desk.endings.append(ending)
 
@@ -159,8 +161,8 @@ class Confirmations:
             return
         head = succession.head
         succession.by_name = True
-        is_current = identifier == head.identifier and (number == 0 or head.was_sent(number))
-        first = head.first_proven(number) if is_current else number
+        is_current = identifier == head.identifier and (number == 0 or head.numbering.was_sent(number))
+        first = head.numbering.first_proven(number) if is_current else number
         were_in_doubt = self._arrived_in_doubt(identifier, first, number)
         if is_current:
             if self._arrived_through(head, number, now):
@@ -169,7 +171,7 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)  # It names an older version's spelling.
         elif identifier < head.identifier:
             head.see_it_behind(0)
-        elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
+        elif head.wait.in_vain and identifier.ordinal <= LAST_ORDINAL:
             self._destination_is_ahead(succession, identifier, number, now)
         elif not were_in_doubt:
             self._note_stray("OrderAck", body, source, remote)
@@ -200,14 +202,14 @@ class Confirmations:
         theirs, number = self._outbound.towards_source(source, remote), body.number or 0
         meant = meant_by(number, theirs)
         if meant is not None:
-            self._arrived_in_doubt(meant.identifier, meant.first_proven(number), number)
+            self._arrived_in_doubt(meant.identifier, meant.numbering.first_proven(number), number)
             self._arrived_through(meant, number, now, named=False)
             self._outbound.wake(meant)
             return
         for succession in theirs:
             succession.head.see_it_behind(0)
             self._outbound.wake(succession.head)
-        if not any(one.may_mean(number) for one in chain.from_iterable(theirs)):
+        if not any(one.numbering.may_mean(number) for one in chain.from_iterable(theirs)):
             self._note_stray("OrderAck", body, source, remote)
 
     def _destination_is_ahead(
@@ -247,7 +249,7 @@ class Confirmations:
 
         named: whether an OrderAck that names the sequence says so.
         """
-        identifier, first = sequence.identifier, sequence.last_ack + 1
+        identifier, first = sequence.identifier, sequence.cursors.last_ack + 1
         if not sequence.order_ack(number, now, self._desk.writes, named=named):
             return False
         self._desk.waypoints.order_acknowledged(identifier, first, number)
@@ -276,7 +278,7 @@ class Confirmations:
         by_destination = self._outbound.speaks_for(sequence, source, remote)
         is_a_copys = remote.is_proven and message_class in ENDED_ON_ITS_WAY
         counts = by_destination or (is_a_copys and self._is_awaited(sequence, body))
-        if (current and not sequence.was_sent(number)) or not counts:
+        if (current and not sequence.numbering.was_sent(number)) or not counts:
             self._note_stray("FinalAck", body, source, remote)
             return
         self._desk.waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
@@ -288,7 +290,7 @@ class Confirmations:
             self._desk.notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
         self._keep(sequence, body, Word(0, message_class, by_destination), message, packet)
         if current and message_class == MessageClass.ACK_RECEIVE:
-            self._arrived_in_doubt(identifier, sequence.first_proven(number), number)
+            self._arrived_in_doubt(identifier, sequence.numbering.first_proven(number), number)
             self._arrived_through(sequence, number, now, named=False)
         elif current:
             sequence.withdraw(number, self._desk.writes)
@@ -298,7 +300,7 @@ class Confirmations:
     def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
         """Whether the destination has not yet acknowledged a message, and nobody has told what became of it."""
         is_current = body.tx_sequence_id == sequence.identifier
-        return is_current and sequence.is_kept(sequence.base + body.tx_sequence_number)
+        return is_current and sequence.numbering.is_kept(sequence.cursors.base + body.tx_sequence_number)
 
     def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid, remote: Remote) -> None:
         facts: dict[str, str | int] = {

@@ -16,8 +16,9 @@ from mqproto.routing.peers import address_of
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
+from mqproto.transfer.numbering import USED_UP, block_after
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
-from mqproto.transfer.sequence import NUMBER_BLOCK, USED_UP, OutgoingSequence, block_of
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
@@ -26,6 +27,7 @@ from mqproto.turn.effects import (
     SEQUENCE_ORDINAL_CEILING,
     SEQUENCE_ORDINAL_FIRST,
     NewLife,
+    Note,
     QueueKind,
     QueueRow,
     StoredQueue,
@@ -260,6 +262,14 @@ class Outbound:
         queue.pass_on(messages, names, self._desk.writes)
         self._neighbours.wake(queue)
 
+    def resend(self, number: int, now: Moment) -> Note:
+        """No OrderAck came in time for the sequence with this number. Return the line of the log.  3.1.6.5"""
+        sequence = self._queues[number]
+        assert isinstance(sequence, OutgoingSequence)
+        sequence.ack_wait_expired(now)
+        self._neighbours.wake(sequence)
+        return sequence.resend_note
+
     def has_way(self, queue: OutgoingQueue) -> bool:
         """Whether a queue has a next hop that may be called, or has called."""
         neighbour = self._neighbours.of_queue(queue)
@@ -420,7 +430,7 @@ class Outbound:
         while self._numbered and next(reversed(self._numbered)).by_name:
             self._numbered.popitem()
         given = next(reversed(self._numbered)).last_number if self._numbered else 0
-        return block_of(given + NUMBER_BLOCK)
+        return block_after(given)
 
     def set_aside(self, identifier: TxSequenceId) -> None:
         """See that the store's ceiling is above an identifier's Ordinal before a message has it."""

@@ -70,7 +70,7 @@ from mqproto.routing import Routes
 from mqproto.session import Session
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
-from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.resending import OrderAckWait
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import (
@@ -330,10 +330,8 @@ class QueueManager:
                 self._neighbours.expired(timer, owner, now)
             elif isinstance(owner, Neighbour):
                 self._neighbours.retry(owner, now)
-            elif isinstance(owner, OutgoingSequence):
-                self._desk.notes.append(owner.resend_note)
-                owner.ack_wait_expired(now)
-                self._neighbours.wake(owner)
+            elif isinstance(owner, OrderAckWait):
+                self._desk.notes.append(self._outbound.resend(owner.queue, now))
             elif isinstance(owner, IncomingSequence):
                 self._arrivals.order_ack_due(owner, now)
             elif timer in CACHE_CLEANUPS:

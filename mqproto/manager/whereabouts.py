@@ -224,7 +224,7 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
         except WireFormatError:
             is_asked_for = False
         return Spot.AWAITING_FINAL_ACK if is_asked_for else None
-    if not queue.is_kept(position):
+    if not queue.numbering.is_kept(position):
         return None
     if position > queue.sent_through:
         return Spot.UNSENT

@@ -97,9 +97,9 @@ class Cursors:
         self.resend_after = self.resend_through = 0
 
     @property
-    def is_resending(self) -> bool:
-        """Whether messages are still to be read, and sent again."""
-        return self.resend_after < self.resend_through
+    def last_ack(self) -> int:
+        """The number in the last OrderAck; 0 if none came for the current sequence."""
+        return self.acknowledged - self.base
 
     def check(self, last: int) -> None:
         """Assert that the places stand in the order of the picture."""

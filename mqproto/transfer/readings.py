@@ -40,5 +40,5 @@ def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | 
     """The one sequence of a queue manager for which a number is news; None if another may be meant."""
     if any(succession.by_name for succession in theirs):
         return None
-    found = [one for one in chain.from_iterable(theirs) if one.may_mean(number)]
-    return found[0] if len(found) == 1 and number > found[0].last_ack else None
+    found = [one for one in chain.from_iterable(theirs) if one.numbering.may_mean(number)]
+    return found[0] if len(found) == 1 and number > found[0].cursors.last_ack else None

@@ -10,8 +10,8 @@ from mqproto.manager.outbound import MESSAGE_ID_BLOCK, host_of
 from mqproto.messages.destinations import Destination
 from mqproto.routing import NextHop, Routes
 from mqproto.simulator.storage.disk import Disk
+from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import Guid, decode_message, guid_text

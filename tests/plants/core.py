@@ -23,6 +23,7 @@ from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import IncomingSequence, Verdict
+from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
@@ -167,7 +168,7 @@ def wrong_previous_number(sound: Any) -> Any:
     return lambda self: (*sound(self)[:2], 0)
 
 
-@plant(OutgoingSequence, "_as_numbered", "nothing_is_retained", "gaps_are_bridged")
+@plant(Numbering, "numbered", "nothing_is_retained", "gaps_are_bridged")
 def forget_to_bridge_a_gap(sound: Any) -> Any:
     """A message names the one before it, though that was withdrawn and never comes."""
     return lambda self, position, packet: packet
@@ -207,7 +208,7 @@ def forget_to_resend_after_a_restart(sound: Any) -> Any:
 @plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_resend(sound: Any) -> Any:
     """The resend timer runs, and nothing follows."""
-    return lambda self, now: self._await_order_ack(now)
+    return lambda self, now: self.wait.begin(now)
 
 
 # Intermediates
@@ -438,11 +439,11 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
     """What is sent again names the message that was before it when it was accepted."""
 
     def take_resends(self: OutgoingSequence, *limits: Any) -> Any:
-        holes, self._holes = self._holes, Ranges()
+        holes, self.numbering.holes = self.numbering.holes, Ranges()
         try:
             return sound(self, *limits)
         finally:
-            self._holes = holes
+            self.numbering.holes = holes
 
     return take_resends
 
@@ -464,7 +465,7 @@ def resend_what_is_paused(sound: Any) -> Any:
     """An operator's pause holds up what was never sent, and nothing else."""
 
     def has_next(self: OutgoingSequence) -> bool:
-        return self.is_head and (bool(self._resends) or (bool(self.window) and not self.on_hold))
+        return self.is_head and (bool(self.resends.ready) or (bool(self.window) and not self.on_hold))
 
     return property(has_next)
 
@@ -474,8 +475,8 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
     """An operator deletes a message that was sent: it ends, and its sequence keeps it."""
 
     def delete(self: OutgoingSequence, position: int, writes: Any) -> bool:
-        if self.base < position <= self.sent_through:
-            return self.is_kept(position)
+        if self.cursors.base < position <= self.sent_through:
+            return self.numbering.is_kept(position)
         return bool(sound(self, position, writes))
 
     return delete

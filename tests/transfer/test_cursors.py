@@ -36,7 +36,7 @@ def test_the_places_stay_in_order_through_sends_acknowledgments_resends_and_rest
                 places.begin(last)
         elif step == "resend":
             places.begin_resend(places.sent_ceiling)
-            assert places.is_resending == (places.sent_ceiling > places.acknowledged)
+            assert (places.resend_after, places.resend_through) == (places.acknowledged, places.sent_ceiling)
         else:
             row = places.base, places.acknowledged, places.saved_through, places.stored_ceiling
             known = places.sent_ceiling

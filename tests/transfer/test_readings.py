@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import count
 from unittest.mock import patch
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.messages.drafts import Draft
+from mqproto.transfer.numbering import USED_UP
 from mqproto.transfer.readings import may_be_ours
-from mqproto.transfer.sequence import USED_UP, OutgoingSequence
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
@@ -216,12 +217,9 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
     assert sequence.identifier > current
 
 
-@contextmanager
-def blocks_of(count: int) -> Iterator[None]:
+def blocks_of(count: int) -> AbstractContextManager[int]:
     """Numbers are given in small blocks."""
-    places = ("mqproto.transfer.sequence.NUMBER_BLOCK", "mqproto.manager.outbound.NUMBER_BLOCK")
-    with patch(places[0], count), patch(places[1], count):
-        yield
+    return patch("mqproto.transfer.numbering.NUMBER_BLOCK", count)
 
 
 class Mouth:
@@ -251,7 +249,8 @@ class Mouth:
         return [number for number, identifier in self.given.items() if identifier == sequence.identifier]
 
     def kept_in(self, sequence: OutgoingSequence) -> list[int]:
-        return [number for number in self.numbers_in(sequence) if sequence.is_kept(sequence.base + number)]
+        base = sequence.cursors.base
+        return [number for number in self.numbers_in(sequence) if sequence.awaits(base + number)]
 
     def send(self, place: int, count: int) -> None:
         destination = self.PLACES[place]
@@ -278,7 +277,7 @@ class Mouth:
     def delete(self, sequence: OutgoingSequence, number: int) -> None:
         """An operator deletes one at its source."""
         self.over.add(number)
-        sequence.delete(sequence.base + number, self.net.nodes["a"].up.inspect().desk.writes)
+        sequence.delete(sequence.cursors.base + number, self.net.nodes["a"].up.inspect().desk.writes)
         self.net.run()
 
     def restart(self, *, lazily: bool) -> None:
@@ -392,10 +391,10 @@ def test_a_destination_that_has_lost_its_store_gets_the_rest_although_it_says_no
     say(net, word(2))
     [sequence] = sequences(net)
     say(net, word(0))
-    assert sequence.behind is None, "it may only come late"
+    assert sequence.numbering.behind is None, "it may only come late"
     sequence.ack_wait_expired(net.now)
     say(net, word(0))
-    assert sequence.behind == 0
+    assert sequence.numbering.behind == 0
     say(net, word(3))
     assert kept(net) == [(0, 4)]
 

@@ -37,7 +37,7 @@ def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sent(sender: Sender) -> list[int]:
     """The numbers that may have been sent."""
-    return [number for number in range(20) if sender.sequence.was_sent(number)]
+    return [number for number in range(20) if sender.sequence.numbering.was_sent(number)]
 
 
 def numbers(keys: list[tuple[TxSequenceId, int]]) -> list[int]:
@@ -66,9 +66,10 @@ def test_a_packet_that_is_kept_is_given_the_place_that_it_is_sent_with() -> None
     sender.put()
     sender.put()
     kept = [entry.packet for entry in sender.take(2)]
-    assert [sender.sequence.with_its_place(position, kept[position - 1]) for position in (1, 2)] == kept
+    numbering = sender.sequence.numbering
+    assert [numbering.with_its_place(position, kept[position - 1]) for position in (1, 2)] == kept
     sender.sequence.renumber(TxSequenceId(time_stamp=9, ordinal=7), sender.now, sender.writes)
-    header = header_of(sender.sequence.with_its_place(2, kept[1]))
+    header = header_of(sender.sequence.numbering.with_its_place(2, kept[1]))
     assert header.tx_sequence_id == TxSequenceId(time_stamp=9, ordinal=7)
     assert (header.tx_sequence_number, header.previous_tx_sequence_number) == (2, 1)
 
@@ -102,7 +103,7 @@ def test_of_a_new_sequence_only_what_has_no_order_ack_is_kept() -> None:
     sender.put_some(3)
     sender.take_numbers()
     sender.order_ack(1)
-    assert [sender.sequence.is_kept(position) for position in (1, 2, 3, 4, 5)] == [False] * 3 + [True] * 2
+    assert [sender.sequence.awaits(position) for position in (1, 2, 3, 4, 5)] == [False] * 3 + [True] * 2
 
 
 # OrderAck
@@ -117,13 +118,13 @@ def test_an_order_ack_removes_up_to_its_number_and_says_when_the_next_resend_is(
     sender.pass_ms(700)
     assert sender.order_ack(3)
     sequence = sender.sequence
-    assert (sequence.count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 1)
-    assert sequence.resend_at_ms == sender.now.uptime_ms + 30_000
+    assert (sequence.count, sequence.cursors.last_ack, sequence.wait.ack_count) == (2, 3, 1)
+    assert sequence.wait.due_ms == sender.now.uptime_ms + 30_000
     assert not sender.order_ack(3), "nothing new"
     assert not sender.order_ack(1), "going back"
-    assert (sequence.count, sequence.last_ack, sequence.last_ack_count) == (2, 3, 3)
+    assert (sequence.count, sequence.cursors.last_ack, sequence.wait.ack_count) == (2, 3, 3)
     assert sender.order_ack(5)
-    assert sequence.resend_at_ms is None
+    assert sequence.wait.due_ms is None
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.6")
@@ -223,7 +224,7 @@ def test_an_order_ack_for_what_a_hurt_store_has_lost_leaves_nothing_to_wait_for(
     sender.restart()
     assert sender.sequence.count == 0
     sender.order_ack(3)
-    assert (sender.sequence.count, sender.sequence.last_ack) == (0, 0)
+    assert (sender.sequence.count, sender.sequence.cursors.last_ack) == (0, 0)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
@@ -265,17 +266,18 @@ def test_time_outs_in_a_row_wait_longer_and_an_order_ack_brings_the_first_interv
     sequence = sender.sequence
     intervals = []
     for _ in range(11):
-        due = sequence.resend_at_ms
+        due = sequence.wait.due_ms
         assert due is not None
         intervals.append(due - sender.now.uptime_ms)
         sender.pass_ms(intervals[-1])
-        assert list(sender.timers.expired(sender.now.uptime_ms)) == [(Timer.TRANSACTIONAL_ACK_WAIT, sequence)]
+        [(timer, owner)] = sender.timers.expired(sender.now.uptime_ms)
+        assert (timer, owner) == (Timer.TRANSACTIONAL_ACK_WAIT, sequence.wait)
         sender.time_out()
         assert sender.take_numbers() == [1, 2]
     assert [ms // 1_000 for ms in intervals] == [30] * 3 + [300] * 3 + [1_800] * 3 + [21_600] * 2
-    assert sequence.resend_count == 22
+    assert sequence.resends.count == 22
     sender.order_ack(1)
-    assert sequence.resend_interval_ms == 30_000
+    assert sequence.wait.interval_ms == 30_000
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.6.5")
@@ -339,12 +341,12 @@ def test_a_new_session_sends_nothing_again_that_is_not_overdue() -> None:
     sender = Sender(Settings())
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
-    due_ms = sender.sequence.resend_at_ms
+    due_ms = sender.sequence.wait.due_ms
     sender.sequence.disconnected()
-    assert sender.sequence.resend_at_ms is None
+    assert sender.sequence.wait.due_ms is None
     sender.pass_ms(29_999)
     sender.sequence.connected(sender.now)
-    assert sender.sequence.resend_at_ms == due_ms
+    assert sender.sequence.wait.due_ms == due_ms
     assert not sender.sequence.has_next
 
 
@@ -355,11 +357,11 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
     sender.sequence.acknowledged(sender.take(), sender.writes)
     sender.time_out()
     sender.time_out()
-    assert sender.sequence.resend_interval_index == 2
+    assert sender.sequence.wait.interval_index == 2
     sender.sequence.disconnected()
     sender.sequence.connected(sender.now)
-    assert sender.sequence.resend_interval_index == 0
-    assert sender.sequence.resend_at_ms == sender.now.uptime_ms + 30_000
+    assert sender.sequence.wait.interval_index == 0
+    assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
@@ -375,13 +377,13 @@ def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions
         sender.sequence.connected(sender.now)
         sender.commit()
     assert sender.take_numbers() == [1]
-    assert sender.sequence.resend_at_ms == sender.now.uptime_ms + 30_000
+    assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000
     sender.order_ack(1)
     sender.put()
     sender.take()
     sender.sequence.disconnected()
     sender.sequence.connected(sender.now)
-    assert sender.sequence.resend_at_ms == sender.now.uptime_ms + 30_000, "the wait for another begins anew"
+    assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000, "the wait for another begins anew"
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.2")
@@ -389,7 +391,7 @@ def test_a_session_without_anything_unacknowledged_starts_no_timer() -> None:
     sender = Sender()
     sender.put()
     sender.sequence.connected(sender.now)
-    assert sender.sequence.resend_at_ms is None
+    assert sender.sequence.wait.due_ms is None
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.6")
@@ -404,7 +406,7 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
     sender.sequence.returned([first])
     assert sender.take_numbers() == [1]
     sender.order_ack(1)
-    assert sender.sequence.resend_at_ms is not None
+    assert sender.sequence.wait.due_ms is not None
     sender.time_out()
     assert sender.take_numbers() == [2]
 
@@ -425,9 +427,9 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
     sender.order_ack(1)
     if in_a_new_session:
         sender.sequence.connected(sender.now)
-    assert sender.sequence.resend_at_ms is None
+    assert sender.sequence.wait.due_ms is None
     sender.withdraw(2, decided=True)
-    assert sender.sequence.resend_at_ms == sender.now.uptime_ms + sender.sequence.resend_interval_ms
+    assert sender.sequence.wait.due_ms == sender.now.uptime_ms + sender.sequence.wait.interval_ms
     sender.time_out()
     [again] = sender.take()
     header = header_of(again.packet)
@@ -575,7 +577,7 @@ def test_a_resend_passes_over_what_is_over_and_a_later_number_proves_it_no_more(
     for seconds in (5, 5, INFINITE):
         sender.put(time_to_reach_queue_s=seconds)
     sender.take(3)
-    assert [sender.sequence.first_proven(number) for number in (1, 2, 3)] == [1, 1, 1]
+    assert [sender.sequence.numbering.first_proven(number) for number in (1, 2, 3)] == [1, 1, 1]
     sender.time_out()
     sender.pass_s(6)
     entries, over = sender.take_run(10)
@@ -583,7 +585,7 @@ def test_a_resend_passes_over_what_is_over_and_a_later_number_proves_it_no_more(
     assert not entries
     [entry] = sender.take()
     assert header_of(entry.packet).previous_tx_sequence_number == 0
-    assert [sender.sequence.first_proven(number) for number in (1, 2, 3)] == [1, 2, 3]
+    assert [sender.sequence.numbering.first_proven(number) for number in (1, 2, 3)] == [1, 2, 3]
     sender.order_ack(3)
     sender.put(time_to_reach_queue_s=5)
     sender.take(1)
@@ -894,7 +896,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             self.destination.number,
         )
         if identifier == sequence.identifier:
-            assert sequence.was_sent(number)
+            assert sequence.numbering.was_sent(number)
             self.sender.order_ack(number)
             self.kept = [key for key in self.kept if key[0] != identifier or key[1] > number]
 
@@ -904,11 +906,11 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         identifier, number = self.refusals.pop(0)
         sequence = self.sender.sequence
         if identifier == sequence.identifier:
-            assert sequence.was_sent(number)
+            assert sequence.numbering.was_sent(number)
             self.sender.withdraw(number)
             self.kept = [key for key in self.kept if key != (identifier, number)]
 
-    @precondition(lambda self: self.connected and self.sender.sequence.resend_at_ms is not None)
+    @precondition(lambda self: self.connected and self.sender.sequence.wait.due_ms is not None)
     @rule()
     def time_out(self) -> None:
         self.sender.time_out()
@@ -931,11 +933,13 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     def what_the_operator_sees_is_right(self) -> None:
         sequence = self.sender.sequence
         kept = [
-            number for number in range(1, sequence.next_number) if sequence.is_kept(sequence.base + number)
+            number
+            for number in range(1, sequence.next_number)
+            if sequence.awaits(sequence.cursors.base + number)
         ]
-        sent = [number for number in kept if sequence.base + number <= sequence.sent_through]
+        sent = [number for number in kept if sequence.cursors.base + number <= sequence.sent_through]
         assert sequence.count == len(kept)
-        assert sequence.first_number == min(kept, default=sequence.next_number)
+        assert sequence.numbering.first_number == min(kept, default=sequence.next_number)
         assert sequence.unacked_count == len(sent)
         assert not sent or sequence.last_sent_number == sent[-1]
 
@@ -955,7 +959,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
                 self.connect()
             if self.sender.sequence.has_next:
                 self.send(100)
-            elif self.sender.sequence.resend_at_ms is not None:
+            elif self.sender.sequence.wait.due_ms is not None:
                 self.time_out()
             while self.wire:
                 self.arrive()

@@ -38,6 +38,6 @@ def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments
         sequence._last = sequence.loaded_through = number
         places = sequence.cursors
         places.saved_through = places.sent_ceiling = places.stored_ceiling = number
-        sequence._holes.add(1, number)
+        sequence.numbering.holes.add(1, number)
         sequence.window = QueueWindow(sequence.queue, sequence._settings, read_through=number, last=number)
     return sequence

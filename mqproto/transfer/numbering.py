@@ -1,0 +1,140 @@
+"""The numbers of one outgoing sequence: which are kept, and what a packet says of its own.  3.1.1.3.1.1, 3.1.7.1.3"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from mqproto.base.ranges import Ranges
+from mqproto.transfer.cursors import Cursors
+from mqproto.turn.effects import OutgoingRow
+from mqproto.wire import TxSequenceId, with_place, with_previous_number
+
+TRANSACTION_LIMIT: Final = 10_000
+"""The most messages in one transaction, because they are written in one commit."""
+LAST_NUMBER: Final = 0xFFFFFFFE
+"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
+USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
+"""A sequence that has come this far takes no more; it begins anew when all its messages are acknowledged."""
+NUMBER_BLOCK: Final = 4_096
+"""If no number may be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
+
+
+def block_of(number: int) -> int:
+    """The first number of the block that a number is in."""
+    return (number - 1) // NUMBER_BLOCK * NUMBER_BLOCK + 1
+
+
+def block_after(number: int) -> int:
+    """The first number of the next block."""
+    return block_of(number + NUMBER_BLOCK)
+
+
+class Numbering:
+    """The numbers between the last OrderAck and the message that joined last.
+
+    holes: numbers that no message has any more; the next message bridges them.  3.1.7.1.3
+    behind: the number that the destination is at, if it has fallen behind its own OrderAck, with an older store. What
+        it has lost is gone here as well, so the first kept message bridges that.
+    renumbered_through: the packets up to this position contain other numbers than those they are sent with.
+    """
+
+    def __init__(self, cursors: Cursors) -> None:
+        self.cursors = cursors
+        self.identifier = TxSequenceId()
+        self.holes = Ranges()
+        self.behind: int | None = None
+        self.renumbered_through = 0
+        self._of_others = Ranges()
+        """Those of `holes` that this sequence passed over, because others may have given them."""
+        self._bridged_through = 0
+        """The highest number that a sent message has passed over."""
+
+    def begin(self, identifier: TxSequenceId) -> None:
+        """Nothing is kept, and the next message has the number 1."""
+        self.identifier = identifier
+        self.holes.clear()
+        self._of_others.clear()
+        self._bridged_through = 0
+
+    @property
+    def first_number(self) -> int:
+        """The number of EodFirstNonAck: the first message without an OrderAck, or where the next one would be."""
+        return self.holes.after(self.cursors.last_ack)
+
+    def kept_through(self, number: int) -> int:
+        """How many messages up to a number still wait for their OrderAck."""
+        last_ack = self.cursors.last_ack
+        return number - last_ack - self.holes.count_through(number) if number > last_ack else 0
+
+    def is_kept(self, position: int) -> bool:
+        """Whether the message at a position still waits for its OrderAck."""
+        number = position - self.cursors.base
+        return number > self.cursors.last_ack and number not in self.holes
+
+    def pass_over(self, first: int, last: int) -> None:
+        """No message has these numbers: others may have them."""
+        self.holes.add(first, last)
+        self._of_others.add(first, last)
+
+    def numbered(self, position: int, packet: bytes) -> bytes:
+        """A packet as it is sent: its PreviousTxSequenceNumber bridges the gap of withdrawn messages, and of
+        those that a destination has lost; and it has its new place if it was renumbered."""
+        number = position - self.cursors.base
+        previous = self.holes.before(number)
+        if self.behind is not None and previous <= self.cursors.last_ack:
+            previous = self.behind
+        if previous < number - 1:
+            self._bridged_through = max(self._bridged_through, number - 1)
+        if position <= self.renumbered_through:
+            return with_place(packet, self.identifier, number, previous)
+        return with_previous_number(packet, previous)
+
+    def with_its_place(self, position: int, packet: bytes) -> bytes:
+        """A stored packet, with the place in the sequence that it is sent with."""
+        if position > self.renumbered_through:
+            return packet
+        number = position - self.cursors.base
+        return with_place(packet, self.identifier, number, self.holes.before(number))
+
+    def was_sent(self, number: int) -> bool:
+        """Whether a message with this number may have reached the destination; after a restart, any may have."""
+        return 0 < number <= self.cursors.sent_ceiling - self.cursors.base
+
+    def may_mean(self, number: int) -> bool:
+        """Whether an OrderAck with only this number may be about this sequence."""
+        return self.was_sent(number) and number not in self._of_others
+
+    def first_proven(self, number: int) -> int:
+        """The first number whose message, if it is no longer kept, an OrderAck with `number` proves to have arrived.
+
+        The message with `number` arrived. Those before it did as well, unless one sent after them has passed over them.
+        """
+        return min(number, max(self.cursors.last_ack, self._bridged_through) + 1)
+
+    def renumber(self, identifier: TxSequenceId, last: int) -> None:
+        """Give the kept messages, up to a position, another identifier, and numbers from 1."""
+        gone, holes = self.cursors.last_ack, list(self.holes)
+        self.begin(identifier)
+        for first, through in holes:
+            self.holes.add(first - gone, through - gone)
+        self.cursors.base = self.cursors.acknowledged
+        self.renumbered_through = last
+        self.behind = None
+
+    def restore(self, row: OutgoingRow, missing: Iterable[tuple[int, int]]) -> None:
+        """Continue where a row left off; of the messages that were not acknowledged, those are missing."""
+        self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
+        self.renumbered_through = row.renumbered_through
+        self._bridged_through = row.next_number - 1  # What was passed over before is not known.
+        self._give_up_blocks(1, row.last_ack, row.next_number)
+        for low, high in missing:
+            if low <= high:
+                self.holes.add(low - row.base, high - row.base)
+                self._give_up_blocks(low - row.base, high - row.base, row.next_number)
+
+    def _give_up_blocks(self, first: int, last: int, next_number: int) -> None:
+        """None of these numbers is kept, so whole blocks, but not the last, may be another sequence's."""
+        first, last = block_after(first - 1), block_of(min(last + 1, next_number - 1)) - 1
+        if first <= last:
+            self._of_others.add(first, last)

@@ -1,0 +1,189 @@
+"""What is sent again since its OrderAck has not come, and how long one is awaited.  3.1.2.6, 3.1.6.5"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence, Set
+
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
+from mqproto.transfer.numbering import Numbering
+from mqproto.turn.effects import ReadBy, ReadPage, Waiting
+
+
+class OrderAckWait:
+    """How long one sequence waits for its next OrderAck. It owns the timer.
+
+    queue: the number of the sequence's queue.
+    """
+
+    def __init__(self, queue: int, timers: Timers, table_ms: Sequence[int], now: Moment) -> None:
+        self.queue = queue
+        self._timers = timers
+        self._table_ms = table_ms
+        self.last_ack_s = now.utc_s
+        self.ack_count = 0
+        self.interval_index = 0
+        self._overdue_ms: int | None = None
+        """The deadline of the OrderAck that was awaited when the last session ended."""
+        self._would_be_due_ms: int | None = None
+        """In a session, while no message is known to be out: the deadline of the OrderAck for messages that
+        turn out to be out once those before them, which came back, are withdrawn."""
+
+    @property
+    def interval_ms(self) -> int:
+        """EodResendInterval.  [MS-MQDMPR] 3.1.1.4"""
+        return self._table_ms[self.interval_index]
+
+    @property
+    def due_ms(self) -> int | None:
+        """EodResendTime on the uptime clock, or None while nothing is to be resent."""
+        return self._timers.deadline_ms(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether messages were sent again, on this session, and no OrderAck has told of them."""
+        return self.interval_index > 0
+
+    def begin(self, now: Moment) -> None:
+        """Messages are out: await their OrderAck from now on."""
+        self._start(now.uptime_ms + self.interval_ms)
+
+    def _start(self, due_ms: int) -> None:
+        """Start the Transactional Ack Wait Timer.  3.1.2.6"""
+        self._would_be_due_ms = None
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, due_ms)
+
+    def see_to(self, now: Moment) -> None:
+        """Messages leave: await their OrderAck, unless one is awaited."""
+        if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
+            self.begin(now)
+
+    def stop(self) -> None:
+        """No message is out."""
+        self._overdue_ms = self._would_be_due_ms = None
+        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+
+    def lengthen(self, now: Moment) -> None:
+        """No OrderAck came in time: wait longer for the next.
+
+        3.1.5.6 lets the interval grow with each OrderAck; note <24> says that it grows with each time-out in a row.
+        """
+        self.interval_index = min(self.interval_index + 1, len(self._table_ms) - 1)
+        self.begin(now)
+
+    def answered(self, now: Moment, *, is_out: bool) -> None:
+        """An OrderAck said something new. is_out: whether messages are still out."""
+        self.interval_index = 0
+        self.stop()
+        if is_out:
+            self.begin(now)
+        else:
+            self._would_be_due_ms = now.uptime_ms + self.interval_ms
+
+    def resume(self) -> None:
+        """Messages before them were withdrawn, and so others turn out to be out."""
+        if self._would_be_due_ms is not None:
+            self._start(self._would_be_due_ms)
+
+    def connected(self, now: Moment, *, is_out: bool) -> bool:
+        """A session is open. Return whether an OrderAck that was awaited before is overdue."""
+        self.interval_index = 0
+        overdue_ms, self._overdue_ms = self._overdue_ms, None
+        due_ms = now.uptime_ms + self.interval_ms
+        if not is_out:
+            self._would_be_due_ms = due_ms
+            return False
+        is_overdue = overdue_ms is not None and overdue_ms <= now.uptime_ms
+        if overdue_ms is not None and not is_overdue:
+            due_ms = min(due_ms, overdue_ms)
+        self._start(due_ms)
+        return is_overdue
+
+    def disconnected(self) -> None:
+        """There is no session, so nothing is awaited; what is overdue then goes at once when there is one."""
+        overdue_ms = self.due_ms
+        self.stop()
+        self._overdue_ms = overdue_ms
+
+
+class Resends:
+    """The kept messages of one sequence that are sent again, in order, a batch for each OrderAck.
+
+    ready: those that are read, and not sent yet.
+    count: how many were sent again.
+    withheld: the positions of messages that are sent alone, and not here.
+    """
+
+    def __init__(self, queue: int, settings: Settings, numbering: Numbering, withheld: Set[int]) -> None:
+        self._withheld = withheld
+        self._queue = queue
+        self._settings = settings
+        self._numbering = numbering
+        self._cursors = numbering.cursors
+        self.ready: deque[Waiting] = deque()
+        self.count = 0
+        self._is_reading = False
+
+    def begin(self, sent_through: int) -> None:
+        """Send again all that was sent, up to a position, and is kept."""
+        self.ready.clear()
+        self._cursors.begin_resend(sent_through)
+
+    def end(self) -> None:
+        """Send nothing more again."""
+        self.ready.clear()
+        self._cursors.end_resend()
+
+    def take(self, limit: int, limit_bytes: int) -> list[Waiting]:
+        """Take the next ones: as many as fit both limits, but at least one."""
+        taken: list[Waiting] = []
+        while self.ready and len(taken) < limit and (limit_bytes > 0 or not taken):
+            message = self.ready.popleft()
+            taken.append(message)
+            limit_bytes -= len(message.packet)
+        self._cursors.resent_through = taken[-1].position
+        self.count += len(taken)
+        return taken
+
+    def forget(self, position: int) -> None:
+        """One message is kept no more."""
+        self.ready = deque(message for message in self.ready if message.position != position)
+
+    def _through(self, sent_through: int) -> int:
+        """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
+        cursors = self._cursors
+        end = cursors.acknowledged + self._settings.resend_batch + len(self._withheld)
+        for first, last in self._numbering.holes:
+            if cursors.base + first > end:
+                break
+            end += last - first + 1
+        return min(end, cursors.resend_through, sent_through)
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether more are to be read before any can be sent."""
+        cursors = self._cursors
+        return not (self._is_reading or self.ready) and cursors.resend_after < cursors.resend_through
+
+    def page(self, sent_through: int) -> Iterable[ReadPage]:
+        """The page to read now, of messages that were sent, up to a position."""
+        after, settings, through = self._cursors.resend_after, self._settings, self._through(sent_through)
+        if after < through:
+            self._is_reading = True
+            count = min(through - after, max(1, settings.resident_messages // 2))
+            yield ReadPage(self._queue, after, count, settings.resident_bytes // 2, ReadBy.RESEND)
+
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], sent_through: int) -> None:
+        """Take a page that was wanted."""
+        self._is_reading = False
+        if page.after != self._cursors.resend_after:
+            return  # What was to be resent has changed since: the page begins at the wrong place.
+        through = self._through(sent_through)
+        rows = [row for row in rows if row[0] <= through]
+        for position, packet, final_ack in rows:
+            if self._numbering.is_kept(position) and position not in self._withheld:
+                self.ready.append(Waiting(position, packet, final_ack, stored=True))
+        # The page may have been cut by its size, so the next begins behind its last row, whether that is kept or not.
+        self._cursors.resend_after = rows[-1][0] if rows else max(self._cursors.resend_after, through)
