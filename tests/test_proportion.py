@@ -31,7 +31,7 @@ LINES: Final = {
     "mqproto/bodies": 1_600,
     "mqproto/edge": 400,
     "mqproto/formatname": 700,
-    "mqproto/manager": 4_250,
+    "mqproto/manager": 4_300,
     "mqproto/messages": 300,
     "mqproto/neighbours": 2_000,
     "mqproto/queues": 1_100,
@@ -88,7 +88,6 @@ TOTALS: Final = {
     "both": 203_500,
 }
 CLASSES: Final = {
-    "mqproto/manager/arrivals.py:Arrivals": 733,
     "mqproto/manager/outbound.py:Outbound": 475,
     "mqproto/manager/queuemanager.py:QueueManager": 686,
     "mqproto/neighbours/neighbours.py:Neighbours": 588,

@@ -64,6 +64,11 @@ class Expiration:
         wait_s = min(max(deadline_s + 1 - now.utc_s, 1), LONGEST_WAIT_S)
         self._desk.timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * wait_s)
 
+    def expect_of(self, expires_s: Sequence[int | None], now: Moment) -> None:
+        """Expect messages that joined a queue to expire after these seconds."""
+        if expires_s[0] is not None:  # All messages of a run have a deadline, or none.
+            self.expect(min([each for each in expires_s if each is not None]), now)
+
     def look_again(self, now: Moment) -> None:
         """Messages came back from where their time was not watched."""
         if self._desk.timers.runs(Timer.EXPIRATION, None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.arriving.arrivals import Arrivals
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues

@@ -43,7 +43,8 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.manager.arrivals import Arrivals, NotWelcomeError
+from mqproto.manager.arriving.arrivals import Arrivals, NotWelcomeError
+from mqproto.manager.arriving.room import NoRoomError, is_acknowledgment
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.deadletters import DeadLetters
 from mqproto.manager.expiration import Expiration
@@ -53,7 +54,6 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes, Tracing
 from mqproto.manager.parts import Parts
 from mqproto.manager.purges import Damage, Purges
-from mqproto.manager.room import NoRoomError, is_acknowledgment
 from mqproto.manager.sending import Sending
 from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
 from mqproto.manager.whereabouts import Whereabouts
@@ -176,7 +176,7 @@ class QueueManager:
             self._tracing,
             routes,
         )
-        self._arrivals.restore(state, now)
+        self._arrivals.in_sequence.restore(state, now)
         self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
         self._damage = Damage(desk, self._outbound, self._queues, self._outcomes, state)
         self._again: list[ReadPage | ReadExpired] = []
@@ -280,10 +280,10 @@ class QueueManager:
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
         hosts = self._neighbours.hosts
         if runs:
-            refused = self._arrivals.refused_count
+            refused = self._arrivals.refusing.count
             count = self._take_in(found, runs, now)
-            refused = self._arrivals.refused_count - refused
-            hosts.received(found, count, len(data), now, refused, self._arrivals.last_refusal)
+            refused = self._arrivals.refusing.count - refused
+            hosts.received(found, count, len(data), now, refused, self._arrivals.refusing.last)
         else:
             hosts.received(found, 0, len(data), now)
         self._neighbours.touched(found)
@@ -333,7 +333,7 @@ class QueueManager:
             elif isinstance(owner, OrderAckWait):
                 self._desk.notes.append(self._outbound.resend(owner.queue, now))
             elif isinstance(owner, IncomingSequence):
-                self._arrivals.order_ack_due(owner, now)
+                self._arrivals.in_sequence.order_ack_due(owner, now)
             elif timer in CACHE_CLEANUPS:
                 self._desk.guard.expired(timer, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
@@ -593,7 +593,7 @@ class QueueManager:
         """
         local = self._queues.named(queue)
         count = self._queues.delete(local)
-        self._arrivals.queue_deleted(local)
+        self._arrivals.in_sequence.queue_deleted(local)
         return count
 
     @property

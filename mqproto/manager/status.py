@@ -306,7 +306,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         sessions=describe_sessions(neighbours.sessions.values(), SESSIONS_LISTED),
-        refusals=dict(parts.arrivals.refusals),
+        refusals=dict(parts.arrivals.refusing.by_class),
         duplicates_of=_duplicates(parts),
         elsewhere=[
             describe_met(parts.met, one)
@@ -353,7 +353,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
             for queue in parts.queues
             if queue.declaration.strangers
         ],
-        parts.arrivals.strangers_count,
+        parts.arrivals.in_sequence.strangers_count,
         settings.strangers_sequences,
         now.utc_s,
         [describe_met(parts.met, one) for one in sorted(parts.met, key=lambda one: one.last_s, reverse=True)],
@@ -364,8 +364,8 @@ def counts(parts: Parts) -> dict[str, int]:
     """Return the counts of a NodeStatus since the process began, by their names there."""
     incoming = parts.incoming.counted
     return {
-        "forwarded": parts.arrivals.forwarded_count,
-        "refused": parts.arrivals.refused_count,
+        "forwarded": parts.arrivals.transit.forwarded_count,
+        "refused": parts.arrivals.refusing.count,
         "expired": parts.outcomes.expired_count,
         "damaged": parts.outcomes.damaged_count,
         "duplicates": sum(history.duplicate_count for history in parts.histories) + incoming.duplicates,

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.manager.arrivals import HOP_LIMIT
-from mqproto.manager.room import NoRoomError
+from mqproto.manager.arriving.room import NoRoomError
+from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.queues.localqueue import SystemQueue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.simulator.storage.disk import Disk
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import FinalAck, FinalAckBody, MessageClass, OrderAck, OrderAckBody, encode_packet

@@ -152,7 +152,7 @@ def test_of_a_deleted_connector_queue_a_copy_of_what_it_had_is_known_and_the_oth
     assert net.receive("c", "xact") == [b"was"]
     c.delete("xact")
     arrive(net, "c", *copies)
-    assert c.inspect().arrivals.refused_count == 0
+    assert c.inspect().arrivals.refusing.count == 0
     net.send("a", connector(net, transactional=False), "x")
     net.pass_ms(1_000)
     assert net.receive("c", "plain") == [b"x"]

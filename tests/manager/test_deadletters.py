@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration

@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.formatname import FormatName, PrivateName, PublicName
 from mqproto.formatname.wire import response_from_wire
-from mqproto.manager.arrivals import HOP_LIMIT
+from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.turn.effects import QueueKind

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.arrivals import HOP_LIMIT, Arrivals
+from mqproto.manager.arriving.arrivals import Arrivals
+from mqproto.manager.arriving.transit import HOP_LIMIT
 from mqproto.turn.effects import Batch, Note
 from mqproto.wire import (
     Guid,
@@ -149,10 +150,10 @@ def outcome(stream: bytes, *, singly: bool, room_bytes: int | None) -> Outcome:
     inner = core.inspect()
     arrivals = inner.arrivals
     counts = (
-        arrivals.forwarded_count,
-        arrivals.refused_count,
+        arrivals.transit.forwarded_count,
+        arrivals.refusing.count,
         arrivals.room.stored_bytes,
-        arrivals.refusals,
+        arrivals.refusing.by_class,
         inner.incoming.counted,
         {one.name: (one.count, one.size_bytes, one.entered_count) for one in inner.queues},
         {(one.name, one.priority): (one.count, list(one.window)) for one in inner.outbound},
@@ -272,7 +273,7 @@ def test_the_kinds_that_end_are_among_those_that_are_compared() -> None:
     missing = a_message(4, B)
     missing.user.destination_queue = 99
     node.up.receive(session, b"".join(map(encode_packet, (late, hops, missing))), net.now)
-    refusals = node.up.inspect().arrivals.refusals
+    refusals = node.up.inspect().arrivals.refusing.by_class
     assert set(refusals) == {
         MessageClass.NACK_REACH_QUEUE_TIMEOUT.name,
         MessageClass.NACK_HOP_COUNT_EXCEEDED.name,

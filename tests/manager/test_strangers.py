@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.arrivals import LOOKED_UP_BYTES, TOLD_OF_HOST
+from mqproto.manager.arriving.arrivals import LOOKED_UP_BYTES
+from mqproto.manager.arriving.refusing import TOLD_OF_HOST
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL
 from mqproto.neighbours import door
 from mqproto.queues.joining import joining

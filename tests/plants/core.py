@@ -8,8 +8,9 @@ from typing import Any
 
 from mqproto.base.moment import Moment
 from mqproto.base.ranges import Ranges
-from mqproto.manager import arrivals
-from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.arriving import inserting, transit
+from mqproto.manager.arriving.insequence import InSequence
+from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outbound import Outbound
@@ -88,7 +89,7 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
 
 
 @plant(
-    Arrivals,
+    InSequence,
     "restore",
     "delivered_once_and_in_order",
     "nothing_is_retained",
@@ -97,7 +98,7 @@ def never_remove_what_was_acknowledged(sound: Any) -> Any:
 def forget_incoming_sequences_after_a_restart(sound: Any) -> Any:
     """What came before the restart may come again."""
 
-    def restore(self: Arrivals, state: Any, now: Any) -> None:
+    def restore(self: InSequence, state: Any, now: Any) -> None:
         state.incoming.clear()
         state.queues = [queue for queue in state.queues if queue.kind is not QueueKind.HELD]
         sound(self, state, now)
@@ -214,11 +215,11 @@ def never_resend(sound: Any) -> Any:
 # Intermediates
 
 
-@plant(Arrivals, "_forward", "intermediates_keep_no_sequences")
+@plant(Transit, "forward", "intermediates_keep_no_sequences")
 def intermediates_that_number(sound: Any) -> Any:
     """A node that passes a message on begins a sequence for it."""
 
-    def forward(self: Arrivals, run: Run, remote: Any, now: Any) -> None:
+    def forward(self: Transit, run: Run, remote: Any, now: Any) -> None:
         if run.shape.flags & TRANSACTIONAL:
             manager = head_of(run.packets[0]).queue_manager_address
             sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
@@ -228,7 +229,7 @@ def intermediates_that_number(sound: Any) -> Any:
     return forward
 
 
-@plant(arrivals, "passed_on", "forwarded_as_it_came")
+@plant(transit, "passed_on", "forwarded_as_it_came")
 def forget_to_count_the_hop(sound: Any) -> Any:
     """A message goes on as if nobody had passed it on."""
     return lambda packets: list(map(without_session_header, packets))
@@ -322,11 +323,11 @@ def ignore_the_quota(sound: Any) -> Any:
 # How messages end
 
 
-@plant(Arrivals, "_arrived_in_sequence", "final_acks_tell_the_truth")
+@plant(InSequence, "arrived", "final_acks_tell_the_truth")
 def final_ack_on_arrival(sound: Any) -> Any:
     """The sender is told that a message was received when it has only arrived."""
 
-    def arrived(self: Arrivals, queue: Any, run: Run, remote: Any, now: Any) -> None:
+    def arrived(self: InSequence, queue: Any, run: Run, remote: Any, now: Any) -> None:
         sound(self, queue, run, remote, now)
         for message in map(decode_message, run.packets if run.facts.final_ack else ()):
             reply_to = self._outbound.reply_to(message, remote)
@@ -396,7 +397,7 @@ def hand_out_what_is_over(sound: Any) -> Any:
     return lambda self, message, now: False
 
 
-@plant(arrivals, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
+@plant(inserting, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
 def expire_too_soon(sound: Any) -> Any:
     """A message's time is over three seconds before it is."""
 
@@ -493,11 +494,11 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
     return left
 
 
-@plant(Arrivals, "_forward", "all_is_accounted_for", "nothing_is_retained")
+@plant(Transit, "forward", "all_is_accounted_for", "nothing_is_retained")
 def drop_what_comes_back(sound: Any) -> Any:
     """A message that comes back to its source, as the way that it took is gone, goes no further."""
 
-    def forward(self: Arrivals, run: Run, *others: Any) -> None:
+    def forward(self: Transit, run: Run, *others: Any) -> None:
         if head_of(run.packets[0]).source_queue_manager != self._desk.identity:
             sound(self, run, *others)
 

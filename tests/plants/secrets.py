@@ -12,7 +12,7 @@ from typing import Any
 
 from mqproto.base.errors import UsageError
 from mqproto.manager import outcomes
-from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.arriving.insequence import InSequence
 from mqproto.simulator.world.world import World
 from mqproto.turn.guard import SIGNED_20, with_proof
 from tests.plants.planting import plant
@@ -78,7 +78,7 @@ def say_of_every_message_that_it_was_verified(sound: Any) -> Any:
     return _each_guard(sound, change)
 
 
-@plant(Arrivals, "_release", "handed_out_as_it_was_sent", "proofs_are_true")
+@plant(InSequence, "_release", "handed_out_as_it_was_sent", "proofs_are_true")
 def forget_to_open_what_was_held(sound: Any) -> Any:
     """What closes a gap is opened, and what was held behind it is not."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.base.moment import Moment
-from mqproto.manager import arrivals
-from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.arriving import arrivals, insequence
+from mqproto.manager.arriving.arrivals import Arrivals
+from mqproto.manager.arriving.insequence import InSequence
+from mqproto.manager.arriving.refusing import Refusing
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.outbound import Outbound
@@ -191,11 +193,11 @@ def forward_what_strangers_send(sound: Any) -> Any:
     return is_strangers
 
 
-@plant(Arrivals, "_arrived_in_sequence", "nothing_is_retained")
+@plant(InSequence, "arrived", "nothing_is_retained")
 def hold_what_strangers_send_early(sound: Any) -> Any:
     """What a stranger sends behind a gap is held until the gap is closed, which it never is."""
 
-    def arrived(self: Arrivals, queue: Any, run: Run, remote: Remote, now: Moment) -> None:
+    def arrived(self: InSequence, queue: Any, run: Run, remote: Remote, now: Moment) -> None:
         sound(self, queue, run, remote._replace(is_proven=True), now)
 
     return arrived
@@ -226,7 +228,7 @@ def have_no_way_to_those_who_were_met(sound: Any) -> Any:
 
 
 @plant(
-    arrivals,
+    insequence,
     "returning",
     "delivered_once_and_in_order",
     "handed_out_as_it_was_sent",
@@ -237,7 +239,7 @@ def forget_who_gave_up_a_place(sound: Any) -> Any:
     return lambda rows, queue, name, header: None
 
 
-@plant(Arrivals, "_may_tell", "all_is_accounted_for", "nothing_is_retained")
+@plant(Refusing, "_may_tell", "all_is_accounted_for", "nothing_is_retained")
 def tell_strangers_nothing(sound: Any) -> Any:
     """A stranger's transactional message that ends is not answered, and its sender repeats it for ever."""
     return lambda self, remote, now: False

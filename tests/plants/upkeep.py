@@ -11,7 +11,8 @@ from typing import Any
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
-from mqproto.manager.arrivals import Arrivals
+from mqproto.manager.arriving.insequence import InSequence
+from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.purges import REPEATED, Damage, head_in
@@ -29,13 +30,13 @@ from mqproto.wire import MessageClass
 from tests.plants.planting import plant
 
 
-@plant(Arrivals, "_forward", "what_is_over_leaves_in_time")
+@plant(Transit, "forward", "what_is_over_leaves_in_time")
 def forget_when_what_is_passed_on_is_over(sound: Any) -> Any:
     """An intermediate does not watch the time of what it has to pass on."""
 
-    def forward(self: Arrivals, *others: Any) -> None:
+    def forward(self: Transit, *others: Any) -> None:
         expiration = self._expiration
-        self._expiration = type("Blind", (), {"expect": lambda *_: None})()
+        self._expiration = type("Blind", (), {"expect_of": lambda *_: None})()
         try:
             sound(self, *others)
         finally:
@@ -96,11 +97,11 @@ def know_only_of_what_is_in_memory(sound: Any) -> Any:
 # Limits, and what is said of them
 
 
-@plant(Arrivals, "_sequence", "memory_is_bounded")
+@plant(InSequence, "_sequence", "memory_is_bounded")
 def know_one_sender_too_many(sound: Any) -> Any:
     """One sender more is known than may be."""
 
-    def sequence(self: Arrivals, *others: Any) -> Any:
+    def sequence(self: InSequence, *others: Any) -> Any:
         settings = self._desk.settings
         self._desk.settings = replace(settings, maximum_sequences=settings.maximum_sequences + 1)
         try:

@@ -693,7 +693,7 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     for sequence in inner.incoming:
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
-    if (senders := inner.arrivals.known_count) > settings.maximum_sequences:
+    if (senders := inner.arrivals.in_sequence.known_count) > settings.maximum_sequences:
         return f"{node.name} knows {senders} senders, {settings.maximum_sequences} may be"
     known, strangers = map(len, inner.histories)
     if known > settings.remove_duplicate_size or strangers > settings.strangers_remembered:

@@ -28,8 +28,8 @@ def _sums(inner: Parts, node: WatchedNode) -> Iterator[tuple[str, object, object
             sum(len(held.packet) for held in one._held.values()),
         )
         yield f"the order of what is held of {one.name!r}", one._order, sorted(one._held)
-    strangers = [one for one in sequences if one in arrivals._places]
-    yield "places of strangers", len(arrivals._places), len(strangers)
+    strangers = [one for one in sequences if one in arrivals.in_sequence.places]
+    yield "places of strangers", len(arrivals.in_sequence.places), len(strangers)
     waiting = sum(len(run.packets[0]) for runs in arrivals._looked_up.values() for run, _ in runs)
     yield "bytes that wait for the store", arrivals.looked_up_bytes, waiting
     for history in inner.histories:

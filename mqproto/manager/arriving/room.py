@@ -8,6 +8,8 @@ from typing import Final
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.queues.joining import Joining
+from mqproto.queues.lanes import Lane
 from mqproto.session import Remote
 from mqproto.transfer.incoming import begins
 from mqproto.transfer.spellings import IncomingSequences
@@ -62,6 +64,13 @@ class Room:
         if limit_bytes is None or limit_bytes > quota_bytes:
             limit_bytes = quota_bytes
         return limit_bytes - self.stored_bytes
+
+    def count(self, lane: Lane, messages: Joining) -> None:
+        """Count the bytes that the store will have of messages that are about to join a queue."""
+        packets = messages.packets
+        if not messages.recoverable:
+            packets = packets[lane.window.fitting(packets) :]
+        self.stored_bytes += sum(map(len, packets))
 
     def see_that_it_fits(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
         """See that there is room for a message with which the store would exceed a limit.

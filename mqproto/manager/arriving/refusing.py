@@ -1,0 +1,80 @@
+"""Messages that end at their destination, or where they came too far: who is told.  3.1.5.8.2, 3.1.5.8.8"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.manager.outbound import Outbound
+from mqproto.routing.peers import host_group
+from mqproto.session import Remote
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass, without_session_header
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.guid import guid_text
+
+TOLD_OF_HOST: Final = 8
+"""How many messages of strangers at one host are answered in a second when they have ended,"""
+TOLD: Final = 64
+"""and how many of all strangers. The others are sent again, and may be answered then."""
+
+
+class Refusing:
+    """Refuses messages that came, and counts them: all, and by the name of the class; `last` is the last name."""
+
+    def __init__(self, desk: Desk, outbound: Outbound) -> None:
+        self._desk = desk
+        self._outbound = outbound
+        self.count = 0
+        self.by_class = Counter[str]()
+        self.last = ""
+        self._told = Counter[str]()
+        """How many strangers' messages were answered in the second `_told_in`, by host."""
+        self._told_in = 0
+
+    def refuse(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
+        """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8
+
+        why: more than its class says, for the operator.
+        """
+        [packet] = run.packets
+        self._note_refusal(run, remote, message_class, why)
+        reply_to = self._outbound.reply_to(run.message, remote)
+        packet = without_session_header(packet)
+        self._desk.endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
+
+    def _note_refusal(self, run: Run, remote: Remote, message_class: MessageClass, why: str = "") -> None:
+        user = run.message.user
+        self.count += 1
+        self.by_class[message_class.name] += 1
+        self.last = message_class.name
+        facts: dict[str, str | int] = {
+            "peer": remote.address,
+            "reason": message_class.name,
+            "source": guid_text(user.source_queue_manager),
+            "message_id": user.message_id,
+            "queue": str(user.destination_queue),
+        }
+        if why:
+            facts["why"] = why
+        self._desk.notes.append(Note("message-refused", facts))
+        self._desk.waypoints.ended(run.packets[0], message_class)
+
+    def turn_down(self, run: Run, remote: Remote, why: MessageClass, now: Moment, *, told: bool) -> None:
+        """Refuse a stranger's message. told: whether the stranger is told, if that is allowed."""
+        told = told and why is not MessageClass.NACK_ACCESS_DENIED and self._may_tell(remote, now)
+        (self.refuse if told else self._note_refusal)(run, remote, why)
+
+    def _may_tell(self, remote: Remote, now: Moment) -> bool:
+        """Whether one more stranger's message may be answered in this second because it ended."""
+        if (second := now.uptime_ms // 1_000) != self._told_in:
+            self._told_in = second
+            self._told.clear()
+        host = host_group(remote.address)
+        if self._told[host] >= TOLD_OF_HOST or self._told.total() >= TOLD:
+            return False
+        self._told[host] += 1
+        return True

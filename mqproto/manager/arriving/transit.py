@@ -1,0 +1,134 @@
+"""Messages for other queue managers, which go on from here.  3.1.5.8.2, 3.1.1.6.2"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.manager.arriving.refusing import Refusing
+from mqproto.manager.arriving.room import Room
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.expiration import Expiration
+from mqproto.manager.outbound import Outbound
+from mqproto.queues.joining import Joining
+from mqproto.session import Remote
+from mqproto.transfer.copies import AS_IT_IS
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.turn.desk import Desk
+from mqproto.wire import MessageClass, UserHeader, passed_on
+from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.glance import (
+    RECOVERABLE,
+    TRANSACTIONAL,
+    Head,
+    goes_to_private,
+    head_of,
+    priority_of,
+    reach_deadline_s,
+)
+from mqproto.wire.guid import Guid
+
+HOP_COUNT: Final = UserHeader.hop_count.mask
+HOP_LIMIT: Final = 0x1D
+"""RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
+
+
+class Transit:
+    """The rules for messages that are passed on."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        outbound: Outbound,
+        confirmations: Confirmations,
+        expiration: Expiration,
+        refusing: Refusing,
+        room: Room,
+    ) -> None:
+        self._desk = desk
+        self._outbound = outbound
+        self._confirmations = confirmations
+        self._expiration = expiration
+        self._refusing = refusing
+        self._room = room
+        self.forwarded_count = 0
+
+    def forward(self, run: Run, remote: Remote, now: Moment) -> None:
+        """Pass on another's message: count the hop, and leave its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
+
+        A transactional message whose time is over goes on, unless we follow the figures: only its destination
+        knows whether it had it before.
+        """
+        packets = run.packets
+        head = head_of(packets[0])
+        flags, source = head.flags, head.source_queue_manager
+        transactional = bool(flags & TRANSACTIONAL)
+        if flags & HOP_COUNT >= HOP_LIMIT:
+            self._end_of_hops(run, head, remote)
+            return
+        expires_s: list[int | None] = [None] * len(packets)
+        passes = transactional and (not self._desk.settings.follows_figures or source == self._desk.identity)
+        if not passes and reach_deadline_s(packets[0]) is not None:
+            run, expires_s = self._in_time(run, remote, now)
+            if not expires_s:
+                return
+        queue = self._outbound.towards_manager(
+            head.queue_manager_address,
+            priority_of(packets[0], flags),
+            order=goes_to_private(packets[0], flags, ORDER_QUEUE),
+        )
+        recoverable = bool(flags & RECOVERABLE)
+        messages = Joining(passed_on(run.packets), run.message_ids, recoverable, False, expires_s)
+        if transactional:
+            self._pass_on_transactional(queue, source, messages)
+        else:
+            self._pass_on(queue, messages)
+            self._outbound.put(queue, messages)
+        self._expiration.expect_of(expires_s, now)
+
+    def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
+        """Pass on transactional messages, but drop one whose copy still waits here, byte by byte the same."""
+        names = [(source, message_id) for message_id in messages.message_ids]
+        if queue.copies.knows_one_of(names):
+            if len(names) > 1:
+                for one in messages.singly():
+                    self._pass_on_transactional(queue, source, one)
+                return
+            [packet], [name] = messages.packets, names
+            earlier = queue.earlier_copy(name, packet)
+            if earlier == AS_IT_IS:
+                self._desk.waypoints.duplicate_dropped(packet)
+                return
+            if earlier is not None:
+                queue.delete(earlier, self._desk.writes)
+        self._pass_on(queue, messages)
+        self._outbound.pass_on(queue, messages, names)
+
+    def _pass_on(self, queue: OutgoingQueue, messages: Joining) -> None:
+        """Count messages that are about to join a queue."""
+        self._room.count(queue, messages)
+        self.forwarded_count += len(messages.packets)
+        self._desk.waypoints.forwarded(messages.packets, queue.name)
+
+    def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
+        """End messages whose RC is at its limit; some are copies of our own that went in circles."""
+        for packet in run.packets:
+            alone = Run(run.shape, [packet])
+            if head.flags & TRANSACTIONAL and head.source_queue_manager == self._desk.identity:
+                self._desk.waypoints.duplicate_dropped(packet)
+                self._confirmations.came_back(alone.message)
+            else:
+                self._refusing.refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
+
+    def _in_time(self, run: Run, remote: Remote, now: Moment) -> tuple[Run, list[int | None]]:
+        """Refuse messages whose time to be on their way is over. Return the others, with their deadlines."""
+        packets, expires_s = list[bytes](), list[int | None]()
+        for packet in run.packets:
+            deadline_s = reach_deadline_s(packet)
+            if deadline_s is not None and now.utc_s > deadline_s:
+                self._refusing.refuse(Run(run.shape, [packet]), remote, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+            else:
+                packets.append(packet)
+                expires_s.append(deadline_s)
+        return Run(run.shape, packets), expires_s
