@@ -12,12 +12,7 @@ from mqproto.formatname import ConnectorName, DirectName, PrivateName, PublicNam
 from mqproto.formatname.path import QUEUE_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.listing import list_bytes, list_of_all
-from mqproto.wire import (
-    INFINITE,
-    PrivateQueueFormatName,
-    QueueName,
-    sid_from_text,
-)
+from mqproto.wire import INFINITE, PrivateQueueFormatName, QueueName, sid_from_text
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
 from mqproto.wire.layouts.sid import SIZE_LIMIT
 

@@ -8,13 +8,7 @@ from mqproto.base.configuration import RECOVERABLE_ACK_TIMEOUT_RANGE_MS
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.session.data import ConnectionStatus, SessionData, SessionState
-from mqproto.wire import (
-    NULL_GUID,
-    ConnectionParameters,
-    EstablishConnection,
-    establish_connection,
-    guid_text,
-)
+from mqproto.wire import NULL_GUID, ConnectionParameters, EstablishConnection, establish_connection, guid_text
 
 OURSELVES: Final = "it is this node by another address, or a copy of it, which needs a new identity"
 ANSWERED: Final = 0x5A

@@ -440,10 +440,7 @@ def test_of_an_applications_queue_letters_alone_go_back(net: Net) -> None:
             {"dead_letter_queue": "orders;journal"},
             "orders;journal belongs to the system: name a queue of your own",
         ),
-        (
-            {"dead_letter_queue": "orders", "transactional": True},
-            "queue orders is where the message goes",
-        ),
+        ({"dead_letter_queue": "orders", "transactional": True}, "queue orders is where the message goes"),
         (
             {"dead_letter_queue": "failed-notes", "body": bytes(4 * 2**20 - 2_048 - 10)},
             r"\(body, name of a dead-letter queue\) are too many",

@@ -541,13 +541,7 @@ def a_final_ack(
 @pytest.mark.spec("[MS-MQQB] 3.1.5.6")
 @pytest.mark.parametrize(
     ("ordinal_change", "stamp_change", "number", "source"),
-    [
-        (0, 0, 4, C),
-        (0, 0, 2**32 - 1, C),
-        (1, 0, 1, C),
-        (0, 1, 1, C),
-        (0, 0, 3, B),
-    ],
+    [(0, 0, 4, C), (0, 0, 2**32 - 1, C), (1, 0, 1, C), (0, 1, 1, C), (0, 0, 3, B)],
     ids=["never sent", "all", "sequence to come", "unknown sequence", "wrong manager"],
 )
 def test_an_order_ack_that_cannot_be_meant_for_us_is_noted_and_touches_nothing(
@@ -654,11 +648,7 @@ def test_a_final_ack_that_cannot_be_meant_for_us_is_noted_and_touches_nothing(
         time_stamp=identifier.time_stamp + stamp_change, ordinal=identifier.ordinal + ordinal_change
     )
     kept = dict(net.nodes["a"].store.messages)
-    arrive(
-        net,
-        "a",
-        a_final_ack(FinalAckBody(identifier, number, 2, meant_for, 3), message_class, source),
-    )
+    arrive(net, "a", a_final_ack(FinalAckBody(identifier, number, 2, meant_for, 3), message_class, source))
     assert (strays(net), waiting(net)) == (1, 3)
     assert net.nodes["a"].store.messages == kept
 

@@ -13,11 +13,7 @@ from tests.examples import a_transaction_header, a_user_message
 from tests.observing import DEADLETTER, arrive, bodies, messages, packets
 from tests.pair import Net, at, chain, guid_of, queue
 
-NOTES, ORDERS, OTHERS = (
-    queue("notes", 17, transactional=False),
-    queue("orders"),
-    queue("other orders", 18),
-)
+NOTES, ORDERS, OTHERS = (queue("notes", 17, transactional=False), queue("orders"), queue("other orders", 18))
 TO_C, TO_B = guid_text(guid_of("c")), guid_text(guid_of("b"))
 QUICK = Settings(try_connect_interval_ms=200, resend_timeouts_short_s=1, resend_timeouts_medium_s=1)
 

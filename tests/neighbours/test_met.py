@@ -333,9 +333,7 @@ def test_one_that_has_moved_is_a_stranger_until_an_operator_says_so() -> None:
 
 
 @pytest.mark.parametrize("still_there", [False, True])
-def test_with_roaming_it_moves_by_itself_once_nobody_answers_at_the_address_before(
-    still_there: bool,
-) -> None:
+def test_with_roaming_it_moves_by_itself_once_nobody_answers_at_the_address_before(still_there: bool) -> None:
     net, guid = moving(replace(QUICK, roaming=True))
     if not still_there:
         net.kill(SHOP)

@@ -12,15 +12,7 @@ from mqproto.neighbours.ping import PING_RESPONSE_MS, answer_ping
 from mqproto.routing import NextHop, Routes
 from mqproto.testing import pings
 from mqproto.turn.effects import OpenTransport, SendPing
-from mqproto.wire import (
-    NULL_GUID,
-    EstablishConnection,
-    Guid,
-    PacketBuffer,
-    Ping,
-    decode_packet,
-    ping_packet,
-)
+from mqproto.wire import NULL_GUID, EstablishConnection, Guid, PacketBuffer, Ping, decode_packet, ping_packet
 from tests.pair import START, Net, at, chain, direct, guid_of, queue
 
 NOTES = queue("notes", 17, transactional=False)
@@ -304,10 +296,7 @@ def test_a_response_is_as_long_as_its_request_and_what_is_no_ping_gets_none(data
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.7")
-@pytest.mark.parametrize(
-    ("client", "sessions", "refused"),
-    [("x", 1, False), ("x", 2, True), ("c", 0, True)],
-)
+@pytest.mark.parametrize(("client", "sessions", "refused"), [("x", 1, False), ("x", 2, True), ("c", 0, True)])
 def test_a_manager_refuses_by_ping_whom_it_would_refuse_by_session(
     client: str, sessions: int, refused: bool
 ) -> None:

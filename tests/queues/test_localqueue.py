@@ -169,10 +169,7 @@ def test_a_peek_shows_the_highest_priority_first_as_much_as_was_asked_for_and_is
 # Priorities  [MS-MQMQ] 2.2.19.1
 
 
-@given(
-    messages=st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=30),
-    restarted=st.booleans(),
-)
+@given(messages=st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=30), restarted=st.booleans())
 def test_the_highest_priority_comes_first_and_in_one_priority_the_oldest_also_after_a_restart(
     messages: list[tuple[int, bool]], restarted: bool
 ) -> None:
@@ -238,12 +235,7 @@ def test_of_most_messages_that_are_received_nobody_hears() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"journal_negative": True},
-        {"journal_positive": True},
-        {"admin_queue": 9},
-    ],
+    "changes", [{"journal_negative": True}, {"journal_positive": True}, {"admin_queue": 9}]
 )
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_message_that_somebody_wants_to_hear_of_ends_when_it_is_received_for_good(

@@ -10,14 +10,7 @@ from hypothesis import example, given, strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
-from mqproto.transfer.incoming import (
-    Held,
-    IncomingSequence,
-    Verdict,
-    comes_next,
-    held_name,
-    key_of_held,
-)
+from mqproto.transfer.incoming import Held, IncomingSequence, Verdict, comes_next, held_name, key_of_held
 from mqproto.wire import Guid, QueueName, TransactionHeader, TxSequenceId
 from tests.pair import guid_of
 

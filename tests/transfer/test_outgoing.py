@@ -14,14 +14,7 @@ from mqproto.session import InFlight
 from mqproto.turn.effects import QueueKind, QueueRow, Writes, message_key
 from mqproto.turn.endings import Ending
 from mqproto.wire import INFINITE, TransactionHeader
-from tests.windows import (
-    QUEUE,
-    SMALL,
-    Carrier,
-    Pages,
-    a_packet,
-    body_of,
-)
+from tests.windows import QUEUE, SMALL, Carrier, Pages, a_packet, body_of
 
 
 def test_a_message_leaves_an_outgoing_queue_when_the_neighbour_has_it() -> None:

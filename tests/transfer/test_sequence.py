@@ -18,15 +18,7 @@ from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Writes, message_
 from mqproto.turn.endings import Ending
 from mqproto.wire import INFINITE, TxSequenceId
 from tests.pair import guid_of
-from tests.windows import (
-    FINAL,
-    NOW,
-    QUEUE,
-    SMALL,
-    Sender,
-    header_of,
-    key_of,
-)
+from tests.windows import FINAL, NOW, QUEUE, SMALL, Sender, header_of, key_of
 
 
 @pytest.fixture
