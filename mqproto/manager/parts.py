@@ -1,23 +1,37 @@
-"""The parts of one queue manager, for tests and worlds, which look at all of them."""
+"""The parts of one queue manager, and how they are put together; tests and worlds look at all of them."""
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
 from mqproto.manager.arriving.arrivals import Arrivals
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.deadletters import DeadLetters
 from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import Histories
+from mqproto.manager.identifiers import Histories, MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
-from mqproto.manager.outcomes import Outcomes
+from mqproto.manager.outcomes import Outcomes, Tracing
+from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.routing import Routes
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.spellings import IncomingSequences
-from mqproto.turn.desk import Desk
+from mqproto.turn.desk import Desk, desk_of
+from mqproto.turn.effects import IdentifierRow, StoredState
+from mqproto.turn.guard import Guard
+from mqproto.turn.waypoints import Follow
+from mqproto.wire.guid import Guid
 
 
 class Parts(NamedTuple):
@@ -45,3 +59,77 @@ class Parts(NamedTuple):
     blocks: Blocks
     met: Met
     routes: Routes
+    tracing: Tracing
+    confirmations: Confirmations
+    damage: Damage
+    purges: Purges
+    dead_letters: DeadLetters
+
+
+def build(
+    identity: Guid,
+    queues: Iterable[QueueDeclaration],
+    routes: Routes,
+    settings: Settings,
+    state: StoredState,
+    now: Moment,
+    guard: Guard,
+    follow: Follow,
+) -> Parts:
+    """The parts of a queue manager; for the arguments see there."""
+    desk = desk_of(identity, settings, guard, follow)
+    incoming = IncomingSequences()
+    met = Met(desk, routes, state, now, lambda: outbound.next_queue())
+    neighbours = Neighbours(desk, routes, met)
+    outbound = Outbound(desk, routes, neighbours, state, now)
+    local = LocalQueues(desk, queues, outbound.next_queue, state)
+    routes = replace(routes, publics=ChainMap(local.publics, dict(routes.publics)))
+    blocks = Blocks(state, desk.writes, outbound.next_queue)
+    histories = _histories(desk, {identity, *routes.peers}, neighbours, state, now)
+    doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), outbound.next_queue, state)
+    outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts)
+    tracing = Tracing(outcomes)
+    expiration = Expiration(desk, outbound, neighbours, local, state)
+    confirmations = Confirmations(desk, outbound, local, incoming, doubts, state)
+    arrivals = Arrivals(
+        desk, incoming, outbound, local, histories, confirmations, expiration, tracing, routes
+    )
+    arrivals.in_sequence.restore(state, now)
+    sending = Sending(desk, outbound, local, expiration)
+    return Parts(
+        desk=desk,
+        neighbours=neighbours,
+        outbound=outbound,
+        queues=local,
+        incoming=incoming,
+        histories=histories,
+        arrivals=arrivals,
+        outcomes=outcomes,
+        sending=sending,
+        expiration=expiration,
+        doubts=doubts,
+        blocks=blocks,
+        met=met,
+        routes=routes,
+        tracing=tracing,
+        confirmations=confirmations,
+        damage=Damage(desk, outbound, local, outcomes, state),
+        purges=Purges(desk),
+        dead_letters=DeadLetters(desk, routes, local, sending),
+    )
+
+
+def _histories(
+    desk: Desk, known: set[Guid], neighbours: Neighbours, state: StoredState, now: Moment
+) -> Histories:
+    """Which messages came before: from known queue managers, and from strangers."""
+    rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
+    for row in state.identifiers:
+        rows[row.source in known].append(row)
+    strangers = partial(neighbours.connected, proven=False)
+    settings, timers = desk.settings, desk.timers
+    most, remembered = settings.remove_duplicate_size, settings.strangers_remembered
+    return Histories(
+        MessageIdHistory(settings, timers, rows[True], now, neighbours.connected, most),
+        MessageIdHistory(settings, timers, rows[False], now, strangers, remembered, unstored=known),
+    )

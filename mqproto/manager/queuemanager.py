@@ -33,52 +33,34 @@ receive, `expiration` finds expired messages, and `outcomes` does what follows w
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
-from mqproto.manager.arriving.arrivals import Arrivals, NotWelcomeError
+from mqproto.manager.arriving.arrivals import NotWelcomeError
 from mqproto.manager.arriving.room import NoRoomError, is_acknowledgment
-from mqproto.manager.confirmations import Confirmations
-from mqproto.manager.deadletters import DeadLetters
-from mqproto.manager.expiration import Expiration
-from mqproto.manager.identifiers import Histories, MessageIdHistory
-from mqproto.manager.localqueues import LocalQueues
-from mqproto.manager.outbound import Outbound
-from mqproto.manager.outcomes import Outcomes, Tracing
-from mqproto.manager.parts import Parts
-from mqproto.manager.purges import Damage, Purges
-from mqproto.manager.sending import Sending
+from mqproto.manager.parts import Parts, build
 from mqproto.manager.status import NodeStatus, PeersStatus, counts, describe, describe_peers
 from mqproto.manager.whereabouts import Whereabouts
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
-from mqproto.neighbours.blocks import Blocks, network_of
+from mqproto.neighbours.blocks import network_of
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.hosts import BLOCKED
-from mqproto.neighbours.met import Met
-from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
-from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
+from mqproto.queues.localqueue import Consumer, QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.session import Session
-from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.resending import OrderAckWait
-from mqproto.transfer.spellings import IncomingSequences
-from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import (
     Batch,
     CloseTransport,
     Delivery,
     HurtPacket,
-    IdentifierRow,
     IncomingRow,
     OutcomeRow,
     ReadBy,
@@ -127,82 +109,13 @@ class QueueManager:
         follow: Follow = nobody,
     ) -> None:
         self.identity = identity
-        desk = desk_of(identity, settings, guard, follow)
-        self._desk = desk
-        incoming = IncomingSequences()
-        self._met = Met(desk, routes, state, now, lambda: self._outbound.next_queue())
-        self._neighbours = Neighbours(desk, routes, self._met)
-        self._outbound = Outbound(desk, routes, self._neighbours, state, now)
-        self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
-        routes = replace(routes, publics=ChainMap(self._queues.publics, dict(routes.publics)))
-        self._blocks = Blocks(state, desk.writes, self._outbound.next_queue)
-        known = {identity, *routes.peers}
-        rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
-        for row in state.identifiers:
-            rows[row.source in known].append(row)
-        self._histories = Histories(
-            MessageIdHistory(
-                settings,
-                desk.timers,
-                rows[True],
-                now,
-                self._neighbours.connected,
-                settings.remove_duplicate_size,
-            ),
-            MessageIdHistory(
-                settings,
-                desk.timers,
-                rows[False],
-                now,
-                partial(self._neighbours.connected, proven=False),
-                settings.strangers_remembered,
-                unstored=known,
-            ),
-        )
-        letters = self._queues.named(SystemQueue.DEADXACT)
-        self._doubts = Doubts(desk, letters, self._outbound.next_queue, state)
-        self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues, self._doubts)
-        self._tracing = Tracing(self._outcomes)
-        self._expiration = Expiration(desk, self._outbound, self._neighbours, self._queues, state)
-        self._confirmations = Confirmations(desk, self._outbound, self._queues, incoming, self._doubts, state)
-        self._arrivals = Arrivals(
-            desk,
-            incoming,
-            self._outbound,
-            self._queues,
-            self._histories,
-            self._confirmations,
-            self._expiration,
-            self._tracing,
-            routes,
-        )
-        self._arrivals.in_sequence.restore(state, now)
-        self._sending = Sending(desk, self._outbound, self._queues, self._expiration)
-        self._damage = Damage(desk, self._outbound, self._queues, self._outcomes, state)
+        self._parts = build(identity, queues, routes, settings, state, now, guard, follow)
         self._again: list[ReadPage | ReadExpired] = []
         """The pages that had damaged messages; they are read again."""
         self._stored_bytes = 0
         self._room_bytes: int | None = None
-        self._purges = Purges(desk)
         for number, last in purges_of(state.counters).items():
             self._go_on_purging(number, last)
-        self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
-        self._parts = Parts(
-            desk,
-            self._neighbours,
-            self._outbound,
-            self._queues,
-            incoming,
-            self._histories,
-            self._arrivals,
-            self._outcomes,
-            self._sending,
-            self._expiration,
-            self._doubts,
-            self._blocks,
-            self._met,
-            routes,
-        )
 
     # Transports
 
@@ -211,28 +124,28 @@ class QueueManager:
 
         certified: the queue manager to which the certificate that was shown is pinned; None for a plain connection.
         """
-        return self._neighbours.accepted(host, now, certified).key
+        return self._parts.neighbours.accepted(host, now, certified).key
 
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
         """Whether to turn away a connection from `host` for this reason; never if a known peer may be there."""
-        if not self._neighbours.door.turns_away(host, reason):
+        if not self._parts.neighbours.door.turns_away(host, reason):
             return False
-        self._neighbours.hosts.turned_away(host, reason, now)
+        self._parts.neighbours.hosts.turned_away(host, reason, now)
         return True
 
     def is_known(self, session: int) -> bool:
         """Whether the peer has said who it is, and is a queue manager that an operator has declared."""
-        found = self._neighbours.sessions.get(session)
+        found = self._parts.neighbours.sessions.get(session)
         return found is not None and found.is_proven
 
     def may_be_known(self, session: int) -> bool:
         """Whether the session is not open yet, and the peer is where a declared queue manager may be."""
-        found = self._neighbours.sessions.get(session)
+        found = self._parts.neighbours.sessions.get(session)
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
     def in_flight_bytes(self, session: int) -> int:
         """The bytes sent on a session and not acknowledged, apart from acknowledgments."""
-        found = self._neighbours.sessions.get(session)
+        found = self._parts.neighbours.sessions.get(session)
         return found.data.in_flight_bytes if found is not None else 0
 
     def is_declared(self, host: str) -> bool:
@@ -241,30 +154,30 @@ class QueueManager:
 
     def is_blocked(self, host: str) -> bool:
         """Whether an operator has blocked a host: connections and pings from there get no answer."""
-        return self._blocks.covers(host)
+        return self._parts.blocks.covers(host)
 
     def count_blocked(self, host: str, now: Moment) -> None:
         """Count a connection from a blocked host. It was closed, and there is no session."""
-        self._neighbours.hosts.turned_away(host, BLOCKED, now)
+        self._parts.neighbours.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
         """The transport of an OpenTransport is open, to this address of its host."""
-        self._neighbours.opened(session, now, address)
+        self._parts.neighbours.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
         """The transport broke, did not open, or the peer closed it. An unknown session is not an error."""
-        self._neighbours.lost(session, reason, now)
+        self._parts.neighbours.lost(session, reason, now)
 
     def pinged(self, datagram: bytes) -> bytes | None:
         """Return the answer to a datagram that came to our ping port, or None.  3.1.7.7
 
         This changes nothing, so there is no batch to take afterwards.
         """
-        return self._neighbours.pinged(datagram)
+        return self._parts.neighbours.pinged(datagram)
 
     def ping_answered(self, session: int, datagram: bytes) -> bool:
         """Take a datagram from where a SendPing went. Return whether it was the response; ignore others.  3.1.7.8"""
-        return self._neighbours.ping_answered(session, datagram)
+        return self._parts.neighbours.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
         """Bytes arrived. Those of a session that is closed already are dropped.
@@ -272,27 +185,27 @@ class QueueManager:
         Returns:
             How many bytes the packets have that are complete now, including what was kept of one until now.
         """
-        found = self._neighbours.sessions.get(session)
+        found = self._parts.neighbours.sessions.get(session)
         if found is None or found.closed is not None:
             return 0
         begun_bytes = found.begun_bytes
-        runs = self._neighbours.hear(found, data, now, self._arrivals.refuses)
+        runs = self._parts.neighbours.hear(found, data, now, self._parts.arrivals.refuses)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
-        hosts = self._neighbours.hosts
+        hosts = self._parts.neighbours.hosts
         if runs:
-            refused = self._arrivals.refusing.count
+            refused = self._parts.arrivals.refusing.count
             count = self._take_in(found, runs, now)
-            refused = self._arrivals.refusing.count - refused
-            hosts.received(found, count, len(data), now, refused, self._arrivals.refusing.last)
+            refused = self._parts.arrivals.refusing.count - refused
+            hosts.received(found, count, len(data), now, refused, self._parts.arrivals.refusing.last)
         else:
             hosts.received(found, 0, len(data), now)
-        self._neighbours.touched(found)
+        self._parts.neighbours.touched(found)
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
         """Take in messages. One that cannot be taken closes the session. Return how many came.  3.1.5.8"""
         count, full, ended = 0, False, False
-        arrivals, remote = self._arrivals, session.remote
+        arrivals, remote = self._parts.arrivals, session.remote
         arrivals.brought_by(remote, session.window_announced)
         for run in runs:
             at, end = 0, len(run.packets)
@@ -304,7 +217,7 @@ class QueueManager:
                 at += len(some.packets)
                 if full and not is_acknowledgment(some):
                     continue  # Nothing may overtake a message that had no room, except acknowledgments: they make room.
-                self._desk.waypoints.arrived(some.packets, session)
+                self._parts.desk.waypoints.arrived(some.packets, session)
                 try:
                     arrivals.arrived(some, remote, now)
                 except NoRoomError as no_room:
@@ -318,43 +231,43 @@ class QueueManager:
     def _turn_away(self, run: Run, session: Session, section: str, reason: Exception) -> None:
         """Turn away a message, and end the session."""
         [packet] = run.packets
-        self._desk.waypoints.turned_away(packet, str(reason))
+        self._parts.desk.waypoints.turned_away(packet, str(reason))
         session.refuse(section, str(reason))
 
     # Time and the store
 
     def tick(self, now: Moment) -> None:
         """Do what is due."""
-        for timer, owner in self._desk.timers.expired(now.uptime_ms):
+        for timer, owner in self._parts.desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
-                self._neighbours.expired(timer, owner, now)
+                self._parts.neighbours.expired(timer, owner, now)
             elif isinstance(owner, Neighbour):
-                self._neighbours.retry(owner, now)
+                self._parts.neighbours.retry(owner, now)
             elif isinstance(owner, OrderAckWait):
-                self._desk.notes.append(self._outbound.resend(owner.queue, now))
+                self._parts.desk.notes.append(self._parts.outbound.resend(owner.queue, now))
             elif isinstance(owner, IncomingSequence):
-                self._arrivals.in_sequence.order_ack_due(owner, now)
+                self._parts.arrivals.in_sequence.order_ack_due(owner, now)
             elif timer in CACHE_CLEANUPS:
-                self._desk.guard.expired(timer, now)
+                self._parts.desk.guard.expired(timer, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
-                for history in self._histories:
-                    history.clean_up(now, self._desk.writes)
+                for history in self._parts.histories:
+                    history.clean_up(now, self._parts.desk.writes)
             elif timer is Timer.EXPIRATION:
-                self._expiration.due(now)
+                self._parts.expiration.due(now)
             else:
                 assert timer is Timer.LAZY_WRITES
-                self._desk.writes.force()
+                self._parts.desk.writes.force()
 
     def stored(self, size_bytes: int) -> None:
         """A batch was committed, or the store was opened: its messages take this many bytes now."""
         self._stored_bytes = size_bytes
-        self._arrivals.room.stored_bytes = self._sending.stored_bytes = size_bytes
+        self._parts.arrivals.room.stored_bytes = self._parts.sending.stored_bytes = size_bytes
         self.has_room(self._room_bytes)
 
     @property
     def added_bytes(self) -> int:
         """About how many bytes applications have handed in since the last commit."""
-        return self._sending.stored_bytes - self._stored_bytes
+        return self._parts.sending.stored_bytes - self._stored_bytes
 
     def has_room(self, room_bytes: int | None) -> None:
         """Set how many bytes a batch may add to the store; None if quota_bytes alone counts.
@@ -364,39 +277,39 @@ class QueueManager:
         """
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
-        self._arrivals.room.limit_bytes = self._sending.limit_bytes = limit_bytes
-        self._desk.writes.has_room(room_bytes != 0)
+        self._parts.arrivals.room.limit_bytes = self._parts.sending.limit_bytes = limit_bytes
+        self._parts.desk.writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """Take the answer to one of a batch's reads; that says what `rows` are."""
         if hurt := [(place, packet) for place, packet, _ in rows if isinstance(packet, HurtPacket)]:
             first = 0 if isinstance(page, ReadExpired) else message_key(page.queue, 0)
             for place, packet in hurt:
-                self._damage.found(first | place, packet, now)
+                self._parts.damage.found(first | place, packet, now)
             self._again.append(page)  # They are gone by then.
         elif isinstance(page, ReadExpired):
-            self._expiration.loaded(rows, now)
+            self._parts.expiration.loaded(rows, now)
         elif page.reader is ReadBy.OUTCOME:
-            self._confirmations.loaded(page, rows)
+            self._parts.confirmations.loaded(page, rows)
         elif page.reader is ReadBy.EXPIRY:
-            self._expiration.looked_through(page, rows, now)
+            self._parts.expiration.looked_through(page, rows, now)
         elif page.reader is ReadBy.PURGE:
-            self._purges.loaded(page, rows)
+            self._parts.purges.loaded(page, rows)
         else:
-            queue = self._outbound.queue(page.queue)
+            queue = self._parts.outbound.queue(page.queue)
             if queue is not None:
-                self._expiration.expect(queue.loaded(page, rows), now)
-                self._neighbours.wake(queue)
+                self._parts.expiration.expect(queue.loaded(page, rows), now)
+                self._parts.neighbours.wake(queue)
             else:
-                found = self._queues.of_lane(page.queue)
+                found = self._parts.queues.of_lane(page.queue)
                 assert found is not None, f"no queue {page.queue} asked for a page"
                 local, lane = found
-                self._expiration.expect(lane.window.loaded(rows, local.deadline_s), now)
-                self._queues.stir(local)
+                self._parts.expiration.expect(lane.window.loaded(rows, local.deadline_s), now)
+                self._parts.queues.stir(local)
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
         """Take the answer to one of a batch's reads of sequences."""
-        self._arrivals.found(read, rows, now)
+        self._parts.arrivals.found(read, rows, now)
 
     # Applications
 
@@ -413,7 +326,7 @@ class QueueManager:
         Raises:
             UsageError: one of them cannot be sent like this; nothing has changed.
         """
-        return self._sending.enqueue(messages, now, together=together)
+        return self._parts.sending.enqueue(messages, now, together=together)
 
     def consume(self, consumer: int, queue: str, limit: int, *, transactional: bool) -> None:
         """An application asks for up to `limit` messages; a Delivery comes as soon as there is one.
@@ -423,9 +336,9 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
         """
-        local = self._queues.named(queue)
+        local = self._parts.queues.named(queue)
         local.ask(Consumer(consumer, limit, transactional))
-        self._queues.stir(local)
+        self._parts.queues.stir(local)
 
     def is_empty(self, queue: str) -> bool:
         """Whether a local queue is empty, and a consumer who asks has to wait.
@@ -433,7 +346,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue.
         """
-        return not self._queues.named(queue).count
+        return not self._parts.queues.named(queue).count
 
     def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
         """Hand certain messages to an application, by their keys from `peek`; it settles them like others.
@@ -441,9 +354,9 @@ class QueueManager:
         Raises:
             UsageError: one of them is not in memory any more, or the consumer has not settled. Nothing was handed out.
         """
-        local = self._queues.named(queue)
+        local = self._parts.queues.named(queue)
         received = local.hand_out_these(consumer, keys, now)
-        self._queues.stir(local)
+        self._parts.queues.stir(local)
         return received
 
     def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
@@ -452,13 +365,13 @@ class QueueManager:
         Raises:
             UsageError: it was given nothing.
         """
-        local = self._queues.named(queue)
+        local = self._parts.queues.named(queue)
         if commit:
-            local.settle(consumer, now, self._desk.writes, self._desk.endings)
+            local.settle(consumer, now, self._parts.desk.writes, self._parts.desk.endings)
         else:
             local.roll_back(consumer)
-            self._expiration.look_again(now)
-        self._queues.stir(local)
+            self._parts.expiration.look_again(now)
+        self._parts.queues.stir(local)
 
     def reject(self, consumer: int, queue: str) -> None:
         """A transactional consumer refuses what it was given for good: class MQMSG_CLASS_NACK_RECEIVE_REJECTED.
@@ -466,16 +379,16 @@ class QueueManager:
         Raises:
             UsageError: it was given nothing.
         """
-        local = self._queues.named(queue)
-        local.reject(consumer, self._desk.writes, self._desk.endings)
-        self._queues.stir(local)
+        local = self._parts.queues.named(queue)
+        local.reject(consumer, self._parts.desk.writes, self._parts.desk.endings)
+        self._parts.queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
         """A consumer is gone; the messages that it did not settle go back to where they were."""
-        local = self._queues.named(queue)
+        local = self._parts.queues.named(queue)
         local.abandon(consumer)
-        self._expiration.look_again(now)
-        self._queues.stir(local)
+        self._parts.expiration.look_again(now)
+        self._parts.queues.stir(local)
 
     def peek(self, queue: str, limit: int) -> list[Received]:
         """The first messages of a queue, which stay there; at most as many as are in memory.
@@ -483,7 +396,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue.
         """
-        return self._queues.named(queue).peek(limit)
+        return self._parts.queues.named(queue).peek(limit)
 
     def remember(
         self,
@@ -503,7 +416,7 @@ class QueueManager:
         Returns:
             Whether it is kept.
         """
-        return self._desk.writes.accompany(outcomes, needed=needed, counters=counters)
+        return self._parts.desk.writes.accompany(outcomes, needed=needed, counters=counters)
 
     def forget(
         self,
@@ -513,7 +426,7 @@ class QueueManager:
     ) -> None:
         """Forget the outcomes of these invokers, who will not return, with the next commit; keep these rows and
         counters in the same transaction."""
-        self._desk.writes.forget(invokers, rows or {}, counters or {})
+        self._parts.desk.writes.forget(invokers, rows or {}, counters or {})
 
     # Operators
 
@@ -530,36 +443,36 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue.
         """
-        outgoing = self._outbound.named(queue)
+        outgoing = self._parts.outbound.named(queue)
         if outgoing:
             count = sum(one.count for one in outgoing)
             for one in outgoing:
-                self._purges.begin(one)
+                self._parts.purges.begin(one)
             return count
-        local = self._queues.named(queue)
-        local.purge(writes=self._desk.writes)
-        self._queues.stir(local)
+        local = self._parts.queues.named(queue)
+        local.purge(writes=self._parts.desk.writes)
+        self._parts.queues.stir(local)
         return local.count
 
     def _go_on_purging(self, number: int, last: int) -> None:
         """Continue to empty a queue, or a lane of one, up to where a process that ended was to do it."""
-        if (outgoing := self._outbound.queue(number)) is not None:
-            self._purges.go_on(outgoing, last)
+        if (outgoing := self._parts.outbound.queue(number)) is not None:
+            self._parts.purges.go_on(outgoing, last)
             return
-        found = self._queues.of_lane(number)
+        found = self._parts.queues.of_lane(number)
         if found is None or not found[0].go_on_purging(found[1], last):
-            self._desk.writes.purge_until(number, 0)
+            self._parts.desk.writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
         """Whether messages that `purge` was to delete are still to be read from disk, apart from those consumers have.
 
         The last of them leaves with the next batch that is taken after this became false.
         """
-        outgoing = self._outbound.named(queue)
+        outgoing = self._parts.outbound.named(queue)
         if outgoing:
-            return any(map(self._purges.is_going_through, outgoing))
+            return any(map(self._parts.purges.is_going_through, outgoing))
         try:
-            return self._queues.named(queue).is_emptying
+            return self._parts.queues.named(queue).is_emptying
         except UsageError:
             return False  # It was deleted meanwhile.
 
@@ -572,7 +485,7 @@ class QueueManager:
         Raises:
             UsageError: a queue has that name or GUID, or one of that name was deleted and is not empty yet.
         """
-        return self._queues.make(declaration)
+        return self._parts.queues.make(declaration)
 
     def change(self, declaration: QueueDeclaration) -> None:
         """Change a queue's quotas, its journal, or whether it is open to strangers, over restarts as well.
@@ -580,7 +493,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue, or its journal is to go and is not empty.
         """
-        self._queues.change(declaration)
+        self._parts.queues.change(declaration)
 
     def delete(self, queue: str) -> int:
         """Delete a local queue, its journal, and all that is in them, over restarts as well.
@@ -591,15 +504,15 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue, it is the system's, or an application uses it.
         """
-        local = self._queues.named(queue)
-        count = self._queues.delete(local)
-        self._arrivals.in_sequence.queue_deleted(local)
+        local = self._parts.queues.named(queue)
+        count = self._parts.queues.delete(local)
+        self._parts.arrivals.in_sequence.queue_deleted(local)
         return count
 
     @property
     def declared(self) -> list[QueueDeclaration]:
         """The queues that exist now, except journals and the system's."""
-        return self._queues.declared
+        return self._parts.queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send dead letters, or journaled messages, to their destinations once more, as new messages.
@@ -614,7 +527,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such queue, or it is of another kind.
         """
-        return self._dead_letters.send_back(queue, keys, now)
+        return self._parts.dead_letters.send_back(queue, keys, now)
 
     def hold(self, queue: str, *, on_hold: bool) -> None:
         """Pause an outgoing queue, or resume it; it stays so over restarts.  3.1.7.13, 3.1.7.14
@@ -622,16 +535,16 @@ class QueueManager:
         Raises:
             UsageError: there is no such outgoing queue.
         """
-        outgoing = self._outbound.named(queue)
+        outgoing = self._parts.outbound.named(queue)
         if not outgoing:
-            names = sorted({one.name for one in self._outbound})
+            names = sorted({one.name for one in self._parts.outbound})
             known = ", ".join(names[:QUEUES_NAMED]) or "none"
             more = f" and {len(names) - QUEUES_NAMED:,} more" if len(names) > QUEUES_NAMED else ""
             raise UsageError(f"no outgoing queue {queue} here; there are: {known}{more}")
         for one in outgoing:
-            self._outbound.hold(one, on_hold=on_hold)
+            self._parts.outbound.hold(one, on_hold=on_hold)
         if on_hold:
-            self._neighbours.hold(outgoing[0])
+            self._parts.neighbours.hold(outgoing[0])
 
     def block(self, network: str, *, is_blocked: bool) -> int:
         """Answer nobody who connects from an address or a network, over restarts as well; or unblock it.
@@ -646,10 +559,10 @@ class QueueManager:
         """
         network = network_of(network)
         if not is_blocked:
-            self._blocks.unblock(network)
+            self._parts.blocks.unblock(network)
             return 0
-        self._blocks.block(network)
-        return self._neighbours.turn_out(self._blocks.covers)
+        self._parts.blocks.block(network)
+        return self._parts.neighbours.turn_out(self._parts.blocks.covers)
 
     def add_peer(self, name: str, host: str, manager: Guid | None, now: Moment) -> MetStatus:
         """Add a queue manager that nobody has declared: an operator says where it is, and its name.
@@ -657,7 +570,7 @@ class QueueManager:
         Raises:
             UsageError: the name is taken, the GUID is declared, or there are too many.
         """
-        return describe_met(self._met, self._met.add(name, host, manager, now))
+        return describe_met(self._parts.met, self._parts.met.add(name, host, manager, now))
 
     def is_also(self, name: str, addresses: Collection[str]) -> MetStatus:
         """Give a peer, by its name or its GUID, these addresses as well.
@@ -665,7 +578,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such peer, or it has too many addresses.
         """
-        return describe_met(self._met, self._met.is_also(name, addresses))
+        return describe_met(self._parts.met, self._parts.met.is_also(name, addresses))
 
     def remove_peer(self, name: str) -> MetStatus:
         """Forget a peer, by its name or its GUID.
@@ -673,7 +586,7 @@ class QueueManager:
         Raises:
             UsageError: there is no such peer.
         """
-        return describe_met(self._met, self._met.remove(name))
+        return describe_met(self._parts.met, self._parts.met.remove(name))
 
     def move_peer(self, name: str) -> MetStatus:
         """Move a peer to where its GUID has turned up last.
@@ -681,17 +594,17 @@ class QueueManager:
         Raises:
             UsageError: there is no such peer, or it has turned up nowhere else.
         """
-        return describe_met(self._met, self._met.move(name))
+        return describe_met(self._parts.met, self._parts.met.move(name))
 
     @property
     def peer_hosts(self) -> Mapping[str, str]:
         """The hosts of peers, by the names that an operator gave them, in lower case. It changes as they do."""
-        return self._met.hosts_by_name
+        return self._parts.met.hosts_by_name
 
     def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
-        self._neighbours.close_all("the queue manager stops")
-        self._desk.writes.force()
+        self._parts.neighbours.close_all("the queue manager stops")
+        self._parts.desk.writes.force()
 
     # What was decided
 
@@ -701,50 +614,52 @@ class QueueManager:
         reads: list[ReadPage | ReadExpired | ReadSequences] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
-        self._outbound.learn()
+        self._parts.outbound.learn()
         while True:
-            for queue in self._queues.take_stirred(now):
+            for queue in self._parts.queues.take_stirred(now):
                 if queue.purging:
-                    queue.let_go(now, self._desk.writes, self._desk.endings)
+                    queue.let_go(now, self._parts.desk.writes, self._parts.desk.endings)
                 deliveries += [
                     Delivery(consumer.consumer, queue.name, received)
-                    for consumer, received in queue.hand_out(now, self._desk.writes, self._desk.endings)
+                    for consumer, received in queue.hand_out(
+                        now, self._parts.desk.writes, self._parts.desk.endings
+                    )
                 ]
                 reads += queue.pages()
-            turn = self._neighbours.turn(now)
+            turn = self._parts.neighbours.turn(now)
             reads += turn[0]
             sends += turn[1]
             closes += turn[2]
-            self._tracing.sent(self._neighbours.take_traced(), now)
-            if not self._desk.endings:
+            self._parts.tracing.sent(self._parts.neighbours.take_traced(), now)
+            if not self._parts.desk.endings:
                 break
-            endings = self._desk.endings.copy()
-            self._desk.endings.clear()
-            self._outcomes.follow(endings, now)
-        if self._arrivals.reads:
-            reads += self._arrivals.take_reads()
-        reads += self._confirmations.pages()
+            endings = self._parts.desk.endings.copy()
+            self._parts.desk.endings.clear()
+            self._parts.outcomes.follow(endings, now)
+        if self._parts.arrivals.reads:
+            reads += self._parts.arrivals.take_reads()
+        reads += self._parts.confirmations.pages()
         # One after the other: if two of them let go of one message, neither would know that the other has.
         if self._again:
             reads += self._again
             self._again = []
         else:
-            reads += self._purges.pages() or self._expiration.pages()
-        writes = self._desk.writes.take(now)
-        for history in self._histories:
-            history.make_room(self._desk.writes)
+            reads += self._parts.purges.pages() or self._parts.expiration.pages()
+        writes = self._parts.desk.writes.take(now)
+        for history in self._parts.histories:
+            history.make_room(self._parts.desk.writes)
         batch = Batch(
             writes=writes,
             reads=reads,
-            pings=self._neighbours.pings.take(),
-            connects=self._neighbours.take_connects(),
+            pings=self._parts.neighbours.pings.take(),
+            connects=self._parts.neighbours.take_connects(),
             sends=sends,
             closes=closes,
             deliveries=deliveries,
-            notes=self._desk.notes.copy(),
-            deadline_ms=self._desk.timers.next_ms,
+            notes=self._parts.desk.notes.copy(),
+            deadline_ms=self._parts.desk.timers.next_ms,
         )
-        self._desk.notes.clear()
+        self._parts.desk.notes.clear()
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
@@ -756,7 +671,7 @@ class QueueManager:
 
     def outgoing_names(self) -> list[str]:
         """Return the names of all outgoing queues, each once, the oldest first."""
-        return list(dict.fromkeys(queue.name for queue in self._outbound))
+        return list(dict.fromkeys(queue.name for queue in self._parts.outbound))
 
     def peers(self, now: Moment) -> PeersStatus:
         """Return who is connected, who was, and what they did, for people."""
@@ -764,7 +679,7 @@ class QueueManager:
 
     def floods(self, now: Moment) -> list[FloodStatus]:
         """Return the hosts that did too much in the last minute."""
-        return floods(self._neighbours.hosts.tallies(now), self._parts.routes.peers, now)
+        return floods(self._parts.neighbours.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
         """Return what `status` counts, at a fraction of its cost, for those who ask often."""
@@ -772,10 +687,10 @@ class QueueManager:
 
     def leaving(self) -> dict[str, int]:
         """Return the most messages that the next commit removes, for each local queue that it removes any from."""
-        leaving = self._desk.writes.leaving()
+        leaving = self._parts.desk.writes.leaving()
         return {
             queue.name: count
-            for queue in self._queues
+            for queue in self._parts.queues
             if (count := sum(leaving.get(lane.queue, 0) for lane in queue.lanes))
         }
 

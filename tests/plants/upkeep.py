@@ -169,12 +169,12 @@ def say_late_that_a_queue_is_paused(sound: Any) -> Any:
     """The neighbour hears of a pause when it is over."""
 
     def hold(self: QueueManager, queue: str, *, on_hold: bool) -> None:
-        tell = self._neighbours.hold
-        self._neighbours.hold = lambda queue: None  # type: ignore[method-assign]
+        tell = self._parts.neighbours.hold
+        self._parts.neighbours.hold = lambda queue: None  # type: ignore[method-assign]
         sound(self, queue, on_hold=on_hold)
-        self._neighbours.hold = tell  # type: ignore[method-assign]
+        self._parts.neighbours.hold = tell  # type: ignore[method-assign]
         if not on_hold:
-            tell(self._outbound.named(queue)[0])
+            tell(self._parts.outbound.named(queue)[0])
 
     return hold
 
