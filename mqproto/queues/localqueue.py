@@ -319,8 +319,7 @@ class LocalQueue:
             while len(handed) < consumer.limit and (lane := self._first()) is not None:
                 for message in lane.window.take(consumer.limit - len(handed)):
                     if message.expires_s is not None and self._is_over(message, now):
-                        over = [Handed(lane, message)]
-                        self._end(over, MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+                        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
                     else:
                         handed.append(Handed(lane, message))
             if not handed:
