@@ -191,6 +191,7 @@ def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one()
     sources = "".join(path.read_text("utf-8") for path in Path(worlds.__file__).parent.rglob("*.py"))
     asked = {
         *re.findall(r'check\(\s*"(\w+)"', sources),
+        *re.findall(r"\.holds\(\s*(?:\w+\.)?(\w+),", sources),
         *(invariant.__name__ for invariant in atrest.AT_REST),
     }
     assert named == {*asked, "no_error_of_our_own"}
