@@ -18,7 +18,6 @@ from mqproto.simulator.world.faults.table import EVENTS
 from mqproto.simulator.world.network.glimpse import identity_of
 from mqproto.simulator.world.network.trace import Trace
 from mqproto.simulator.world.node.files import DiedError
-from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.oracle import atrest, intime
 from mqproto.simulator.world.oracle.ledger import Ledger
 from mqproto.simulator.world.oracle.recounts import sums_are_true
@@ -81,8 +80,8 @@ def run(world: World) -> Result:
         _calm(world)
         for machine in world.machines.values():
             machine.answer_at_rest()
-        for machine in world.machines.values():
-            world.oracle.check("sums_are_true", sums_are_true(machine))
+        for node in world.nodes.values():
+            world.oracle.holds(sums_are_true, node)
         for invariant in atrest.AT_REST:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
     except BreachFoundError:
@@ -92,8 +91,8 @@ def run(world: World) -> Result:
         where = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         world.breach = Breach(OWN_ERROR, world.events.now_ms, f"{type(error).__name__} in {where}: {error}")
     for machine in world.machines.values():
-        world.look(machine)
-        machine.leave()
+        world.ledger.look(machine.node)
+        machine.files.leave()
     return Result(
         world.scenario,
         world.breach,
@@ -110,7 +109,7 @@ def _storm(world: World) -> None:
     for machine in world.machines.values():
         machine.start()
     for number, burst in enumerate(scenario.bursts):
-        events.at(burst.at_ms, world.machines[burst.source].submit, burst, number)
+        events.at(burst.at_ms, world.machines[burst.source].people.submit, burst, number)
     for fault in scenario.faults:
         events.at(fault.at_ms, strike, world, fault)
     timely = any(TIMES & KINDS[burst.kind].draft.keys() for burst in scenario.bursts)
@@ -121,9 +120,8 @@ def _storm(world: World) -> None:
 
 
 def _look_for_what_is_over(world: World) -> None:
-    for machine in world.machines.values():
-        reason = intime.what_is_over_leaves_in_time(world.ledger, machine)
-        world.oracle.check("what_is_over_leaves_in_time", reason)
+    for node in world.nodes.values():
+        world.oracle.holds(intime.what_is_over_leaves_in_time, world.ledger, node)
 
 
 def strike(world: World, fault: Fault) -> None:
@@ -147,7 +145,7 @@ def _calm(world: World) -> None:
         machine.mend()
     sent_ms = _send_once_more(world)
     _send_behind_what_is_refused(world)
-    nodes = list(world.machines.values())
+    nodes = list(world.nodes.values())
     return_ms = now_ms + max(intime.return_limit_ms(node.settings) for node in nodes)
     retained, step_ms = _come_to_rest(world, now_ms, sent_ms, atrest.nothing_is_retained)
     world.maximum("calm until nothing is owed", world.events.now_ms - now_ms)
@@ -174,7 +172,7 @@ def _come_to_rest(
     Returns:
         what is wrong in the end, and the length of the next step.
     """
-    events, nodes = world.events, list(world.machines.values())
+    events, nodes = world.events, list(world.nodes.values())
     end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
     reason: str | None = ""
     while (reason is not None or events.now_ms <= sent_ms) and events.now_ms < end_ms:
@@ -186,10 +184,8 @@ def _come_to_rest(
 
 def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
     world.events.run_until(world.events.now_ms + step_ms)
-    reason = intime.what_was_lost_is_sent_again(world.machines.values(), calm_ms)
-    world.oracle.check("what_was_lost_is_sent_again", reason)
-    reason = intime.unused_sessions_are_closed(world.machines.values(), calm_ms)
-    world.oracle.check("unused_sessions_are_closed", reason)
+    world.oracle.holds(intime.what_was_lost_is_sent_again, world.nodes.values(), calm_ms)
+    world.oracle.holds(intime.unused_sessions_are_closed, world.nodes.values(), calm_ms)
 
 
 def _send_once_more(world: World) -> int:
@@ -211,14 +207,14 @@ def _send_once_more(world: World) -> int:
         for target in burst.targets
         if KINDS[burst.kind].transactional
         and (
-            world.machines[burst.source].has_purged
+            world.nodes[burst.source].has_purged
             or world.ledger.has_gone_back
             or burst.source == world.scenario.uncalled
         )
     }
     for number, (source, target, kind) in enumerate(sorted(streams), len(world.scenario.bursts)):
         burst = Burst(at_ms=at_ms, source=source, target=target, kind=kind)
-        world.events.at(at_ms, world.machines[source].submit, burst, number)
+        world.events.at(at_ms, world.machines[source].people.submit, burst, number)
     return at_ms if streams else 0
 
 
@@ -230,7 +226,7 @@ def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
     now_ms = world.events.now_ms
     for number, (source, target, kind) in enumerate(sorted(streams), FIRST_BEHIND):
         burst = Burst(at_ms=now_ms, source=source, target=target, kind=kind)
-        world.events.at(now_ms, world.machines[source].submit, burst, number)
+        world.events.at(now_ms, world.machines[source].people.submit, burst, number)
 
 
 def _send_behind_what_is_refused(world: World) -> None:
@@ -246,12 +242,12 @@ def _send_behind_what_is_refused(world: World) -> None:
 def _call_again(world: World, left: int) -> None:
     """Let a node that nobody can call keep sending while others have messages for it: refusals end its sessions."""
     name, now_ms = world.scenario.uncalled, world.events.now_ms
-    for other in world.machines.values():
+    for other in world.nodes.values():
         outbound = other.core.inspect().outbound if other.core is not None and other.name != name else ()
         if any(queue.count and queue.name.startswith(guid_text(guid_of(name))) for queue in outbound):
             kind = to_a_stranger("recoverable")
             burst = Burst(at_ms=now_ms, source=name, target=other.name, kind=kind)
-            world.machines[name].submit(burst, FIRST_CALLING + left)
+            world.machines[name].people.submit(burst, FIRST_CALLING + left)
     if left:
         world.events.at(now_ms + FOLLOWING_EVERY_MS, _call_again, world, left - 1)
 
@@ -270,11 +266,11 @@ def _follow(world: World, fault: Fault, left: int) -> None:
     ]
     if not waiting:
         # A copy may be left where nothing else passes, because its source has found another route.
-        world.machines[fault.where].refuses.discard(body)
+        world.nodes[fault.where].refuses.discard(body)
     if not (waiting and left):
         return
     if left < FOLLOWING - FOLLOWING_IN_VAIN and not any(_is_followed(world, message) for message in waiting):
-        world.machines[fault.where].refuses.discard(body)
+        world.nodes[fault.where].refuses.discard(body)
     kind, now_ms = KINDS[refused.kind], world.events.now_ms
     for place, source in enumerate(_keepers(world, waiting) or [refused.source]):
         burst = Burst(
@@ -286,27 +282,27 @@ def _follow(world: World, fault: Fault, left: int) -> None:
             encrypted=refused.encrypted,
             signed=refused.signed,
         )
-        world.machines[source].submit(burst, FIRST_FOLLOWING * (number + 1) + place * FOLLOWING_OF_ONE + left)
+        world.machines[source].people.submit(
+            burst, FIRST_FOLLOWING * (number + 1) + place * FOLLOWING_OF_ONE + left
+        )
     world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, fault, left - 1)
 
 
 def _keepers(world: World, messages: list[Message]) -> list[str]:
     """Return the nodes that have one of these to send, if it is in no sequence: its source uses no other routes."""
     names = {message.identity for message in messages if message.place is None}
-    return [machine.name for machine in world.machines.values() if names and _keeps(machine, names)]
+    return [node.name for node in world.nodes.values() if names and _keeps(node, names)]
 
 
-def _keeps(machine: Machine, names: set[bytes]) -> bool:
+def _keeps(node: WatchedNode, names: set[bytes]) -> bool:
     packets = [
         row.packet
-        for queue in machine.disk.queues.values()
+        for queue in node.disk.queues.values()
         if queue.kind is QueueKind.OUTGOING
-        for row in machine.disk.rows(queue.queue)
+        for row in node.disk.rows(queue.queue)
     ]
-    if machine.core is not None:
-        packets += [
-            found.packet for found in machine.core.whereabouts().unstored() if found.spot in TO_BE_SENT
-        ]
+    if node.core is not None:
+        packets += [found.packet for found in node.core.whereabouts().unstored() if found.spot in TO_BE_SENT]
     return any(identity_of(packet) in names for packet in packets)
 
 

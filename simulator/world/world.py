@@ -16,7 +16,7 @@ from mqproto.simulator.world.network.events import EventQueue
 from mqproto.simulator.world.network.links import Line
 from mqproto.simulator.world.network.sniffer import Sniffer
 from mqproto.simulator.world.network.trace import Trace
-from mqproto.simulator.world.node.consumers import Application
+from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.oracle import invariants
 from mqproto.simulator.world.oracle.ledger import Ledger
@@ -89,12 +89,14 @@ class World:
         self.is_calm = False
         self.breach: Breach | None = None
         self.lines: dict[str, Line] = {}
+        self.nodes: dict[str, LinkedNode] = {}
         self.machines: dict[str, Machine] = {name: self._machine(name) for name in scenario.nodes}
+        self.nodes |= {name: machine.node for name, machine in self.machines.items()}
         for link in scenario.links:
             line = self.lines[link.name] = Line(link, scenario.seed, self.events, self.sniffer)
             line.first_number = scenario.counters.session if scenario.counters is not None else 0
-            self.machines[link.one].lines[link.other] = line
-            self.machines[link.other].lines[link.one] = line
+            self.nodes[link.one].lines[link.other] = line
+            self.nodes[link.other].lines[link.one] = line
         self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
         self._map: dict[str, Link] = {}
         """The links that operators know, by name."""
@@ -122,14 +124,13 @@ class World:
         """Add the scenario's consumers, and one for each queue that nobody else would receive from."""
         consumers = list(self.scenario.consumers)
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
-        for machine in self.machines.values():
-            for queue in machine.queues:
-                if (machine.name, queue.name) not in attended and queue not in CHOSEN.values():
-                    consumers.append(Consumer(node=machine.name, queue=queue.name))
+        for node in self.nodes.values():
+            for queue in node.queues:
+                if (node.name, queue.name) not in attended and queue not in CHOSEN.values():
+                    consumers.append(Consumer(node=node.name, queue=queue.name))
         for number, consumer in enumerate(consumers, 1):
-            machine = self.machines[consumer.node]
-            if any(queue.name == consumer.queue for queue in machine.queues):
-                machine.employ(Application(number, consumer, machine))
+            if any(queue.name == consumer.queue for queue in self.nodes[consumer.node].queues):
+                self.machines[consumer.node].people.employ(number, consumer)
 
     def routes_of(self, name: str) -> Routes:
         """Return the shortest or cheapest routes from a node to all others, its choice first."""
@@ -142,15 +143,14 @@ class World:
             steps = self._steps.get((name, goal))
             if steps and router is not None:
                 hops = router.next_hops(goal)
-                reason = invariants.ways_are_the_cheapest(name, goal, hops, steps)
-                self.oracle.check("ways_are_the_cheapest", reason)
+                self.oracle.holds(invariants.ways_are_the_cheapest, name, goal, hops, steps)
                 steps = [*hops]
             if steps:
                 chosen = choice % len(steps)
                 managers[guid_of(goal)] = tuple(
                     NextHop(guid_of(step), step) for step in (*steps[chosen:], *steps[:chosen])
                 )
-        lines = self.machines[name].lines
+        lines = self.nodes[name].lines
         hosts = {host: NextHop(guid_of(host), host) for host in lines if lines[host].link.name in self._map}
         return Routes(managers, hosts, peers=self._peers_of(name))
 
@@ -201,11 +201,11 @@ class World:
 
     def restart_later(self, machine: Machine) -> None:
         """Restart a node that stopped by itself after a while."""
-        self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.life)
+        self.events.at(self.events.now_ms + RESTART_MS, self.restart, machine, machine.node.life)
 
     def restart(self, machine: Machine, life: int) -> None:
         """Start a node that has been down since that life ended."""
-        if machine.core is None and machine.life == life:
+        if machine.node.core is None and machine.node.life == life:
             self.maximum("outage of a node", self.events.now_ms - machine.down_since_ms)
             machine.start()
 
@@ -221,21 +221,15 @@ class World:
     def tell_of_keys(self, *names: str) -> None:
         """Tell these nodes the current keys; nodes that are down read them when they start."""
         for machine in map(self.machines.__getitem__, names):
-            machine.hear(machine.life, self._renew, machine)
+            machine.node.do(self._renew, machine)
 
     def _renew(self, machine: Machine) -> None:
         if self.keyring is not None:
-            self.ledger.keys_known[machine.name] = self.keyring.known_by(machine.name)
-            self.keyring.renew(machine.guard, machine.name)
+            name = machine.node.name
+            self.ledger.keys_known[name] = self.keyring.known_by(name)
+            self.keyring.renew(machine.guard, name)
 
     # What is counted
-
-    def look(self, machine: Machine) -> None:
-        """Record a core's own counts, because a killed one cannot be asked."""
-        if machine.core is None:
-            return
-        for name, count in machine.core.counts().items():
-            self.ledger.tally[f"core {name}"] += count
 
     def maximum(self, name: str, value: int) -> None:
         """Record a figure of which the largest value counts."""
@@ -249,7 +243,8 @@ class World:
         """
         self.events.forget_all()
         for machine in self.machines.values():
-            vars(machine).clear()
+            for part in (machine.node, machine.people, machine):
+                vars(part).clear()
         vars(self).clear()
 
     def _breach(self, name: str, detail: str) -> None:

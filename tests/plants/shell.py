@@ -18,7 +18,7 @@ from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.reserve import Reserve
 from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, LogSegment
 from mqproto.simulator.storage.witnesses.witness import StoreWitness
-from mqproto.simulator.world.node import machine
+from mqproto.simulator.world.node import lifetime
 from tests.plants.planting import plant
 
 ON_DISK = "disks_have_what_was_committed"
@@ -44,7 +44,7 @@ def nothing(*arguments: Any) -> None:
 
 
 @plant(
-    machine,
+    lifetime,
     "carry_out",
     "acknowledged_is_on_disk",
     "order_acks_leave_no_gap",
@@ -61,7 +61,7 @@ def send_before_commit(sound: Any) -> Any:
     return carry_out
 
 
-@plant(machine, "carry_out", "accepted_is_on_disk", "handed_out_is_on_disk")
+@plant(lifetime, "carry_out", "accepted_is_on_disk", "handed_out_is_on_disk")
 def deliver_before_commit(sound: Any) -> Any:
     """Applications hear of what is not on disk yet."""
 
@@ -72,7 +72,7 @@ def deliver_before_commit(sound: Any) -> Any:
     return carry_out
 
 
-@plant(machine, "carry_out", "nothing_is_retained", "endings_have_reasons", LOUD)
+@plant(lifetime, "carry_out", "nothing_is_retained", "endings_have_reasons", LOUD)
 def commit_after_reads(sound: Any) -> Any:
     """A queue asks for what its batch puts on disk, and does not get it."""
 
@@ -84,7 +84,7 @@ def commit_after_reads(sound: Any) -> Any:
     return carry_out
 
 
-@plant(machine, "carry_out", "acknowledged_is_on_disk", "accepted_is_on_disk", "handed_out_is_on_disk")
+@plant(lifetime, "carry_out", "acknowledged_is_on_disk", "accepted_is_on_disk", "handed_out_is_on_disk")
 def commit_last(sound: Any) -> Any:
     """The disk is the last to hear."""
 
@@ -96,7 +96,7 @@ def commit_last(sound: Any) -> Any:
     return carry_out
 
 
-@plant(machine, "carry_out", "closed_after_what_was_sent")
+@plant(lifetime, "carry_out", "closed_after_what_was_sent")
 def close_before_send(sound: Any) -> Any:
     """What is said last is not heard."""
 
@@ -109,7 +109,7 @@ def close_before_send(sound: Any) -> Any:
 
 
 @plant(
-    machine,
+    lifetime,
     "carry_out",
     "acknowledged_is_on_disk",
     "accepted_is_on_disk",
@@ -129,7 +129,7 @@ def go_on_after_a_commit_that_failed(sound: Any) -> Any:
     return carry_out
 
 
-@plant(machine, "carry_out", LOUD)
+@plant(lifetime, "carry_out", LOUD)
 def carry_out_twice(sound: Any) -> Any:
     """A batch is committed, and then committed again."""
 

@@ -29,7 +29,7 @@ from mqproto.simulator.fuzz.tactics.forgeries import (
 from mqproto.simulator.fuzz.tactics.packets import LastSent
 from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.links import STRANGER, End
-from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.oracle import invariants
 from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.simulator.world.scenarios.traffic import NOTES, ORDERS, VISITING, Message
@@ -75,8 +75,7 @@ class Impostor:
 
     def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         """Check that what comes is not another's; acknowledge nothing."""
-        reason = invariants.strangers_get_no_mail(end, self._mail_for, glimpses)
-        self._world.oracle.check("strangers_get_no_mail", reason)
+        self._world.oracle.holds(invariants.strangers_get_no_mail, end, self._mail_for, glimpses)
 
     def end_lost(self, end: End, reason: str) -> None:
         """Forget the connection: the node has hung up."""
@@ -91,7 +90,7 @@ class Knowing(Speaker):
     node: str
 
     def next_number(self) -> int:
-        core = self.world.machines[self.node].core
+        core = self.world.nodes[self.node].core
         return 1 if core is None else core.inspect().outbound.next_message_id()
 
     def sent(self, manager: Guid) -> Iterable[LastSent]:
@@ -100,13 +99,13 @@ class Knowing(Speaker):
                 yield sent_as(sequence.messages[-1])
 
 
-def speaker_of(world: World, machine: Machine, name: str) -> Speaker:
+def speaker_of(world: World, node: LinkedNode, name: str) -> Speaker:
     """Return what is known about the called node, and the node that the attack is about."""
     return Knowing(
         caller=guid_of(STRANGER),
         name=guid_of(name),
-        target=machine.guid,
-        sent_s=machine.moment().utc_s,
+        target=node.guid,
+        sent_s=node.moment().utc_s,
         notes=NOTES.identifier,
         orders=(ORDERS.identifier,),
         lives_s=INFINITE,

@@ -14,7 +14,7 @@ from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.scenarios.scenario import Fault
 from mqproto.simulator.world.world import World
 from mqproto.turn.endings import ReplyTo
@@ -48,16 +48,16 @@ READINGS: Final = (own_sequence, number_alone, number_twice)
 
 def order_acks_otherwise(world: World, fault: Fault) -> bool:
     """From now on, in all its lives, the node's OrderAcks follow one of READINGS; `value` says which."""
-    machine = world.machines[fault.where]
-    dice = chance(world.scenario.seed, "order acks said again", machine.name)
-    machine.misread = partial(_misread, machine, READINGS[fault.value % len(READINGS)], dice)
-    if machine.core is not None:
-        machine.misread(machine.core)
+    node = world.nodes[fault.where]
+    dice = chance(world.scenario.seed, "order acks said again", node.name)
+    node.misread = partial(_misread, node, READINGS[fault.value % len(READINGS)], dice)
+    if node.core is not None:
+        node.misread(node.core)
     return True
 
 
 def _misread(
-    machine: Machine,
+    node: LinkedNode,
     reading: Callable[[OrderAckBody], OrderAckBody],
     dice: random.Random,
     core: QueueManager,
@@ -71,9 +71,9 @@ def _misread(
             sound(message, reply_to)
             return
         say(message.user.message_id, message, reading(body), reply_to)
-        machine.ledger.tally["order ack otherwise"] += 1
+        node.ledger.tally["order ack otherwise"] += 1
         if delay_ms := dice.choice(LATE_MS):
-            machine.later(delay_ms, again, message, reading(body), reply_to)
+            node.later(delay_ms, again, message, reading(body), reply_to)
 
     def again(message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
         say(outbound.next_message_id(), message, body, reply_to)
@@ -82,7 +82,7 @@ def _misread(
         destination = message.user.destination_queue
         assert isinstance(destination, (int, str))
         said = OrderAck(
-            source=machine.guid,
+            source=node.guid,
             destination_manager=message.user.queue_manager_address,
             destination=destination,
             message_id=message_id,

@@ -15,7 +15,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.tactics.packets import acknowledgment
 from mqproto.simulator.world.faults.impostors import sent_as
 from mqproto.simulator.world.network.glimpse import Glimpse, identity_of
-from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.scenarios.scenario import Fault
 from mqproto.simulator.world.scenarios.traffic import Message, body_of
 from mqproto.simulator.world.world import World
@@ -38,26 +38,24 @@ Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 def impatient(world: World, fault: Fault) -> bool:
     """The node resends everything that waits for an OrderAck, long before it is due."""
-    machine = world.machines[fault.where]
-    machine.hear(machine.life, _resend, machine)
-    return machine.core is not None
+    node = world.nodes[fault.where]
+    return node.do(_resend, node)
 
 
-def _resend(machine: Machine) -> None:
-    assert machine.core is not None
-    outbound = machine.core.inspect().outbound
+def _resend(node: LinkedNode) -> None:
+    outbound = node.running.inspect().outbound
     for queue in outbound:
         if isinstance(queue, OutgoingSequence) and queue.count:
-            queue.ack_wait_expired(machine.moment())
+            queue.ack_wait_expired(node.moment())
             outbound.wake(queue)
 
 
 def deaf(world: World, fault: Fault) -> bool:
     """The node sends no OrderAck for a while, or until it restarts."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
-    outbound = machine.core.inspect().outbound
+    outbound = node.core.inspect().outbound
     sound = outbound.acknowledge
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
@@ -72,11 +70,11 @@ def deaf(world: World, fault: Fault) -> bool:
 def picky(world: World, fault: Fault) -> bool:
     """The node closes each session on which the first message of burst `value` comes, for ever or for `for_ms`."""
     body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
-    machine = world.machines[fault.where]
-    machine.refuses.add(body)
+    node = world.nodes[fault.where]
+    node.refuses.add(body)
     world.ledger.refused.add(body)
     if fault.for_ms:
-        world.events.at(fault.at_ms + fault.for_ms, machine.refuses.discard, body)
+        world.events.at(fault.at_ms + fault.for_ms, node.refuses.discard, body)
     return True
 
 
@@ -85,10 +83,10 @@ def lossy(world: World, fault: Fault) -> bool:
 
     Only transactional messages are lost like this: their source still has them, and sends them again.
     """
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
-    arrivals = machine.core.inspect().arrivals
+    arrivals = node.core.inspect().arrivals
     sound = arrivals.forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
@@ -96,7 +94,7 @@ def lossy(world: World, fault: Fault) -> bool:
         if not run.shape.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
             sound(run, remote, now)
         else:
-            machine.stored.update(map(identity_of, run.packets))
+            node.stored.update(map(identity_of, run.packets))
             world.ledger.tally["lost on purpose"] += len(run.packets)
 
     arrivals.forward = forward
@@ -105,23 +103,22 @@ def lossy(world: World, fault: Fault) -> bool:
 
 def forged_ack(world: World, fault: Fault) -> bool:
     """The node acknowledges a message to another node: by an OrderAck, or by a FinalAck if `value` is odd."""
-    machine = world.machines[fault.where]
+    node = world.nodes[fault.where]
     last = (sequence.messages[-1] for sequence in world.ledger.sequences.values())
-    claims = [sent for sent in last if machine.name not in (sent.burst.source, sent.burst.target)]
-    if machine.core is None or not claims:
+    claims = [sent for sent in last if node.name not in (sent.burst.source, sent.burst.target)]
+    if node.core is None or not claims:
         return False
-    machine.hear(machine.life, _forge, machine, claims[-1], bool(fault.value & 1))
+    node.do(_forge, node, claims[-1], bool(fault.value & 1))
     return True
 
 
-def _forge(machine: Machine, message: Message, is_final: bool) -> None:
-    assert machine.core is not None
-    outbound = machine.core.inspect().outbound
+def _forge(node: LinkedNode, message: Message, is_final: bool) -> None:
+    outbound = node.running.inspect().outbound
     source, ended = Guid(message.identity[:16]), MessageClass.ACK_RECEIVE if is_final else None
-    message_id, sent_s = outbound.next_message_id(), machine.moment().utc_s
-    ack = acknowledgment(sent_as(message), machine.guid, source, sent_s, message_id, ended)
+    message_id, sent_s = outbound.next_message_id(), node.moment().utc_s
+    ack = acknowledgment(sent_as(message), node.guid, source, sent_s, message_id, ended)
     glimpse = Glimpse(encode_packet(ack))
-    machine.ledger.forgeries.add(machine.guid + glimpse.body)
+    node.ledger.forgeries.add(node.guid + glimpse.body)
     outbound.acknowledge(ack, ReplyTo(source, None))
 
 
@@ -131,26 +128,25 @@ def sparse(world: World, fault: Fault) -> bool:
     It does not save some recoverable messages, and says so: their flags are not set. Its neighbours resend what it has
     not saved by the end, because then its connections break.
     """
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
-    if machine.spare_until is None:
-        machine.spare_until = Sparing(world, machine, fault).spare_until
-    machine.spare_until(min(fault.at_ms + fault.for_ms, world.scenario.storm_ms))
+    if node.spare_until is None:
+        node.spare_until = Sparing(world, node, fault).spare_until
+    node.spare_until(min(fault.at_ms + fault.for_ms, world.scenario.storm_ms))
     return True
 
 
 class Sparing:
     """A node whose sessions acknowledge in their own way, for a while in one of its lives."""
 
-    def __init__(self, world: World, machine: Machine, fault: Fault) -> None:
-        assert machine.core is not None
-        self.life = machine.life
-        self._world, self._machine, self._end_ms = world, machine, 0
+    def __init__(self, world: World, node: LinkedNode, fault: Fault) -> None:
+        self.life = node.life
+        self._world, self._node, self._end_ms = world, node, 0
         self._missing: dict[int, list[int]] = {}
         """The numbers of the messages that were not saved, by session."""
-        self._dice = chance(world.scenario.seed, "sparse", machine.name, str(fault.at_ms))
-        self._neighbours, self._outbound = machine.core.inspect().neighbours, machine.core.inspect().outbound
+        self._dice = chance(world.scenario.seed, "sparse", node.name, str(fault.at_ms))
+        self._neighbours, self._outbound = node.running.inspect().neighbours, node.running.inspect().outbound
         self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)
         self._neighbours.new_session = partial(self._new_session, self._neighbours.new_session)
         self._neighbours.receive = partial(self._receive, self._neighbours.receive)
@@ -168,8 +164,8 @@ class Sparing:
         return self._world.events.now_ms >= self._end_ms
 
     def _break(self) -> None:
-        if self.life == self._machine.life and self._is_over:
-            for line in self._machine.lines.values():
+        if self.life == self._node.life and self._is_over:
+            for line in self._node.lines.values():
                 line.reset_all()
 
     def _new_session(self, sound: Callable[..., Session], **options: Any) -> Session:
@@ -212,7 +208,7 @@ class Sparing:
         if not missing and (self._is_over or self._dice.randrange(2)):
             sound(session)
         elif not missing:
-            self._machine.later(LATE_MS, self._remind, session)
+            self._node.later(LATE_MS, self._remind, session)
         else:
             self._say_what_is_saved(session, missing)
 
@@ -250,7 +246,7 @@ class Sparing:
         """Send an OrderAck, and repeat it when others may have followed it."""
         sound(message, reply_to)
         if not (message.user.recoverable or self._is_over):
-            self._machine.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)
+            self._node.later(LATE_MS * self._dice.choice((1, 5)), self._again, sound, message, reply_to)
 
     def _again(
         self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo

@@ -9,7 +9,7 @@ from mqproto.simulator.fuzz.tactics.malformed import hostile_packets, hostile_pi
 from mqproto.simulator.fuzz.tactics.packets import SAYINGS, connection_request, proposal
 from mqproto.simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of, speaker_of
 from mqproto.simulator.world.network.links import STRANGER, End, Line
-from mqproto.simulator.world.node.machine import Machine
+from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.scenarios.scenario import Fault, Link, guid_of
 from mqproto.simulator.world.world import World
 from mqproto.wire import Guid, encode_packet
@@ -29,11 +29,11 @@ FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
 
 def stranger(world: World, fault: Fault) -> bool:
     """A stranger calls the node, says number `value` of FIRST_WORDS, and hangs up."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
-    near = _call(world, machine, Impostor(world, STRANGER, STRANGER))
-    data = FIRST_WORDS[fault.value % len(FIRST_WORDS)](machine.name)
+    near = _call(world, node, Impostor(world, STRANGER, STRANGER))
+    data = FIRST_WORDS[fault.value % len(FIRST_WORDS)](node.name)
     if data:
         _say(world, near, data)
     world.events.at(world.events.now_ms + HANGS_UP_MS, _hang_up, near)
@@ -45,18 +45,18 @@ def impostor(world: World, fault: Fault) -> bool:
 
     No sniffer sees it, because readers of captures know queue managers by their GUIDs.
     """
-    machine = world.machines[fault.where]
+    node = world.nodes[fault.where]
     plot, name = plot_of(fault.value, world.scenario.nodes)
     caller = _caller(world, plot, name, fault.where)
-    if machine.core is None or name == fault.where or caller is None:
+    if node.core is None or name == fault.where or caller is None:
         return False
     now_ms = world.events.now_ms
     until_ms = min(now_ms + fault.for_ms, world.scenario.storm_ms)
     for _ in range(plot.sessions):
-        near = _call(world, machine, caller, is_watched=False)
+        near = _call(world, node, caller, is_watched=False)
         client = guid_of(name if plot.standing is Standing.CLAIM else caller.name)
-        _shake_hands(world, near, client, machine.guid)
-        world.events.at(now_ms + 2 * HANDSHAKE_MS, _follows, world, near, machine, plot, name, until_ms)
+        _shake_hands(world, near, client, node.guid)
+        world.events.at(now_ms + 2 * HANDSHAKE_MS, _follows, world, near, node, plot, name, until_ms)
         world.events.at(max(until_ms, now_ms + 1), _hang_up, near)
     return True
 
@@ -69,13 +69,13 @@ def _caller(world: World, plot: Plot, name: str, called: str) -> Impostor | None
     return None if neighbour is None else Impostor(world, neighbour, None)
 
 
-def _follows(world: World, near: End, machine: Machine, plot: Plot, name: str, until_ms: int) -> None:
-    if not near.open or machine.core is None:
+def _follows(world: World, near: End, node: LinkedNode, plot: Plot, name: str, until_ms: int) -> None:
+    if not near.open or node.core is None:
         return
-    for packet in plot.says(speaker_of(world, machine, name)):
+    for packet in plot.says(speaker_of(world, node, name)):
         _say(world, near, encode_packet(packet))
     if plot.goes_on and world.events.now_ms + AGAIN_MS < until_ms:
-        world.events.at(world.events.now_ms + AGAIN_MS, _follows, world, near, machine, plot, name, until_ms)
+        world.events.at(world.events.now_ms + AGAIN_MS, _follows, world, near, node, plot, name, until_ms)
 
 
 def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
@@ -84,16 +84,16 @@ def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
     world.events.at(world.events.now_ms + HANDSHAKE_MS, _say, world, near, proposal())
 
 
-def _call(world: World, machine: Machine, caller: Impostor, *, is_watched: bool = True) -> End:
+def _call(world: World, node: LinkedNode, caller: Impostor, *, is_watched: bool = True) -> End:
     """Connect a stranger to a node at once; return the stranger's end."""
-    line = Line(Link(one=caller.name, other=machine.name), world.scenario.seed, world.events, world.sniffer)
+    line = Line(Link(one=caller.name, other=node.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
     if world.sniffer is not None and is_watched:
-        talk = world.sniffer.calls(STRANGER, machine.name)
+        talk = world.sniffer.calls(STRANGER, node.name)
         talk.accepted()
         talk.established()
-    near, far = line.joined(caller, machine, talk)
-    machine.hear(machine.life, machine.accepted, far)
+    near, far = line.joined(caller, node, talk)
+    node.do(node.accepted, far)
     return near
 
 
@@ -106,13 +106,13 @@ def _say(world: World, near: End, data: bytes, comment: str = "") -> None:
 
 def hostile(world: World, fault: Fault) -> bool:
     """A stranger opens a session with the node and sends hostile packet number `value`."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
-    name, packet = list(hostile_packets(guid_of(STRANGER), machine.guid).items())[fault.value]
-    near = _call(world, machine, Impostor(world, STRANGER, STRANGER))
+    name, packet = list(hostile_packets(guid_of(STRANGER), node.guid).items())[fault.value]
+    near = _call(world, node, Impostor(world, STRANGER, STRANGER))
     now_ms = world.events.now_ms
-    _shake_hands(world, near, guid_of(STRANGER), machine.guid)
+    _shake_hands(world, near, guid_of(STRANGER), node.guid)
     world.events.at(now_ms + 2 * HANDSHAKE_MS, _say, world, near, packet, name)
     world.events.at(now_ms + HANGS_UP_MS, _hang_up, near)
     return True
@@ -120,13 +120,13 @@ def hostile(world: World, fault: Fault) -> bool:
 
 def hostile_ping(world: World, fault: Fault) -> bool:
     """A stranger sends the node hostile datagram number `value`; nothing comes back."""
-    machine = world.machines[fault.where]
-    if machine.core is None:
+    node = world.nodes[fault.where]
+    if node.core is None:
         return False
     name, datagram = list(hostile_pings(guid_of(STRANGER)).items())[fault.value]
-    assert machine.core.pinged(datagram) is None, name
+    assert node.core.pinged(datagram) is None, name
     if world.sniffer is not None:
-        world.sniffer.pings(STRANGER, machine.name, datagram, comment=name)
+        world.sniffer.pings(STRANGER, node.name, datagram, comment=name)
     return True
 
 

@@ -44,25 +44,24 @@ def power_loss(world: World, fault: Fault) -> bool:
 
 def _stop(world: World, fault: Fault, *, told: bool) -> bool:
     machine = world.machines[fault.where]
-    if machine.core is None:
+    if machine.node.core is None:
         return False
     machine.crash(kept=bool(fault.value & 1), told=told)
-    world.events.at(world.events.now_ms + fault.for_ms, world.restart, machine, machine.life)
+    world.events.at(world.events.now_ms + fault.for_ms, world.restart, machine, machine.node.life)
     return True
 
 
 def stop(world: World, fault: Fault) -> bool:
     """An operator stops the node, and starts it again later."""
     machine = world.machines[fault.where]
-    machine.hear(machine.life, machine.stop, fault.at_ms + fault.for_ms)
-    return machine.core is not None
+    return machine.node.do(machine.stop, fault.at_ms + fault.for_ms)
 
 
 def die_in_commit(world: World, fault: Fault) -> bool:
     """The node dies in one of its next steps on its disk; `value` says in which and how, see Death."""
     machine = world.machines[fault.where]
     machine.files.dies_by(Death.of(fault.value))
-    return machine.core is not None
+    return machine.node.core is not None
 
 
 def die_at_start(world: World, fault: Fault) -> bool:
@@ -80,11 +79,11 @@ def put_back(world: World, fault: Fault) -> bool:
     accepted before that are void; those for later messages hold.
     """
     machine = world.machines[fault.where]
-    if machine.core is None:
+    if machine.node.core is None:
         return False
     machine.crash(kept=True)
     machine.copy_store()
-    world.events.at(world.events.now_ms + 1, world.restart, machine, machine.life)
+    world.events.at(world.events.now_ms + 1, world.restart, machine, machine.node.life)
     world.events.at(fault.at_ms + fault.for_ms, _goes_back, world, machine, bool(fault.value & 1))
     return True
 
@@ -94,9 +93,9 @@ def _goes_back(world: World, machine: Machine, is_lost: bool) -> None:
     if machine.put_back_store(is_lost=is_lost):
         world.ledger.tally["store moved away" if is_lost else "store put back"] += 1
         world.ledger.goes_back()
-        for other in world.machines.values():
+        for other in world.nodes.values():
             other.may_wait_in_vain = True
-    world.events.at(world.events.now_ms + BACK_AFTER_MS, world.restart, machine, machine.life)
+    world.events.at(world.events.now_ms + BACK_AFTER_MS, world.restart, machine, machine.node.life)
 
 
 def hurt_message(world: World, fault: Fault) -> bool:
@@ -106,28 +105,28 @@ def hurt_message(world: World, fault: Fault) -> bool:
         return False
     rows = [
         row
-        for number, queue in machine.disk.queues.items()
+        for number, queue in machine.node.disk.queues.items()
         if queue.kind in HURT and queue.name not in SYSTEM_QUEUES
-        for row in machine.disk.rows(number)
+        for row in machine.node.disk.rows(number)
         if world.ledger.message_in(row.packet) is not None
     ]
     if rows:
         row = rows[fault.value % len(rows)]
         if packet := machine.files.hurt(row.key):
-            machine.disk.hurt[row.key] = hurt_packet(packet, row.message_id)
+            machine.node.disk.hurt[row.key] = hurt_packet(packet, row.message_id)
     return True
 
 
 def slow_disk(world: World, fault: Fault) -> bool:
     """For a while, each flush takes `value` milliseconds."""
     machine = world.machines[fault.where]
-    machine.flush_ms = fault.value
+    machine.files.flush_ms = fault.value
     world.events.at(fault.at_ms + fault.for_ms, _fast_disk, machine)
     return True
 
 
 def _fast_disk(machine: Machine) -> None:
-    machine.flush_ms = 0
+    machine.files.flush_ms = 0
 
 
 def full_disk(world: World, fault: Fault) -> bool:
@@ -144,14 +143,14 @@ def _make_room(machine: Machine) -> None:
 
 def jump_clock(world: World, fault: Fault) -> bool:
     """The node's date jumps by `value` seconds, forward or back."""
-    world.machines[fault.where].jump_clock(fault.value)
+    world.nodes[fault.where].jump_clock(fault.value)
     return True
 
 
 def reroute(world: World, fault: Fault) -> bool:
     """The node restarts and takes another of the shortest routes, if there are several."""
     machine = world.machines[fault.where]
-    world.route_choices[machine.name] = world.route_choices.get(machine.name, 0) + 1
+    world.route_choices[machine.node.name] = world.route_choices.get(machine.node.name, 0) + 1
     return _stop(world, fault, told=True)
 
 
@@ -161,7 +160,7 @@ def detour(world: World, fault: Fault) -> bool:
     for goal in goals:
         way = world.way(fault.where, goal)
         if len(way) > 2:
-            stall(world, replace(fault, where=world.machines[way[1]].lines[way[2]].link.name, value=0))
+            stall(world, replace(fault, where=world.nodes[way[1]].lines[way[2]].link.name, value=0))
             world.events.at(fault.at_ms + DETOUR_MS, reroute, world, replace(fault, for_ms=1))
             return True
     return False
@@ -269,25 +268,24 @@ def half_open(world: World, fault: Fault) -> bool:
 def purge(world: World, fault: Fault) -> bool:
     """An operator purges the node's queue of orders."""
     machine = world.machines[fault.where]
-    if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
+    if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
-    machine.hear(machine.life, _purge, machine)
+    machine.node.do(_purge, machine)
     return True
 
 
 def _purge(machine: Machine) -> None:
-    assert machine.core is not None
-    if ORDERS.name not in machine.deleted:
-        machine.core.purge(ORDERS.name)
+    if ORDERS.name not in machine.people.deleted:
+        machine.node.running.purge(ORDERS.name)
 
 
 def delete(world: World, fault: Fault) -> bool:
     """The node's queue of orders is deleted and later made again: as soon as possible, or in the calm."""
     machine = world.machines[fault.where]
-    if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
+    if machine.node.core is None or ORDERS.name not in [queue.name for queue in machine.node.queues]:
         return False
-    machine.hear(machine.life, machine.delete, ORDERS.name)
-    world.events.at(fault.at_ms + fault.for_ms, machine.hear, machine.life, machine.make_again)
+    machine.node.do(machine.people.delete, ORDERS.name)
+    machine.node.later(fault.for_ms, machine.people.make_again)
     return True
 
 
@@ -298,37 +296,31 @@ def purge_outgoing(world: World, fault: Fault) -> bool:
     """
     machine = world.machines[fault.where]
     acknowledged = any(KINDS[burst.kind].acknowledged for burst in world.scenario.bursts)
-    machine.hear(machine.life, machine.purge_outgoing, bool(fault.value & 1) and not acknowledged)
-    return machine.core is not None
+    return machine.node.do(machine.people.purge_outgoing, bool(fault.value & 1) and not acknowledged)
 
 
 def hold(world: World, fault: Fault) -> bool:
     """For a while, everything that the node has to send is paused."""
     machine = world.machines[fault.where]
-    machine.hear(machine.life, machine.hold, True)
-    world.events.at(fault.at_ms + fault.for_ms, _resume, machine)
-    return machine.core is not None
-
-
-def _resume(machine: Machine) -> None:
-    machine.hear(machine.life, machine.hold, False)
+    machine.node.do(machine.people.hold, True)
+    world.events.at(fault.at_ms + fault.for_ms, machine.node.do, machine.people.hold, False)
+    return machine.node.core is not None
 
 
 def ask(world: World, fault: Fault) -> bool:
     """An operator asks several times what waits where, and where each message is."""
     machine = world.machines[fault.where]
-    if machine.core is None:
+    if machine.node.core is None:
         return False
     for again in range(ASKED):
-        world.events.at(fault.at_ms + again * fault.for_ms // ASKED, machine.hear, machine.life, machine.ask)
+        machine.node.later(again * fault.for_ms // ASKED, machine.people.ask)
     return True
 
 
 def give_back(world: World, fault: Fault) -> bool:
     """An operator sends the node's transactional dead letters again."""
     machine = world.machines[fault.where]
-    machine.hear(machine.life, machine.give_back, SystemQueue.DEADXACT.value)
-    return machine.core is not None
+    return machine.node.do(machine.people.give_back, SystemQueue.DEADXACT.value)
 
 
 FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {

@@ -254,6 +254,8 @@ class SimulatedFiles:
     def __init__(self, dice: random.Random, *, loses_power: bool) -> None:
         self.room_bytes: int | None = None
         self.holds_flush = False
+        self.flush_ms = 0
+        """How long each flush takes."""
         self.death: DiedError | None = None
         self.trouble = ""
         self._planned: Death | None = None

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import LocalStatus, OutgoingStatus
 from mqproto.manager.whereabouts import Found, Spot, Whereabouts
 from mqproto.queues.localqueue import SystemQueue
@@ -32,12 +31,12 @@ NAMED: Final = OUT | {QueueKind.LOCAL}
 
 def has_decided(node: WatchedNode) -> bool:
     """Whether anything that goes to disk was decided since the last batch, such as the rejection of a message."""
-    return _core_of(node).inspect().desk.writes._is_urgent
+    return node.running.inspect().desk.writes._is_urgent
 
 
 def status_tells_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
     """Check that a status counts what is there.  [MS-MQDMPR] 3.1.1.2 to 3.1.1.5"""
-    core = _core_of(node)
+    core = node.running
     status, unstored = core.status(), Unstored(core.whereabouts())
     held = dict.fromkeys((local.name for local in status.local), 0)
     for incoming in status.incoming:
@@ -65,14 +64,9 @@ class Unstored:
             self.sizes_bytes[found.queue] += len(found.packet)
 
 
-def _core_of(node: WatchedNode) -> QueueManager:
-    assert node.core is not None, "only a node that is up can be asked"
-    return node.core
-
-
 def _leaving(node: WatchedNode) -> dict[int, int]:
     """Return, by queue number, how many uncounted messages the next commit removes, for example after a purge."""
-    return _core_of(node).inspect().desk.writes.leaving()
+    return node.running.inspect().desk.writes.leaving()
 
 
 def _rows_of(node: WatchedNode, name: str, *kinds: QueueKind) -> Iterator[QueueRow]:
@@ -83,7 +77,7 @@ def _miscounted(ledger: Ledger, node: WatchedNode, local: LocalStatus, unstored:
     name = local.name
     numbers = [queue.queue for queue in _rows_of(node, name, QueueKind.LOCAL)]
     count = sum(map(node.disk.count, numbers)) + unstored.counts[name]
-    if not count - _core_of(node).leaving().get(name, 0) <= local.waiting <= count:
+    if not count - node.running.leaving().get(name, 0) <= local.waiting <= count:
         return f"{local.waiting} messages in {name}, and there are {count}"
     if local.purging and not local.waiting:
         return f"messages of {name} are still to be deleted, and there are none"
@@ -151,7 +145,7 @@ def _misnumbered(node: WatchedNode, outgoing: OutgoingStatus) -> str | None:
 
 def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
     """Check that each message on a node's disk is where the node says, and that only ended ones are left out."""
-    where = _core_of(node).whereabouts()
+    where = node.running.whereabouts()
     for queue in node.disk.queues.values():
         if queue.kind in NAMED and queue.queue not in where.numbers_of(queue.name):
             return f"{node.name} does not know of its {queue.kind} queue {queue.name}"
@@ -194,7 +188,7 @@ def _misplaced(
     if found is None:
         # Messages stored only to save memory leave the store with a later commit; a message in the order queue leaves
         # it as soon as the message that it decides is read.
-        is_leaving = queue.name in _core_of(node).leaving() and not (message and message.kind.transactional)
+        is_leaving = queue.name in node.running.leaving() and not (message and message.kind.transactional)
         is_leaving |= queue.kind is QueueKind.ORDER and queue.queue in _leaving(node)
         return None if is_leaving else f"it is in {queue.kind} queue {queue.name}"
     if queue.kind is QueueKind.HELD:

@@ -58,8 +58,7 @@ def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None
 
 
 def _over_in_memory(ledger: Ledger, node: WatchedNode, now_s: int) -> str | None:
-    assert node.core is not None, "the caller has seen that it is up"
-    for found in node.core.whereabouts().unstored():
+    for found in node.running.whereabouts().unstored():
         kind = None if is_systems(found.queue) else LIES_IN.get(found.spot)
         deadline_s = None if kind is None else _deadline_s(ledger, node, kind, found.packet)
         if deadline_s is not None and now_s > deadline_s + LONGEST_S:

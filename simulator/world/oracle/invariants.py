@@ -497,10 +497,9 @@ def higher_priorities_leave_first(node: WatchedNode, message: Message) -> str | 
 
     While a node looks for a message that a neighbour refuses, each goes when its turn to be tried comes.
     """
-    assert node.core is not None, "it sends"
     for other in message.stream.unsent:
         if other.burst.priority > message.burst.priority and not (other.deleted or other.is_unsure):
-            if node.core.inspect().neighbours.has_suspects:
+            if node.running.inspect().neighbours.has_suspects:
                 return None
             return (
                 f"{message}, priority {message.burst.priority}, leaves {node.name} before {other}, "

@@ -231,8 +231,14 @@ class Ledger:
             message.given_back += 1
             self.waits(message)
 
+    def look(self, node: WatchedNode) -> None:
+        """Record a core's own counts, because a killed one cannot be asked."""
+        for name, figure in node.core.counts().items() if node.core is not None else ():
+            self.tally[f"core {name}"] += figure
+
     def crashed(self, node: WatchedNode) -> None:
         """Record that a node no longer knows what it has handed out."""
+        self.look(node)
         for message in self.messages.values():
             if message.is_out and message.burst.target == node.name:
                 message.is_out = False

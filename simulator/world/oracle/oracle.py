@@ -312,10 +312,6 @@ class Oracle:
             message.is_out = True
         return messages
 
-    def given(self, node: WatchedNode, messages: list[Message]) -> None:
-        """Check what a consumer has now; what left the queue in the same batch is on disk."""
-        self.holds(invariants.handed_out_in_order, node, messages)
-
     # Packets
 
     def leaves(self, node: WatchedNode, end: End, glimpses: list[Glimpse]) -> None:

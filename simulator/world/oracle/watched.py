@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import ClassVar, Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -38,106 +38,101 @@ class Suspicion:
     overtaken: bool = False
 
 
+@dataclass(eq=False)
 class WatchedNode:
-    """What the oracle may look at; `core` is None while the node is down.
+    """What the oracle may look at; `core` is None while the node is down."""
 
-    Args:
-        queues: what it hosts.
-        has_sequences: whether it is the source or the destination of transactional messages.
-        has_sparse_neighbours: whether any node acknowledges sparsely.
-        misreads_order_acks: whether its OrderAcks name sequences in a way that only their receiver understands.
-        largest_bytes: more than any packet takes.
-        least_window: the smallest window of any node in the world.
-    """
+    is_node: ClassVar[bool] = True
 
-    is_node = True
+    name: str
+    queues: tuple[QueueDeclaration, ...]
+    """What it hosts."""
+    settings: Settings
+    events: EventQueue
+    _: KW_ONLY
+    has_sequences: bool
+    """Whether it is the source or the destination of transactional messages."""
+    has_sparse_neighbours: bool
+    """Whether any node acknowledges sparsely."""
+    misreads_order_acks: bool
+    """Whether its OrderAcks name sequences in a way that only their receiver understands."""
+    largest_bytes: int
+    """More than any packet takes."""
+    least_window: int
+    """The smallest window of any node in the world."""
+    consumer_limit: int = 0
+    """How many messages all its consumers together ask for at a time."""
+    disk: Disk = field(default_factory=Disk)
+    """What must be in its store."""
+    core: QueueManager | None = None
+    batch: Batch = field(default_factory=Batch)
+    """The batch that it carries out, or carried out last."""
+    life: int = 0
+    """The number of its current life; what was meant for one does not reach the next."""
+    committed_in: int = 0
+    """The life that made the last commit, even if that was interrupted."""
+    up_since_ms: int = 0
+    lines: dict[str, Line] = field(default_factory=dict)
+    """Its links, by the name of the node at the other end."""
+    ends: dict[int, End] = field(default_factory=dict)
+    """Its end of each connection that it has not closed, by session."""
+    strange: set[int] = field(default_factory=set)
+    """The sessions of this life that strangers have opened, under whatever name."""
+    stored: set[bytes] = field(default_factory=set)
+    """The identity of every message that has ever been on the disk."""
+    came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
+    """The hop counts of what came to be passed on, by identity and body of its glimpse."""
+    came_at: dict[bytes, list[int]] = field(default_factory=dict)
+    """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
+    history is short."""
+    came_counts: dict[tuple[bytes, bool], int] = field(default_factory=dict)
+    """How many of these came, by sender and whether they are recoverable."""
+    passed: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """The life and the hop count with which it last took a non-transactional message to pass on."""
+    left: dict[bytes, int] = field(default_factory=dict)
+    """When each message last left it, its own or another's."""
+    shortened_ms: dict[int, int] = field(default_factory=dict)
+    """When messages last left an outgoing sequence for good, by its number."""
+    suspected: dict[bytes, Suspicion] = field(default_factory=dict)
+    """The messages that a neighbour may refuse, as noted by the node in this life."""
+    tries_anew: bool = False
+    """Whether a session ended for another reason since the first of them was noted."""
+    refused_sessions: set[int] = field(default_factory=set)
+    """The sessions of this life that ended because the neighbour refused something."""
+    refused_ms: int = 0
+    """When a neighbour last refused something by closing the session, which stopped everything else."""
+    paused: set[str] = field(default_factory=set)
+    """The outgoing queues that an operator has paused."""
+    was_held: bool = False
+    """Whether an operator has ever paused its outgoing queues."""
+    may_say_one: bool = False
+    """Whether it may announce a window of one because it has paused something, until its next turn is over."""
+    may_wait_in_vain: bool = False
+    """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
+    called: set[str] = field(default_factory=set)
+    """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
+    has_met: bool = False
+    """Whether its store has had a message for it, and so knows a sender."""
+    was_put_back: bool = False
+    """Whether its store was replaced by another, and no life has begun since."""
+    queues_left: dict[str, bool] = field(default_factory=dict)
+    """Whether each queue that operators have deleted or made again exists on disk."""
+    has_purged: bool = False
+    """Whether an operator has ever deleted what it had to send."""
+    utc_offset_s: int = 0
+    """How far its date is ahead of the world's."""
+    uptime_offset_ms: int = BEGUN_MS
+    """How far its uptime is ahead of the world's clock."""
+    _moment: Moment = NEVER
 
-    def __init__(
-        self,
-        name: str,
-        queues: tuple[QueueDeclaration, ...],
-        settings: Settings,
-        events: EventQueue,
-        *,
-        has_sequences: bool,
-        has_sparse_neighbours: bool,
-        misreads_order_acks: bool,
-        largest_bytes: int,
-        least_window: int,
-    ) -> None:
-        self.name = name
-        self.guid = guid_of(name)
-        self.queues = queues
-        self.settings = settings
-        self.events = events
-        self.has_sequences = has_sequences
-        self.has_sparse_neighbours = has_sparse_neighbours
-        self.misreads_order_acks = misreads_order_acks
-        self.largest_bytes = largest_bytes
-        self.least_window = least_window
-        self.consumer_limit = 0
-        """How many messages all its consumers together ask for at a time."""
-        self.disk = Disk()
-        """What must be in its store."""
-        self.core: QueueManager | None = None
-        self.batch = Batch()
-        """The batch that it carries out, or carried out last."""
-        self.life = 0
-        """The number of its current life; what was meant for one does not reach the next."""
-        self.committed_in = 0
-        """The life that made the last commit, even if that was interrupted."""
-        self.up_since_ms = 0
-        self.lines: dict[str, Line] = {}
-        """Its links, by the name of the node at the other end."""
-        self.ends: dict[int, End] = {}
-        """Its end of each connection that it has not closed, by session."""
-        self.strange: set[int] = set()
-        """The sessions of this life that strangers have opened, under whatever name."""
-        self.stored: set[bytes] = set()
-        """The identity of every message that has ever been on the disk."""
-        self.came: dict[tuple[bytes, bytes], set[int]] = {}
-        """The hop counts of what came to be passed on, by identity and body of its glimpse."""
-        self.came_at: dict[bytes, list[int]] = {}
-        """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
-        history is short."""
-        self.came_counts: dict[tuple[bytes, bool], int] = {}
-        """How many of these came, by sender and whether they are recoverable."""
-        self.passed: dict[bytes, tuple[int, int]] = {}
-        """The life and the hop count with which it last took a non-transactional message to pass on."""
-        self.left: dict[bytes, int] = {}
-        """When each message last left it, its own or another's."""
-        self.shortened_ms: dict[int, int] = {}
-        """When messages last left an outgoing sequence for good, by its number."""
-        self.suspected: dict[bytes, Suspicion] = {}
-        """The messages that a neighbour may refuse, as noted by the node in this life."""
-        self.tries_anew = False
-        """Whether a session ended for another reason since the first of them was noted."""
-        self.refused_sessions: set[int] = set()
-        """The sessions of this life that ended because the neighbour refused something."""
-        self.refused_ms = 0
-        """When a neighbour last refused something by closing the session, which stopped everything else."""
-        self.paused: set[str] = set()
-        """The outgoing queues that an operator has paused."""
-        self.was_held = False
-        """Whether an operator has ever paused its outgoing queues."""
-        self.may_say_one = False
-        """Whether it may announce a window of one because it has paused something, until its next turn is over."""
-        self.may_wait_in_vain = False
-        """Whether an acknowledgment that it waits for may be lost with a store that was put back."""
-        self.called: set[str] = set()
-        """The hosts that it has sent messages to over connections of its own, as far as its store knows."""
-        self.has_met = False
-        """Whether its store has had a message for it, and so knows a sender."""
-        self.was_put_back = False
-        """Whether its store was replaced by another, and no life has begun since."""
-        self.queues_left: dict[str, bool] = {}
-        """Whether each queue that operators have deleted or made again exists on disk."""
-        self.has_purged = False
-        """Whether an operator has ever deleted what it had to send."""
-        self.utc_offset_s = 0
-        """How far its date is ahead of the world's."""
-        self._uptime_offset_ms = BEGUN_MS
-        self._moment = NEVER
+    def __post_init__(self) -> None:
+        self.guid = guid_of(self.name)
+
+    @property
+    def running(self) -> QueueManager:
+        """Its queue manager, while it is up."""
+        assert self.core is not None, "only a node that is up can be asked"
+        return self.core
 
     @property
     def now_ms(self) -> int:
@@ -146,7 +141,7 @@ class WatchedNode:
 
     def moment(self) -> Moment:
         """Return this instant on the node's own clocks."""
-        uptime_ms = self.events.now_ms + self._uptime_offset_ms
+        uptime_ms = self.events.now_ms + self.uptime_offset_ms
         moment = self._moment
         if moment.uptime_ms != uptime_ms:
             utc_s = self.events.begins_utc_s + self.utc_offset_s + self.events.now_ms // 1_000
@@ -160,7 +155,7 @@ class WatchedNode:
 
     def booted(self) -> None:
         """Restart its uptime: its machine was switched on again."""
-        self._uptime_offset_ms = BOOTED_MS - self.now_ms
+        self.uptime_offset_ms = BOOTED_MS - self.now_ms
         self._moment = NEVER
 
     def has_sent(self, name: bytes) -> bool:

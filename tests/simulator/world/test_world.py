@@ -143,13 +143,13 @@ def test_an_acknowledgment_that_its_source_has_waits_for_a_call_and_no_longer_th
     queue = guid_text(guid_of("a")) + ORDER_SUFFIX
 
     def owed(world: World) -> int:
-        disk = world.machines["b"].disk
+        disk = world.nodes["b"].disk
         return sum(disk.count(row.queue) for row in disk.queues.values() if row.name == queue)
 
     world = World(two_strangers(late, faults=faults))
     assert run(world).breach is None
     assert owed(world) == 1
-    b = world.machines["b"]
+    b = world.nodes["b"]
     assert waits_for_a_call(world.ledger, b, queue)
     b.called.add("a")
     assert not waits_for_a_call(world.ledger, b, queue), "it may call"
@@ -213,8 +213,8 @@ def test_a_trace_that_nobody_wants_is_empty() -> None:
 
 def test_an_error_of_our_own_is_a_breach_that_says_where() -> None:
     world = World(a_chain())
-    world.machines["c"].applications.clear()  # So what is delivered is nobody's: a KeyError.
-    world.machines["c"].has_sequences = True
+    world.machines["c"].people.applications.clear()  # So what is delivered is nobody's: a KeyError.
+    world.nodes["c"].has_sequences = True
     world.ledger.stream_of = None  # type: ignore[assignment]
     breach = run(world).breach
     assert breach is not None
@@ -259,7 +259,7 @@ def test_who_may_choose_between_two_ways_takes_the_other_after_a_restart() -> No
     assert world.way("a", "d") == ["a", "c", "d"]
     world.route_choices["a"] += 1
     assert world.way("a", "d") == ["a", "b", "d"]
-    assert [hop.host for hop in world.routes_of("a").managers[world.machines["d"].guid]] == ["b", "c"]
+    assert [hop.host for hop in world.routes_of("a").managers[world.nodes["d"].guid]] == ["b", "c"]
 
 
 def test_a_message_to_several_queues_is_one_promise_for_each_of_them() -> None:

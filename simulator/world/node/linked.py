@@ -1,0 +1,129 @@
+"""A node as all its parts, the network and the faults know it: what the oracle sees, and how things reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.simulator.storage import Store
+from mqproto.simulator.world.network.glimpse import Glimpse
+from mqproto.simulator.world.network.links import End
+from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.oracle.ledger import Ledger
+from mqproto.simulator.world.oracle.oracle import Oracle
+from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
+
+
+@dataclass(eq=False, kw_only=True)
+class LinkedNode(WatchedNode):
+    """A node on its network. What happens to it reaches the life that it is meant for, or nobody."""
+
+    oracle: Oracle
+    trace: Trace
+    others: Mapping[str, LinkedNode]
+    """All nodes of the world, by name."""
+    is_uncalled: bool
+    """Whether nobody can connect to it."""
+    takes: Callable[[Callable[..., None], tuple[Any, ...]], None] | None = None
+    """Does something, at once or after a flush; None while it is down."""
+    store: Store | None = None
+    """The store of its current life."""
+    turns: int = 0
+    """How many turns it has had."""
+    has_power: bool = True
+    """Whether its system still answers when the core is gone."""
+    misread: Callable[[QueueManager], None] | None = None
+    """Makes each of its queue managers read the specification differently."""
+    refuses: set[bytes] = field(default_factory=set)
+    """The bodies of messages that make it close their session."""
+    spare_until: Callable[[int], None] | None = None
+    """Prolongs its sparse acknowledging, if it does that in this life."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the oracle has written down."""
+        return self.oracle.ledger
+
+    def jump_clock(self, seconds: int) -> None:
+        """Change the date but not the uptime."""
+        super().jump_clock(seconds)
+        self.ledger.latest_utc_offset_s = max(self.ledger.latest_utc_offset_s, self.utc_offset_s)
+
+    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Do something if it is still in this life: at once, or after the flush that it waits for."""
+        if life == self.life and self.takes is not None:
+            self.takes(act, arguments)
+
+    def do(self, act: Callable[..., None], *arguments: Any) -> bool:
+        """Do something in this life; return whether the node is up."""
+        self.hear(self.life, act, *arguments)
+        return self.core is not None
+
+    def later(self, delay_ms: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Do something after a while, if the node still lives then."""
+        self.events.at(self.now_ms + delay_ms, self.hear, self.life, act, *arguments)
+
+    def end_life(self, *, told: bool) -> None:
+        """End its life and all connections; `told` says whether its system lives on and tells the peers."""
+        self.core = self.takes = self.store = None
+        self.life += 1
+        self.has_power = told
+        for end in list(self.ends.values()):
+            if end.open:
+                if told:
+                    end.line.kill(end)
+                else:
+                    end.line.forget(end)
+        for kept in (self.ends, self.strange, self.suspected, self.refused_sessions):
+            kept.clear()
+        self.tries_anew = False
+        self.spare_until = None
+
+    def packets_arrive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        """Take bytes that arrive at one of its connections; `glimpses` are the packets that end in them."""
+        if end.open:
+            self.do(self._receive, end, data, glimpses)
+
+    def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
+        if end.open and self.core is not None:
+            if self.refuses and (refused := self.ledger.those_with(self.refuses, glimpses)):
+                neighbours = self.core.inspect().neighbours
+                session = neighbours.sessions[end.session]
+                if session.closed is None:
+                    self.ledger.refuses(end, refused)
+                    session.refuse("3.1.5.8", REFUSED)
+                    neighbours.touched(session)
+                return
+            self.ledger.arrives(self, end, glimpses)
+            self.core.receive(end.session, data, self.moment())
+
+    def accepted(self, end: End) -> None:
+        """Take a connection from somebody else."""
+        end.session = self.running.accepted(end.peer.host.name, self.moment())
+        if not end.peer.host.is_node:
+            self.strange.add(end.session)
+        self.ends[end.session] = end
+
+    def opened(self, end: End) -> None:
+        """Take a connection that it asked for."""
+        if end.open and self.core is not None:
+            self.core.opened(end.session, self.moment())
+
+    def end_lost(self, end: End, reason: str) -> None:
+        """Handle a connection that broke or was closed by the peer."""
+        if end.open:
+            end.line.forget(end)
+            self.do(self.lost_session, end.session, reason)
+
+    def lost_session(self, session: int, reason: str) -> None:
+        """Tell the core that a transport broke, or could not be opened."""
+        self.trace.add(self.now_ms, self.name, "lost", session, reason)
+        self.ends.pop(session, None)
+        self.tries_anew |= bool(self.suspected) and session not in self.refused_sessions
+        self.running.lost(session, reason, self.moment())
+
+    def pinged(self, session: int, response: bytes) -> None:
+        """Take a datagram that answers its Ping."""
+        self.running.ping_answered(session, response)
