@@ -14,17 +14,15 @@ html_theme = "furo"
 html_title = "mqproto"
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
+smartquotes = False  # It would make one dash of the two of an option.
 myst_heading_anchors = 3
+ASKED = re.compile(r"^\{\{(\w+)\}\}$", re.M)
 
 
 def filled(_app: object, _name: str, source: list[str]) -> None:
     """Put what the program declares where a page asks for it."""
-    source[0] = re.sub(
-        r"^\{\{(\w+)\}\}$",
-        lambda found: "\n".join(getattr(declared, found[1])()),
-        source[0],
-        flags=re.M,
-    )
+    source[0] = ASKED.sub(lambda found: "\n".join(getattr(declared, found[1])()), source[0])
 
 
 def setup(app: Any) -> None:

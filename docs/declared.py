@@ -29,19 +29,21 @@ def table(heads: str, rows: Iterable[Iterable[object]]) -> Iterator[str]:
     """A table, whatever its cells say; heads stand between bars."""
     yield from ("", f"| {heads} |", "|---" * (heads.count("|") + 1) + "|")
     for row in rows:
-        texts = (re.sub(r"([|<[*])", r"\\\1", " ".join(str(cell).split())) for cell in row)
-        yield f"| {' | '.join(texts)} |"
+        yield f"| {' | '.join(map(plain, row))} |"
+
+
+def plain(said: object) -> str:
+    """In one line, with nothing that means more in Markdown."""
+    return re.sub(r"([|<[*])", r"\\\1", " ".join(str(said).split()))
 
 
 def commands() -> Iterator[str]:
     """Every command with its options."""
     for typed, command in proportion.commands(get_command(app), "mqproto"):
-        yield from ("", f"## {typed}", "", command.help)
-        names = [[*each.opts, *each.secondary_opts] for each in command.params]
-        shown = [
-            ", ".join(f"`{name if name[0] == '-' else name.upper()}`" for name in each) for each in names
-        ]
-        yield from table(" | ", zip(shown, (each.help or "" for each in command.params), strict=True))
+        yield from ("", f"## {typed}", "", command.help, "")
+        for each in command.params:
+            names = [name if name[0] == "-" else name.upper() for name in [*each.opts, *each.secondary_opts]]
+            yield f"- `{'`, `'.join(names)}`: {plain(each.help or '')}"
 
 
 def definitions() -> Iterator[str]:
