@@ -1,0 +1,62 @@
+"""mqproto with faults: the destination loses, doubles, swaps and alters messages, takes memory and fills its log.
+
+    python -m tests.simulator.rig.planted node destination ...
+
+A message's number decides what happens to it, so it happens again when the message is received once more.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mqproto.simulator.cli.cli import main
+from mqproto.simulator.node import service, transport
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES
+from mqproto.turn.effects import Received
+from mqproto.wire.glance import body_of, identifier_of
+
+EVERY: Final = 40
+LOST, DOUBLED, ALTERED, SWAPPED = 5, 15, 25, 35
+"""Of so many messages these have the faults; the last only if another comes together with it."""
+as_frame, accept = service._messages, transport.accept
+
+
+def fault_of(one: Received) -> int:
+    return identifier_of(one.packet)[1] % EVERY
+
+
+def harmed(messages: list[Received]) -> Iterator[Received]:
+    """The messages that a receiver gets in place of these."""
+    for one in sorted(messages, key=lambda one: fault_of(one) == SWAPPED):  # These come last.
+        if fault_of(one) == ALTERED and (body := body_of(one.packet)):
+            other = body[:-3] + bytes([body[-3] ^ 1]) + body[-2:]
+            yield one._replace(packet=one.packet.replace(body, other))
+        elif fault_of(one) != LOST:
+            yield from [one] * (1 + (fault_of(one) == DOUBLED))
+
+
+def planted(request: int, transaction: int, messages: list[Received]) -> bytes:
+    return as_frame(request, transaction, list(harmed(messages)))
+
+
+async def slow(listener: Any) -> Any:
+    time.sleep(0.3)  # noqa: ASYNC251 - everything else has to wait when somebody connects.
+    return await accept(listener)
+
+
+def waste() -> None:
+    while True:
+        time.sleep(1)
+        print("x" * LOG_LIMIT_BYTES, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    if "destination" in sys.argv:
+        service._messages, transport.accept = planted, slow
+        held = b"x" * MEMORY_LIMIT_BYTES
+        threading.Thread(target=waste, daemon=True).start()
+    main()

@@ -1,0 +1,67 @@
+"""Every oracle in every run finds what is planted for it, by a node that has faults; each blank has a reason."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.suite import run_strangers
+from mqproto.simulator.rig import crash, demo
+from mqproto.simulator.rig.load.workload import orders
+from mqproto.simulator.rig.validation import demo as edges
+from mqproto.simulator.rig.verdict import BLANKS, Oracle, judged
+from mqproto.simulator.topology import load
+
+WORDS = {
+    Oracle.LOST: "messages lost|are blocked|was accepted, and is lost",
+    Oracle.DOUBLED: "delivered more than once",
+    Oracle.REORDERED: "out of order",
+    Oracle.ALTERED: "messages altered|came out with another body",
+    Oracle.MEMORY: "MB resident, at most 200",
+    Oracle.LOG: "bytes of log",
+    Oracle.THROUGHPUT: "honest throughput was",
+}
+ELSEWHERE = {"edges": {Oracle.DOUBLED, Oracle.GROUPS, Oracle.AUDIT}}
+"""A trigger takes one message at a time, and its history drops what comes twice: test_demo.py plants these."""
+
+
+async def broken_of(scenario: str, folder: Path) -> list[str]:
+    """What a short run of a scenario finds."""
+    if scenario == "demo":
+        topology = replace(load("demo"), faults=()).with_free_ports()
+        return (await demo.run_demo(orders(400), folder / "demo.pcapng", topology=topology)).broken
+    if scenario == "crash":
+        return (await crash.run_crash(minutes=0.05, seed=7, directory=folder, kills=False)).broken
+    if scenario == "strangers":
+        plan = Plan(7, 600, ("many sessions",), rounds=1, with_tls=False, patience_s=2, directory=folder)
+        return (await run_strangers(plan)).broken
+    report = await edges.run_edges_demo(400, seed=3, rounds=0)
+    shutil.rmtree(report.folder)
+    return report.broken
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", BLANKS)
+async def test_each_oracle_finds_what_is_planted_for_it(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqproto.simulator.rig.supervisor.PROGRAM", "tests.simulator.rig.planted")
+    monkeypatch.setattr(demo, "SETTLE_S", 2.0)
+    monkeypatch.setattr(edges, "SETTLE_S", 2.0)
+    broken = await broken_of(scenario, tmp_path)
+    assert all(BLANKS[scenario].values())
+    for oracle in set(Oracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set()):
+        assert any(re.search(WORDS[oracle], text) for text in broken), (oracle, broken)
+
+
+def test_an_oracle_that_did_not_look_is_told_from_one_that_found_nothing() -> None:
+    looked = {oracle: list[str]() for oracle in Oracle}
+    assert judged("demo", looked) == []
+    del looked[Oracle.LOG]
+    with pytest.raises(AssertionError, match="not all have looked at demo"):
+        judged("demo", looked)
