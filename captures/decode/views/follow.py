@@ -34,6 +34,7 @@ NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
 """How many messages of one label, or of one ordinal, are followed."""
 EVENT_LIMIT: Final = 10_000
+ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
 class Event(NamedTuple):
@@ -111,8 +112,10 @@ class History:
     def pass_over(self, sequence: SequenceKey, previous: int, number: int) -> None:
         """A message of a number says which one is before it."""
         key, own = self.sequence or (None, 0)
-        if sequence == key and previous < own < number:
-            self.passed_by = min(number, self.passed_by)
+        if sequence == key and previous < own < number < self.passed_by:
+            self.passed_by = number
+            numbers = [(each, ACKNOWLEDGED.match(each.text)) for each in self.events]
+            self.events = [each for each, found in numbers if found is None or self.is_told_by(int(found[1]))]
 
     def verdict(self) -> str:
         """What became of it, as far as the capture shows."""
@@ -266,11 +269,8 @@ class Follower:
                 continue
             if isinstance(body, FinalAckBody):
                 if _passes(body, message, history):
-                    _add(
-                        history,
-                        sight,
-                        f"FinalAck of number {body.tx_sequence_number}: all before it came too",
-                    )
+                    text = f"FinalAck of number {body.tx_sequence_number}: all before it came too"
+                    _add(history, sight, text)
                     if reached == history.origin:
                         history.finals[body.tx_sequence_number] = sight.seen.time_ns
                     continue

@@ -135,6 +135,7 @@ def test_what_a_later_message_has_passed_over_is_confirmed_by_none_of_a_later_nu
         wire.send("c", said["3"])
     [history] = followed("2", scene).histories.values()
     assert history.verdict() == "reached its destination after 0.000 ms; no OrderAck was seen to come back"
+    assert [each.text for each in history.events] == ["sent"]
     wire.send("c", ordered(2, own_id=99))
     [history] = followed("2", scene).histories.values()
     assert "; OrderAck back after" in history.verdict()
