@@ -33,7 +33,7 @@ def gateway(file: Path) -> list[str]:
 @pytest.mark.long
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    [[start], requests, [question], _] = console_blocks("http-in")
+    [[start], requests, [question]] = console_blocks("http-in")
     assert start.text == "mqproto gateway sender"
     with node(file, tmp_path):
         with subprocess.Popen(gateway(file), stdout=subprocess.PIPE) as process:
