@@ -81,9 +81,9 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "if (one.awaited_s >= now.utc_s) and one.how is not How.CALLED_US:",
     ): "a neighbour whose answers are awaited until now is not called for them any more",
     (
-        "simulator/storage/store.py",
-        "or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes",
-        "or (self._recent.messages.memory_bytes >= OVERDRAFT * limits.memory_bytes)",
+        "simulator/storage/log.py",
+        "or self.recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes",
+        "or (self.recent.messages.memory_bytes >= OVERDRAFT * limits.memory_bytes)",
     ): "the limit says about how much it is, so a byte is neither here nor there",
     (
         "mqproto/neighbours/ping.py",

@@ -1,6 +1,6 @@
 """A node's disk. Committed data is on it, with one flush for each commit, whatever kills the process or the power.
 
-Read store.py first, which joins the two parts: a log of the last transactions (segments.py its files,
+Read store.py first, which joins the two parts: a log of the last transactions (log.py; segments.py its files,
 records.py their bytes, recent.py their meaning), and SQLite tables for what has lasted longer (base.py,
 simulator/storage/tables.py). recovery.py moves a log that a crash has left to the tables.
 
@@ -14,6 +14,7 @@ The lock is the operating system's, so it goes with the process, however that en
 line that says what to do. care/ has an operator's tools: for damage, copies, repairs, and stores that were moved.
 """
 
-from mqproto.simulator.storage.store import LIMITS, LogLimits, Store
+from mqproto.simulator.storage.log import LIMITS, LogLimits
+from mqproto.simulator.storage.store import Store
 
 __all__ = ["LIMITS", "LogLimits", "Store"]

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
 from mqproto.simulator.storage.files import Files, made
 from mqproto.simulator.storage.segments import (
     HEADER,
@@ -31,25 +32,22 @@ SMALLEST_SHARE: Final = 8
 
 
 class Reserve:
-    """The reserve of one store.
+    """The reserve of one store, and the maker of its log's segments.
 
     Args:
         store: the file of the tables.
         wanted_bytes: how much to set aside; with 0 nothing is set aside, and nothing is missing.
+        segment_bytes: the usual size of a segment.
 
     Attributes:
         size_bytes: how much is set aside; 0 if nothing.
-
-    Raises:
-        StoreError: the disk fails, for a reason other than that it is full.
     """
 
-    def __init__(self, files: Files, store: Path, wanted_bytes: int) -> None:
+    def __init__(self, files: Files, store: Path, node: Guid, wanted_bytes: int, segment_bytes: int) -> None:
         self.path = reserve_path(store)
         self.size_bytes = 0
-        self._files = files
-        self._wanted_bytes = wanted_bytes
-        self.make()
+        self._files, self._store, self._node = files, store, node
+        self._wanted_bytes, self._segment_bytes = wanted_bytes, segment_bytes
 
     @property
     def is_missing(self) -> bool:
@@ -67,14 +65,16 @@ class Reserve:
         return self.size_bytes < self._wanted_bytes
 
     def make(self) -> None:
-        """Make the reserve, as far as there is room; replace a short one when there is room for all of it."""
+        """Make the reserve, as far as there is room; replace a short one when there is room for all of it.
+
+        Raises:
+            StoreError: the disk fails, for a reason other than that it is full.
+        """
         if not self.is_short:
             return
         with explained_file(self.path):
-            names, larger = (
-                self._files.names(self.path.parent),
-                self.path.with_name(f"{self.path.name}-larger"),
-            )
+            names = self._files.names(self.path.parent)
+            larger = self.path.with_name(f"{self.path.name}-larger")
             if larger.name in names:
                 self._files.remove(larger)
             if self.is_missing and self.path.name in names:
@@ -102,14 +102,46 @@ class Reserve:
             return False
         return True
 
-    def become(self, store: Path, node: Guid, number: int, first_record: int) -> LogSegment:
+    def segment(self, number: int, record: int, needed_bytes: int) -> LogSegment:
+        """Make a segment of the usual size, or as large as the disk still has room for, or of the reserve.
+
+        Raises:
+            DiskFullError: there is no room for what is needed.
+            StoreError: it cannot be made.
+        """
+        size_bytes = max(self._segment_bytes, needed_bytes)
+        while True:
+            try:
+                return self.created(number, record, size_bytes)
+            except DiskFullError:
+                if needed_bytes <= self.size_bytes:
+                    return self.become(number, record)
+                if size_bytes <= needed_bytes:
+                    raise
+                size_bytes = max(needed_bytes, size_bytes // 8)
+
+    def created(self, number: int, record: int, size_bytes: int) -> LogSegment:
+        """Make a segment of this size, and leave the reserve as it is.
+
+        Raises:
+            DiskFullError: there is no room for it.
+            StoreError: it cannot be made.
+        """
+        try:
+            return LogSegment.create(self._files, self._store, self._node, number, record, size_bytes)
+        except StoreError as error:
+            if getattr(error.__cause__, "errno", None) in NO_ROOM:
+                raise DiskFullError(str(error)) from error
+            raise
+
+    def become(self, number: int, first_record: int) -> LogSegment:
         """Turn the reserve into a segment of the log.
 
         Raises:
             StoreError: the disk fails.
         """
-        path = segment_path(store, number)
-        header = Header(node, number, first_record, self.size_bytes, os.urandom(SALT_BYTES))
+        path = segment_path(self._store, number)
+        header = Header(self._node, number, first_record, self.size_bytes, os.urandom(SALT_BYTES))
         with explained_file(path):
             file = self._files.open(self.path)
             try:

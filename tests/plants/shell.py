@@ -191,7 +191,7 @@ def have_the_witness_ahead_of_the_log(sound: Any) -> Any:
     """It is said of a record that it is on disk before it is."""
 
     def commit(self: Store, writes: Any) -> None:
-        self._witness.write(self._next_record, self._tables.log_salts)
+        self._witness.write(self._log.next_record, self._tables.log_salts)
         sound(self, writes)
 
     return commit
@@ -202,7 +202,7 @@ def have_the_file_of_the_life_ahead_of_the_log(sound: Any) -> Any:
     """It knows of a record that a crash then takes: the store looks as if it had been put back."""
 
     def commit(self: Store, writes: Any) -> None:
-        self._identity.committed(self._next_record, writes.counters)
+        self._identity.committed(self._log.next_record, writes.counters)
         sound(self, writes)
 
     return commit

@@ -26,7 +26,7 @@ from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client import Client, InDoubt, connect
 from mqproto.simulator.node.node import DESCRIPTORS, RunningNode, run_node
 from mqproto.simulator.storage import Store
-from mqproto.simulator.storage.store import REMOVALS, LogLimits
+from mqproto.simulator.storage.log import REMOVALS, LogLimits
 from mqproto.simulator.topology import Topology, load, places
 from mqproto.turn.effects import Writes
 from mqproto.wire import (

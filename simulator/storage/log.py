@@ -1,0 +1,300 @@
+"""The log of a store: its segments, and how what they have gets to the tables.
+
+Most of a record is obsolete when the log has grown long. Only the rest of its oldest segment goes to the tables, a part
+with each further commit, and the segment is removed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from mqproto.simulator.base.storeerrors import (
+    POSTPONED_AFTER,
+    DiskFullError,
+    finds_no_room,
+    primary_code,
+)
+from mqproto.simulator.storage.base import Mark, StoreTables
+from mqproto.simulator.storage.recovery import Recovered
+from mqproto.simulator.storage.reserve import Reserve
+from mqproto.simulator.storage.segments import LogSegment
+from mqproto.simulator.storage.witnesses.identity import Identity
+from mqproto.simulator.storage.witnesses.witness import StoreWitness, WitnessFullError
+from mqproto.turn.effects import MessageRow, Writes
+
+
+class LogLimits(NamedTuple):
+    """How much is only in the log.
+
+    segment_bytes: how long a segment is, unless it has a single longer record.
+    segments: with one more, the oldest goes to the tables.
+    memory_bytes: about how much messages may take that are only in the log; with more, the oldest segment goes.
+    slice_messages, slice_bytes: how much goes to the tables with a commit; twice what the commit has, if that is more.
+    reserve_bytes: how much is set aside, for the log, for a full disk; 0 for nothing. One share of it has room for all
+        that neighbours can bring with one batch (simulator/node/turns.py).
+    """
+
+    segment_bytes: int = 8 << 20
+    segments: int = 16
+    memory_bytes: int = 40 << 20
+    slice_messages: int = 128
+    slice_bytes: int = 256 << 10
+    reserve_bytes: int = 16 << 20
+
+
+LIMITS: Final = LogLimits()
+REMOVALS: Final = 8
+"""How many messages can leave the tables in the time that one takes to go there."""
+SCANNED_MESSAGES: Final = 5_000
+"""How many messages of a segment are checked with a commit, to see which are still there."""
+SMALLEST_BYTES: Final = 512
+"""The size of a segment on a disk that has no room for more."""
+OVERDRAFT: Final = 4
+"""How many times the size in `LogLimits` the log may have if the tables cannot be written just now."""
+
+
+@dataclass(slots=True)
+class _Due:
+    """What has to go to the tables before the oldest segment can be removed.
+
+    keys: the keys of the messages that it put into the store; those that are still there have to go.
+    looked_at: how many of them are done.
+    removals, identifiers: how many of those that only the log has, the oldest first. Later ones are in a
+        later segment.
+    """
+
+    keys: list[int]
+    looked_at: int
+    removals: int
+    identifiers: int
+
+
+class Log:
+    """The log of one store. The caller has the lock that readers of log and tables need.
+
+    Args:
+        found: what a start has found, and left in the log.
+
+    Attributes:
+        recent: what the log says and the tables do not.
+        next_record: the number of the next record.
+        is_usable: whether log and tables are in step, so that the store can go on.
+        is_overdrawn: whether the log has more than it should, because the tables have no room.
+    """
+
+    def __init__(
+        self,
+        limits: LogLimits,
+        reserve: Reserve,
+        tables: StoreTables,
+        found: Recovered,
+        witness: StoreWitness,
+        identity: Identity,
+    ) -> None:
+        self.recent, self.next_record = found.recent, found.record
+        self.is_usable, self.is_overdrawn = True, False
+        self._limits, self._reserve, self._tables = limits, reserve, tables
+        self._witness, self._identity = witness, identity
+        self._mark, self._older = found.mark, found.segments
+        """Full segments, the oldest first."""
+        self._segment = self._older.pop() if self._older else None
+        """The segment that is written to."""
+        self._due: _Due | None = None
+        """What is still to go from the oldest segment to the tables; None if there is no need yet."""
+
+    def close(self) -> None:
+        """Release the segments."""
+        self.is_usable = False
+        for segment in self.segments():
+            segment.close()
+        self._older, self._segment = [], None
+
+    def segments(self) -> list[LogSegment]:
+        """Return all segments; the last one is written to."""
+        return [*self._older, *([self._segment] if self._segment else [])]
+
+    def has_work(self) -> bool:
+        """Whether the log or what is in memory has reached a limit, or something is due to the tables."""
+        limits, recent = self._limits, self.recent
+        return self._segment is not None and (
+            self._due is not None
+            or len(self._older) >= limits.segments
+            or (self._reserve.is_missing and bool(self._older))
+            or recent.messages.memory_bytes > limits.memory_bytes
+            or recent.removal_count > REMOVALS * limits.slice_messages
+        )
+
+    def segment_for(self, writes: Writes) -> LogSegment:
+        """Return the segment for the next record. The log is kept within its limits on the way."""
+        if self._segment is None:
+            return self.begin()
+        if not self.has_work():
+            return self._segment
+        limits, memory_bytes = self._limits, self.recent.messages.memory_bytes
+        if self._due is None:
+            # The reserve is used to its end: a segment behind it may have no room for the next record, even
+            # if that segment was done with before and is now a reserve, a short one.
+            if memory_bytes > limits.memory_bytes and not (self._older or self._reserve.is_short):
+                with suppress(DiskFullError):
+                    self._segment = self._next_segment(self._segment)
+            # Each segment that is done with becomes a reserve, so without one the log is kept as short as possible.
+            if self._older and (
+                len(self._older) >= limits.segments
+                or memory_bytes > limits.memory_bytes
+                or self._reserve.is_missing
+            ):
+                recent = self.recent
+                self._due = _Due(self._older[0].keys, 0, len(recent.gone), len(recent.states.identifiers))
+        if self._due is not None or self.recent.removal_count > REMOVALS * limits.slice_messages:
+            self._try_to_spill(writes)
+        return self._segment
+
+    def begin(self) -> LogSegment:
+        """Begin the log's first segment. The tables know of it, so it cannot be mislaid unnoticed."""
+        segment = self._reserve.segment(self._mark.segment, self._mark.record, SMALLEST_BYTES)
+        mark = self._mark._replace(is_begun=True)
+        try:
+            with self._tables.transaction(flushed=True):
+                self._tables.put_mark(mark)
+        except BaseException as error:
+            # On a full disk, the witness knows of it as well, with its first record.
+            if not finds_no_room(error):
+                if primary_code(error) in POSTPONED_AFTER:
+                    self._reserve.take(segment)
+                else:  # The tables may know of it after all.
+                    self.is_usable = False
+                    segment.close()
+                raise
+        else:
+            self._mark = mark
+        self._segment = segment
+        return segment
+
+    def _next_segment(self, full: LogSegment, needed_bytes: int = 0) -> LogSegment:
+        segment = self._reserve.segment(full.number + 1, self.next_record, max(needed_bytes, SMALLEST_BYTES))
+        self._older.append(full)
+        return segment
+
+    def finds_room(self, needed_bytes: int) -> bool:
+        """Find room for a large batch, if need be with a segment for it alone; the reserve stays as it is."""
+        if self._segment is not None and self._segment.free_bytes >= needed_bytes:
+            return True
+        try:
+            full = self._segment or self.begin()
+            self._segment = self._reserve.created(full.number + 1, self.next_record, needed_bytes)
+        except DiskFullError:
+            return False
+        self._older.append(full)
+        return True
+
+    def segment_behind(self, full: LogSegment, needed_bytes: int) -> tuple[LogSegment, bool]:
+        """Return a segment for a record that has no room in the last one, and whether all before it is in the tables.
+
+        Raises:
+            DiskFullError: there is no room for it anywhere.
+        """
+        try:
+            self._segment = self._next_segment(full, needed_bytes)
+        except DiskFullError:
+            # Perhaps most of the log is obsolete, and the tables have room for the rest.
+            self.take_over()
+            segment = self.begin()
+            if segment.free_bytes < needed_bytes:
+                self._segment = self._next_segment(segment, needed_bytes)
+            return self._segment or segment, True
+        return self._segment, False
+
+    def _try_to_spill(self, writes: Writes) -> None:
+        """Move some of what is due to the tables. If that is not possible now, each commit tries again.
+
+        Raises:
+            StoreError, sqlite3.Error: the disk fails; or has been full, or the file in another's hands, for long.
+        """
+        limits = self._limits
+        try:
+            self._tables.let_grow(not self._reserve.is_missing)
+            self._spill(
+                max(limits.slice_messages, 2 * len(writes.messages)),
+                max(limits.slice_bytes, 2 * sum([len(row.packet) for row in writes.messages])),
+            )
+        except BaseException as error:
+            if primary_code(error) not in POSTPONED_AFTER and not isinstance(error, WitnessFullError):
+                self.is_usable = False
+                raise
+            size_bytes = sum(segment.used_bytes for segment in self.segments())
+            self.is_overdrawn = (
+                size_bytes > OVERDRAFT * limits.segments * limits.segment_bytes
+                or self.recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes
+            )
+            # With a reserve, all that makes the store larger is refused instead, until the tables have room.
+            if self.is_overdrawn and not (limits.reserve_bytes and finds_no_room(error)):
+                raise
+        else:
+            self.is_overdrawn = False
+
+    def _spill(self, limit: int, limit_bytes: int) -> None:
+        """Move at most `limit` messages from the oldest segment to the tables, and as many rows of all else.
+
+        Raises:
+            WitnessFullError, sqlite3.Error: the tables are as they were.
+        """
+        recent, states, due = self.recent, self.recent.states, self._due
+        rows, looked_at, size_bytes = list[MessageRow](), 0, 0
+        for key in islice(due.keys, due.looked_at, due.looked_at + SCANNED_MESSAGES) if due else ():
+            if len(rows) >= limit or size_bytes >= limit_bytes:
+                break
+            looked_at += 1
+            row = recent.messages.rows.get(key)
+            if row is not None:
+                rows.append(row)
+                size_bytes += len(row.packet)
+        gone = dict(islice(recent.gone.items(), REMOVALS * limit))
+        identifiers = states.first_identifiers(limit) if due else []
+        is_done = (
+            due is not None
+            and due.looked_at + looked_at == len(due.keys)
+            and due.removals <= len(gone)
+            and due.identifiers <= len(identifiers)
+        )
+        following = self.segments()[1] if is_done else None
+        if following is not None:
+            self._witness.flush()
+            self._identity.flush()
+        mark = self._mark
+        with self._tables.transaction(flushed=is_done):
+            self._tables.put_queues(states.queues.values())
+            self._tables.remove(gone)  # This is first, because what comes may need its room.
+            self._tables.insert(rows)
+            # Messages that are gone, and left for a later slice, are subtracted as they were when they went.
+            self._tables.make_lasting(recent.lasting - recent.gone.keys())
+            self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
+            if following is not None:
+                # These may be newer than the segment: the later segments say the same again, if it comes to that.
+                self._tables.put_states(states)
+                mark = Mark(following.number, following.first_record, is_begun=True)
+                self._tables.put_mark(mark)
+        recent.take_out(rows, gone, identifiers, with_states=is_done)
+        self._mark = mark
+        if due is not None:
+            due.looked_at += looked_at
+            due.removals -= len(gone)
+            due.identifiers -= len(identifiers)
+        if is_done:
+            self._due = None
+            self._reserve.take(self._older.pop(0))
+
+    def take_over(self) -> None:
+        """Move all to the tables, and remove the log."""
+        segments = self.segments()
+        mark = Mark(segments[-1].number + 1, self.next_record, is_begun=False)
+        self._witness.flush()
+        self._identity.flush()
+        self._tables.let_grow(not self._reserve.is_missing)
+        self._tables.take_over(self.recent, mark)
+        self.recent.clear()
+        self._mark, self._older, self._segment, self._due = mark, [], None, None
+        for segment in segments:
+            self._reserve.take(segment)
