@@ -44,12 +44,12 @@ LOOP = """
 import os, random, signal, sys
 from pathlib import Path
 from mqproto.turn.effects import *
-from mqproto.simulator.storage import Limits, Store
+from mqproto.simulator.storage import LogLimits, Store
 from mqproto.simulator.storage.files import SystemFile
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 dice = random.Random(seed)
-limits = Limits(segment_bytes=50_000, segments=2, memory_bytes=200_000, slice_messages=20, slice_bytes=20_000)
+limits = LogLimits(segment_bytes=50_000, segments=2, memory_bytes=200_000, slice_messages=20, slice_bytes=20_000)
 store = Store(path, bytes(range(16)), limits=limits)
 batch = store.load().counters.get("batch", 0)
 steps = dice.randrange(1, 6_000)
