@@ -328,7 +328,8 @@ class Ledger:
         for glimpse in glimpses:
             suspicion = sender.suspected.get(glimpse.identity)
             if suspicion is not None:
-                suspicion.refused += 1
+                # A sender whose connection was reset just before has counted this one already.
+                suspicion.refused += end.peer.session in sender.ends
                 suspicion.overtaken = False
             elif sender.suspected:  # A full neighbour refuses like this, too.
                 sender.tries_anew = True

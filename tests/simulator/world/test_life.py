@@ -240,6 +240,27 @@ def test_a_node_that_is_paused_and_ends_as_the_calm_begins_goes_on_when_it_is_ba
     assert result.tally["received"] == 2
 
 
+def test_a_refusal_on_a_connection_that_its_sender_has_lost_already_is_counted_once() -> None:
+    sent_ms = (
+        *(3_000, 390, 1_000, 900, 1_000, 200, 2_000, 2_000, 800, 1_000, 1_000),
+        *(3_000, 320, 200, 100, 40, 100, 200, 50, 300, 200, 50),
+    )
+    scenario = a_chain(
+        *(a_burst(target="b", at_ms=at_ms, size_bytes=40, priority=3) for at_ms in sent_ms),
+        seed=5_010_303,
+        nodes=("a", "b"),
+        links=(Link(one="a", other="b", latency_ms=5, jitter_ms=3, cut_per_mille=200),),
+        faults=(
+            Fault(at_ms=0, kind="picky", where="b", value=12),
+            Fault(at_ms=40, kind="stall", where="a-b", for_ms=100),
+            Fault(at_ms=1_950, kind="half open", where="a-b"),
+        ),
+        settings={"window_size": 1, "try_connect_interval_ms": 1_000},
+        storm_ms=3_001,
+    )
+    assert simulate(scenario).breach is None
+
+
 def test_a_message_takes_the_cheapest_way_and_another_when_that_is_gone() -> None:
     links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
     scenario = a_chain(nodes=("a", "b", "c", "d"), links=links, costs={"b-c": 5})
