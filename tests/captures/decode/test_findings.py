@@ -20,8 +20,7 @@ def test_a_finding_reads_well_and_is_json() -> None:
 
 
 def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
-    readme = how_to("read-a-capture")
-    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", readme[readme.index("What can be found") :]))
+    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", how_to("found-in-a-capture")))
     assert set(CODES) <= listed
     folder = ROOT / "captures"
     paths = [*(folder / "decode").rglob("*.py"), folder / "net" / "direction.py"]
