@@ -119,7 +119,7 @@ WORDS: Final = {
     "docs/how-to": 30_700,
     "docs/reference": 5_100,
     "docs/start": 800,
-    "docs/why": 8_300,
+    "docs/why": 5_800,
     "mqproto/README.md": 1_400,
     "mqproto/security/README.md": 700,
     "mqproto/session/README.md": 400,
