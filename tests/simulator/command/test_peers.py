@@ -186,7 +186,7 @@ async def test_nobody_from_a_blocked_network_gets_an_answer_over_restarts_as_wel
 def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
     pair: Topology, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = how_to("strangers").partition("$ mqproto peers office\n")[2].partition("```")[0].splitlines()
+    shown = how_to("peers").partition("$ mqproto peers office\n")[2].partition("```")[0].splitlines()
     shop = PeerStatus(
         host="10.0.0.7",
         kind=Kind.NEIGHBOUR,
