@@ -194,7 +194,7 @@ def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(
         # The consumer is ahead of the OrderAck.
         eventually(lambda: "sender to" not in in_process("explain").out, lambda: in_process("explain").out)
 
-    stuck, dead = console_blocks("stuck-message")
+    [stuck], [dead] = console_blocks("stuck-message"), console_blocks("pause-purge-return")
     with node(file, tmp_path), node(file, tmp_path, "intermediate"):
         with node(file, tmp_path, "destination"):
             in_process("send", "orders", "--body", "hello")
