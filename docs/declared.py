@@ -16,11 +16,13 @@ from mqproto.base import configuration
 from mqproto.captures.pipeline.tables.schemas.page import page as tables
 from mqproto.simulator.cli.cli import app
 from mqproto.simulator.edges.gateway.refusals import MEANINGS
+from mqproto.simulator.node.metrics.families import families
 from mqproto.simulator.rig.load.validator import Cue
 from mqproto.simulator.rig.validation.ends.ways import WAYS
 from mqproto.simulator.topology import file
 from mqproto.turn.waypoints import Waypoint
 from tests import conformance, proportion
+from tests.simulator.node.metrics.test_families import FACTS, WHOLE
 
 __all__ = ["tables"]
 
@@ -86,6 +88,16 @@ def refusals() -> Iterator[str]:
         (each.status, f"`{code}`", each.retry_after_s or "", each.text) for code, each in MEANINGS.items()
     )
     yield from table("status | code | Retry-After, s | title", rows)
+
+
+def metrics() -> Iterator[str]:
+    """What a node tells Prometheus. The last sample of a histogram, its sum, has no label of its own."""
+    ours = [each for each in families(WHOLE, FACTS) if each.name.startswith("mqproto_")]
+    names = (f"`{each.name}{'_total' * (each.type == 'counter')}`" for each in ours)
+    rows = ((", ".join(each.samples[-1].labels), each.type, each.documentation) for each in ours)
+    yield from table(
+        "metric | labels | type | ", ((name, *row) for name, row in zip(names, rows, strict=True))
+    )
 
 
 def waypoints() -> Iterator[str]:

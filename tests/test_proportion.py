@@ -117,7 +117,7 @@ WORDS: Final = {
     "captures/pipeline/README.md": 900,
     "docs": 200,
     "docs/how-to": 30_200,
-    "docs/reference": 5_100,
+    "docs/reference": 4_400,
     "docs/start": 800,
     "docs/why": 5_800,
     "mqproto/README.md": 1_400,

@@ -74,7 +74,7 @@ def of_local(utc_s: int) -> Sequence[QueueMetric]:
         QueueMetric("queue_consumers", "Applications that receive from it.", find("consumers")),
         QueueMetric(
             "queue_oldest_message_age_seconds",
-            "Since its oldest message was sent, as its sender says; 0 if it is empty.",
+            "How long ago its oldest message was sent, by its sender's clock; 0 if it is empty.",
             lambda queue: age_s(utc_s, queue),
             join=max,
         ),
@@ -102,13 +102,13 @@ def of_outgoing(utc_s: int) -> Sequence[QueueMetric]:
         ),
         QueueMetric(
             "outgoing_connected",
-            "Whether there is a session with the next hop.",
+            "1 if there is a session with the next hop, else 0.",
             lambda queue: float(queue.state == CONNECTED),
             join=min,
         ),
         QueueMetric(
             "outgoing_failing_seconds",
-            "Since when there is none though something waits; 0 if all is well.",
+            "How long there has been none though something waits; 0 if all is well.",
             lambda queue: 0 if queue.failing_since_s is None else max(0, utc_s - queue.failing_since_s),
             join=max,
         ),
@@ -134,7 +134,7 @@ def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
     yield from _each(of_outgoing(status.utc_s), status.outgoing, outgoing, ("queue", "to"))
     yield gauge(
         "unlisted_queues",
-        "Queues that are not told one by one, as there are so many.",
+        "Queues that are not listed one by one, because there are too many.",
         [(("local",), len(status.local) - len(listed)), (("outgoing",), status.unlisted)],
         ("kind",),
     )
@@ -171,7 +171,7 @@ def _sessions(status: NodeStatus) -> Iterator[Metric]:
     )
     yield gauge(
         "session_unacknowledged_messages",
-        "How many of those were sent.",
+        "How many of those were sent and are not acknowledged.",
         unacknowledged.items(),
         ("host", "manager"),
     )
@@ -195,13 +195,13 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
     refused = [((cause,), status.refusals.get(cause, 0)) for cause in CAUSES]
     yield counter("refused_messages", "Messages refused at their destination.", refused, ("cause",))
     for name, text, count in (
-        ("forwarded", "Messages passed on for others.", status.forwarded),
+        ("forwarded", "Messages and OrderAcks passed on for others.", status.forwarded),
         ("expired", "Messages whose time was over.", status.expired),
-        ("damaged", "Messages that the store had not as they were written.", status.damaged),
+        ("damaged", "Messages that were damaged in the store.", status.damaged),
         ("duplicate", "Messages dropped because they came before.", status.duplicates),
         ("resent", "Transactional messages sent again.", status.resent),
         ("held", "Messages that came early and were held behind a gap.", status.held_ever),
-        ("overflowed", "Messages that came early and were dropped.", status.overflowed),
+        ("overflowed", "Early messages that were dropped: too many are held.", status.overflowed),
     ):
         yield counter(f"{name}_messages", text, [((), count)])
 
@@ -223,7 +223,7 @@ def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> 
     for start in range(0, max(1, len(told)), PIECE):
         yield histograms(
             "queue_wait_seconds",
-            "How long messages that applications received were in the queue.",
+            "How long messages that applications received were in the queue; journals and dead letters have none.",
             told[start : start + PIECE],
             ("queue",),
         )
@@ -238,10 +238,10 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("store_bytes", "What the messages in the store take.", [((), status.stored_bytes)])
     yield gauge("store_quota_bytes", "What they may take.", [((), status.quota_bytes)])
     yield gauge("store_room_bytes", "What the quota and the disk leave.", [((), room_bytes(status))])
-    yield gauge("store_full", "Whether the disk is full.", [((), float(status.disk_is_full))])
+    yield gauge("store_full", "1 if the disk is full, else 0.", [((), float(status.disk_is_full))])
     yield histogram(
         "store_commit_duration_seconds",
-        "A commit, with its one flush of the disk.",
+        "Commits, each with its one flush of the disk; the node does nothing else meanwhile.",
         Histogram(status.commits_within, status.flushes, status.commits_s),
     )
 

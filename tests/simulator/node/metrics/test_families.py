@@ -209,21 +209,6 @@ def names_told() -> set[str]:
     }
 
 
-def test_the_table_of_the_readme_has_all_metrics_in_their_order_and_no_other() -> None:
-    rows = re.findall(
-        r"^\| `(mqproto_[a-z_]+)` \| ([^|]*)\|", (ROOT / "docs/reference/metrics.md").read_text("utf-8"), re.M
-    )
-    of_each = {
-        (f"{metric.name}_total" if metric.type == "counter" else metric.name): [
-            label for label in (metric.samples[0].labels if metric.samples else {}) if label != "le"
-        ]
-        for metric in families(WHOLE, FACTS)
-        if metric.name.startswith("mqproto_")
-    }
-    assert [name for name, _ in rows] == [*of_each]
-    assert {name: re.findall(r"`(\w+)`", labels) for name, labels in rows} == of_each
-
-
 def expressions() -> dict[str, str]:
     """What rules and panels ask for."""
     found = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", ALERTS.read_text("utf-8")))
