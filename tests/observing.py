@@ -86,5 +86,11 @@ def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
     """Messages arrive at a node, all at once, as if their senders had brought them from the address `peer`."""
     for message in found:
         sender = Remote(peer, message.user.source_queue_manager, is_proven=True)
-        net.nodes[at].up.inspect().arrivals.arrived(run_of(encode_packet(message)), sender, net.now)
+        brought(net, at, encode_packet(message), sender)
     net.run()
+
+
+def brought(net: Net, at: str, packet: bytes, remote: Remote) -> None:
+    """Judge a message that somebody has brought to a node, and take it as judged."""
+    run, arrivals = run_of(packet), net.nodes[at].up.inspect().arrivals
+    arrivals.arrived(run, arrivals.judge(run, 0, remote), remote, net.now)

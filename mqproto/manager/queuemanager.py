@@ -211,15 +211,15 @@ class QueueManager:
             at, end = 0, len(run.packets)
             count += end
             while at < end and not ended:
-                some = run
+                judgment, some = arrivals.judge(run, at, remote), run
                 if end > 1:
-                    some = run.part(at, 1 if full else arrivals.together(run, at, remote))
+                    some = run.part(at, 1 if full else arrivals.together(run, at, judgment))
                 at += len(some.packets)
                 if full and not is_acknowledgment(some):
                     continue  # Nothing may overtake a message that had no room, except acknowledgments: they make room.
                 self._parts.desk.waypoints.arrived(some.packets, session)
                 try:
-                    arrivals.arrived(some, remote, now)
+                    arrivals.arrived(some, judgment, remote, now)
                 except NoRoomError as no_room:
                     full = True
                     self._turn_away(some, session, "3.1.5.8.8", no_room)

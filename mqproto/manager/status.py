@@ -353,7 +353,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
             for queue in parts.queues
             if queue.declaration.strangers
         ],
-        parts.arrivals.in_sequence.strangers_count,
+        len(parts.arrivals.in_sequence.places),
         settings.strangers_sequences,
         now.utc_s,
         [describe_met(parts.met, one) for one in sorted(parts.met, key=lambda one: one.last_s, reverse=True)],

@@ -17,8 +17,17 @@ from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.session import Remote
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, OrderAck, OrderAckBody, decode_message, encode_packet
-from mqproto.wire.alike.shapes import run_of
-from tests.observing import DEADLETTER, DEADXACT, administration, arrive, bodies, ended, kept, packets
+from tests.observing import (
+    DEADLETTER,
+    DEADXACT,
+    administration,
+    arrive,
+    bodies,
+    brought,
+    ended,
+    kept,
+    packets,
+)
 from tests.pair import Net, at, chain, guid_of, queue
 from tests.ways import ADMIN, CASES, NOTES, ORDERS, TALKATIVE, Way, a_system, walk
 
@@ -154,10 +163,9 @@ def test_what_has_arrived_by_another_way_does_not_end_when_a_copy_comes_back(net
     assert copy.transaction is not None
     body = OrderAckBody(copy.transaction.tx_sequence_id, copy.transaction.tx_sequence_number, 0)
     ends: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
-    arrivals = net.nodes["a"].up.inspect().arrivals
     for message in (copy, copy, OrderAck(**ends, message_id=900, sent_time_s=0, body=body).message()):
         remote = Remote("b", guid_of("b"), is_proven=True)
-        arrivals.arrived(run_of(encode_packet(message)), remote, net.now)
+        brought(net, "a", encode_packet(message), remote)
     net.pass_ms(2_000)
     assert notes(net, "message-came-back") == []
     assert bodies(net, "a", DEADXACT) == []

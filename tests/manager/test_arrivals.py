@@ -35,8 +35,7 @@ from mqproto.wire import (
     with_hop_counted,
     without_session_header,
 )
-from mqproto.wire.alike.shapes import run_of
-from tests.observing import acknowledgments, arrive, final_acks, messages, packets, publish
+from tests.observing import acknowledgments, arrive, brought, final_acks, messages, packets, publish
 from tests.pair import Net, at, chain, direct, guid_of, queue, remote
 
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
@@ -685,7 +684,7 @@ def test_a_final_ack_that_was_taken_and_not_acted_upon_when_the_node_was_killed_
     node = net.nodes["a"]
     (row,) = node.store.messages.values()
     packet = encode_packet(a_final_ack(FinalAckBody(identifier, 3, 2, A, row.message_id)))
-    node.up.inspect().arrivals.arrived(run_of(packet), remote("c"), net.now)
+    brought(net, "a", packet, remote("c"))
     writes = node.up.take(net.now).writes
     assert writes is not None
     node.store.commit(writes)

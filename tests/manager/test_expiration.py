@@ -316,7 +316,7 @@ def test_a_message_whose_time_was_over_when_it_came_is_not_passed_on(net: Net) -
     # The clock of `b` is ahead of that of `a`.
     arrivals = b.inspect().arrivals
     forward, later = arrivals.forward, Moment(net.now.uptime_ms, net.now.utc_s + 100)
-    arrivals.forward = lambda run, remote, now: forward(run, remote, later)
+    arrivals.forward = lambda run, head, remote, now: forward(run, head, remote, later)
     net.pass_ms(1_000)
     assert ended(net, "b", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
     assert messages(net, "b", "c") == []

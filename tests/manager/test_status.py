@@ -12,8 +12,8 @@ from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Peer
 from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.wire import TransactionHeader, TxSequenceId, encode_packet, guid_text
-from mqproto.wire.alike.shapes import run_of
 from mqproto.wire.messages import user_message
+from tests.observing import brought
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
 ORDERS = queue("orders")
@@ -242,7 +242,7 @@ def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = No
         body=b"",
         transaction=header,
     )
-    net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(message)), remote("b"), net.now)
+    brought(net, "c", encode_packet(message), remote("b"))
     net.run()
 
 

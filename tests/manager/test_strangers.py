@@ -38,8 +38,7 @@ from mqproto.wire import (
     with_session_header,
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
-from mqproto.wire.alike.shapes import run_of
-from tests.observing import DEADLETTER, DEADXACT, arrive, final_acks, kept, messages
+from tests.observing import DEADLETTER, DEADXACT, arrive, brought, final_acks, kept, messages
 from tests.pair import Net, Node, at, chain, direct, guid_of, queue
 
 OPEN = replace(queue("open", 16, transactional=False), strangers=True)
@@ -382,7 +381,7 @@ def test_a_queue_takes_strangers_messages_up_to_a_bound_and_others_beyond_it() -
 def brings(net: Net, packet: UserMessage, host: str = "10.0.0.9") -> None:
     """A stranger at this host brings a message to `c`, in the name of its source."""
     remote = Remote(host, packet.user.source_queue_manager, is_proven=False)
-    net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(packet)), remote, net.now)
+    brought(net, "c", encode_packet(packet), remote)
     net.run()
 
 
@@ -492,7 +491,7 @@ def test_messages_that_wait_for_the_store_take_so_much_memory_and_are_taken_in_o
     body = bytes(LOOKED_UP_BYTES // 3)
     for number in range(1, 5):
         packet = forged(17, number=number, previous=number - 1, body=body)
-        arrivals.arrived(run_of(encode_packet(packet)), remote, net.now)
+        brought(net, "c", encode_packet(packet), remote)
     assert arrivals.looked_up_bytes < LOOKED_UP_BYTES
     net.run()
     assert arrivals.looked_up_bytes == 0

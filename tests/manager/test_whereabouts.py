@@ -20,7 +20,7 @@ from mqproto.wire import (
     guid_text,
     user_message,
 )
-from mqproto.wire.alike.shapes import run_of
+from tests.observing import brought
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -137,7 +137,7 @@ def arrive_at_c(net: Net, *numbers: int) -> None:
             body=str(number).encode(),
             transaction=header,
         )
-        net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(message)), remote("b"), net.now)
+        brought(net, "c", encode_packet(message), remote("b"))
     net.run()
 
 

@@ -31,7 +31,7 @@ from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
 from mqproto.wire.alike.shapes import Run
-from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s
+from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 from tests.plants.planting import plant
 
 # What is on disk, and when
@@ -219,12 +219,12 @@ def never_resend(sound: Any) -> Any:
 def intermediates_that_number(sound: Any) -> Any:
     """A node that passes a message on begins a sequence for it."""
 
-    def forward(self: Transit, run: Run, remote: Any, now: Any) -> None:
+    def forward(self: Transit, run: Run, head: Head, remote: Any, now: Any) -> None:
         if run.shape.flags & TRANSACTIONAL:
-            manager = head_of(run.packets[0]).queue_manager_address
+            manager = head.queue_manager_address
             sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
             self._desk.writes.changed(sequence, urgent=True)
-        sound(self, run, remote, now)
+        sound(self, run, head, remote, now)
 
     return forward
 
@@ -498,9 +498,9 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
 def drop_what_comes_back(sound: Any) -> Any:
     """A message that comes back to its source, as the way that it took is gone, goes no further."""
 
-    def forward(self: Transit, run: Run, *others: Any) -> None:
-        if head_of(run.packets[0]).source_queue_manager != self._desk.identity:
-            sound(self, run, *others)
+    def forward(self: Transit, run: Run, head: Head, *others: Any) -> None:
+        if head.source_queue_manager != self._desk.identity:
+            sound(self, run, head, *others)
 
     return forward
 

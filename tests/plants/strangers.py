@@ -6,7 +6,6 @@ from typing import Any
 
 from mqproto.base.moment import Moment
 from mqproto.manager.arriving import arrivals, insequence
-from mqproto.manager.arriving.arrivals import Arrivals
 from mqproto.manager.arriving.insequence import InSequence
 from mqproto.manager.arriving.refusing import Refusing
 from mqproto.manager.confirmations import Confirmations
@@ -16,13 +15,13 @@ from mqproto.neighbours import door
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.queues.rules.admission import ADMISSIONS, MISSING
+from mqproto.queues.rules import admission
+from mqproto.queues.rules.admission import ELSEWHERE, NEIGHBOUR, NO_ROUTER
 from mqproto.routing import Routes
 from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.wire import Guid, MessageClass
 from mqproto.wire.alike.shapes import Run
-from mqproto.wire.glance import Head
 from tests.plants.planting import plant
 
 # Who is who
@@ -147,50 +146,37 @@ def remember_what_strangers_send_as_their_names_say(sound: Any) -> Any:
 
 @plant(
     arrivals,
-    "why_unwelcome",
+    "standing",
     "handed_out_as_it_was_sent",
     "delivered_once_and_in_order",
     "order_acks_leave_no_gap",
 )
 def let_a_claim_begin_sequences(sound: Any) -> Any:
     """One who presents the GUID of a queue manager that is known may send what has consequences for it."""
-
-    def why_unwelcome(head: Head, manager: bytes, *, claims: bool, **others: Any) -> str | None:
-        reason: str | None = sound(head, manager, claims=False, **others)
-        return reason
-
-    return why_unwelcome
+    return lambda *arguments, **others: sound(*arguments, **{**others, "claims": False})
 
 
-@plant(arrivals, "why_unwelcome", "handed_out_as_it_was_sent")
+@plant(arrivals, "standing", "handed_out_as_it_was_sent")
 def let_strangers_speak_in_any_name(sound: Any) -> Any:
     """The source of a stranger's message is not compared with the GUID that he presents."""
-
-    def why_unwelcome(head: Head, manager: bytes, **others: Any) -> str | None:
-        reason: str | None = sound(head, head.source_queue_manager, **others)
-        return reason
-
-    return why_unwelcome
+    return lambda head, manager, *arguments, **others: sound(
+        head, head.source_queue_manager, *arguments, **others
+    )
 
 
-@plant(arrivals, "admission_of_stranger", "handed_out_as_it_was_sent")
+@plant(arrivals, "standing", "handed_out_as_it_was_sent")
 def open_every_queue_to_strangers(sound: Any) -> Any:
     """A queue takes what strangers send, though nobody has said so."""
-    return lambda queue, *, transactional, is_invited: ADMISSIONS[
-        MISSING if queue is None else queue.transactional, transactional
-    ]
+    return lambda *arguments, **others: sound(*arguments, **{**others, "is_invited": True})
 
 
-@plant(Arrivals, "_is_strangers", "forwarded_as_it_came", "refusals_are_explained")
+@plant(admission, "RULES", "forwarded_as_it_came", "refusals_are_explained")
 def forward_what_strangers_send(sound: Any) -> Any:
     """A stranger's message for another queue manager is passed on like that of a neighbour."""
-
-    def is_strangers(
-        self: Arrivals, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool
-    ) -> bool:
-        return is_ours and bool(sound(self, run, remote, head, now, is_ours=is_ours))
-
-    return is_strangers
+    passed_on = {
+        case: sound[NEIGHBOUR, *case[1:]] for case in sound if ELSEWHERE in case and case[0] is not NO_ROUTER
+    }
+    return {**sound, **passed_on}
 
 
 @plant(InSequence, "arrived", "nothing_is_retained")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final
 
 from mqproto.base.errors import WireFormatError
@@ -20,8 +21,9 @@ from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Tracing
 from mqproto.messages.kept import as_sent
-from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
-from mqproto.queues.rules.strangers import admission_of_stranger, why_unwelcome
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.queues.rules import admission as rules
+from mqproto.queues.rules.strangers import standing
 from mqproto.routing import Routes
 from mqproto.session import Remote
 from mqproto.transfer.places import every_one, lookup, returning
@@ -36,6 +38,10 @@ from mqproto.wire.guid import guid_text
 LOOKED_UP_BYTES: Final = 8 * 2**20
 """The most bytes of strangers' messages that wait until the store is asked about their sequences; one may exceed it."""
 JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
+
+
+Judgment = tuple[rules.Ruling, Head, LocalQueue | None]
+"""The ruling about a message, fields of its head, and the queue of ours that it is for."""
 
 
 class NotWelcomeError(Exception):
@@ -86,92 +92,145 @@ class Arrivals:
         """Set the neighbour or stranger that brings the next messages, and the window that it announces."""
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
-    def together(self, run: Run, at: int, remote: Remote) -> int:
-        """How many messages of a run, from index `at` on, may be taken at once; at least one."""
-        packets = run.packets
-        count = len(packets) - at
+    def judge(self, run: Run, at: int, remote: Remote, *, confirms: bool = True) -> Judgment:
+        """Who takes the message at an index of a run, and why.
+
+        confirms: whether it may confirm something, as far as is known.
+        """
+        head, identity = head_of(run.packets[at]), self._desk.identity
+        source, target = head.source_queue_manager, head.queue_manager_address
+        transactional = bool(head.flags & TRANSACTIONAL)
+        destination: rules.Destination = rules.ELSEWHERE
+        queue = None
+        if target in (identity, NULL_GUID):
+            facts = run.facts
+            if facts.message_class and confirms:
+                destination = rules.CLASSED
+            else:
+                queue = self._queues.addressed(facts.destination_queue, transactional=transactional)
+                destination = rules.MISSING if queue is None else queue.declaration.transactional
         if not remote.is_proven:
+            bringer = self._standing(destination, queue, head, remote, len(run.packets[at]))
+        elif source == remote.manager or self._routes.brings(
+            remote.manager, source, target=target, own=identity
+        ):
+            bringer = rules.NEIGHBOUR
+        else:
+            bringer = rules.NO_ROUTER
+        return rules.RULES[bringer, destination, transactional], head, queue
+
+    def _standing(
+        self,
+        destination: rules.Destination,
+        queue: LocalQueue | None,
+        head: Head,
+        remote: Remote,
+        size_bytes: int,
+    ) -> str:
+        """How a stranger's message counts, or why it is unwelcome."""
+        declaration = None if queue is None else queue.declaration
+        return standing(
+            head,
+            remote.manager,
+            destination,
+            declaration,
+            claims=remote.manager in self._routes.peers,
+            is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
+            is_full=queue is not None
+            and queue.size_bytes + size_bytes > self._desk.settings.strangers_queue_bytes,
+        )
+
+    def together(self, run: Run, at: int, judgment: Judgment) -> int:
+        """How many messages of a run, from index `at` on, which was judged, may be taken at once; at least one."""
+        ruling, head, queue = judgment
+        packets, source = run.packets, head.source_queue_manager
+        if not ruling.together or (head.flags & JOURNAL_NEGATIVE and source == self._desk.identity):
             return 1
-        head = head_of(packets[at])
-        source, flags = head.source_queue_manager, head.flags
-        if flags & JOURNAL_NEGATIVE and source == self._desk.identity:
-            return 1
-        if head.queue_manager_address in (self._desk.identity, NULL_GUID) and not self._is_awaited(run, head):
-            return 1
-        if source != remote.manager and not self._may_bring(remote, head):
-            return 1
+        if ruling.take is rules.Take.IN_SEQUENCE:
+            assert queue is not None
+            if not self._sequences.has(source, queue.queue, run.facts.destination_queue):
+                return 1
         if len(set(run.message_ids)) < len(packets):
             return 1
-        room_bytes = self.room.left_bytes
-        if at == 0 and sum(map(len, packets)) <= room_bytes:
-            return count
-        fitting = 0
-        for packet in islice(packets, at, None):
-            room_bytes -= len(packet)
-            if room_bytes < 0:
-                break
-            fitting += 1
-        return max(fitting, 1)
+        sizes = list(accumulate(map(len, islice(packets, at, None))))
+        return max(bisect_right(sizes, self.room.left_bytes), 1)
 
-    def _is_awaited(self, run: Run, head: Head) -> bool:
-        """Whether messages for us go to a queue that takes them, from a sender that is known there."""
-        facts, transactional = run.facts, bool(head.flags & TRANSACTIONAL)
-        if facts.message_class:
-            return False
-        queue = self._queues.addressed(facts.destination_queue, transactional=transactional)
-        if queue is None or isinstance(
-            ADMISSIONS[queue.declaration.transactional, transactional], MessageClass
-        ):
-            return False
-        return not transactional or self._sequences.has(
-            head.source_queue_manager, queue.queue, facts.destination_queue
-        )
-
-    def _may_bring(self, remote: Remote, head: Head) -> bool:
-        """Whether a neighbour may bring another's messages: it is a declared router on their way."""
-        return self._routes.brings(
-            remote.manager,
-            head.source_queue_manager,
-            target=head.queue_manager_address,
-            own=self._desk.identity,
-        )
-
-    def arrived(self, run: Run, remote: Remote, now: Moment) -> None:
-        """UserMessages came: one, or as many as may be taken `together`.  3.1.5.8
+    def arrived(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> None:
+        """UserMessages came, and were judged: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
             NoRoomError: it would exceed QueueManagerQuota or the room on the disk, or begin one sequence too
                 many.
             NotWelcomeError: this session must not bring it.
         """
-        packet = run.packets[0]
-        head = head_of(packet)
-        source, flags = head.source_queue_manager, head.flags
-        if flags & JOURNAL_NEGATIVE and source == self._desk.identity:
+        packet, head = run.packets[0], judgment[1]
+        if head.flags & JOURNAL_NEGATIVE and head.source_queue_manager == self._desk.identity:
             # Sessions do not carry the name of a queue for dead letters, so a name behind a message is not ours.
             packet = as_sent(without_session_header(packet))
             run = run_of(packet)
-        is_ours = head.queue_manager_address in (self._desk.identity, NULL_GUID)
         if not remote.is_proven:
-            if self._is_strangers(run, remote, head, now, is_ours=is_ours):
+            if (welcome := self._welcome(run, judgment, remote, now)) is None:
                 return
-        elif source != remote.manager and not self._may_bring(remote, head):
-            raise NotWelcomeError(
-                f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
-            )
+            judgment = welcome
+        ruling, _, queue = judgment
+        take = ruling.take
+        if take is rules.Take.TURN_AWAY:
+            raise NotWelcomeError(ruling.why.format(guid_text(head.source_queue_manager)))
+        is_ours = take is not rules.Take.PASS_ON
         if sum(map(len, run.packets)) > self.room.left_bytes:
             self.room.see_that_it_fits(run, head, remote, is_ours=is_ours)
-        if not flags & TRANSACTIONAL:
+        if not head.flags & TRANSACTIONAL:
             new = self._without_duplicates(run, head, remote, now, is_ours=is_ours)
             if new is None:
                 return
             run = new
         if not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven:
             self._tracing.received(run.message, now)
-        if is_ours:
-            self._arrived_here(run, remote, now)
-        else:
-            self.forward(run, remote, now)
+        if take is rules.Take.CONFIRM:
+            if self._confirmations.take(run.message, packet, remote, now):
+                return
+            ruling, _, queue = self.judge(run, 0, remote, confirms=False)
+            take = ruling.take
+        if take is rules.Take.PASS_ON:
+            self.forward(run, head, remote, now)
+        elif queue is None or take is rules.Take.REFUSE:
+            self._refuse(run, ruling, remote, now)
+        elif take is rules.Take.LET_IN:
+            self._inserting.let_in(queue, run, remote, now)
+        elif take is rules.Take.IN_SEQUENCE or self._is_known(queue.queue, queue.name, run, remote):
+            self.in_sequence.arrived(queue, run, remote, now)
+
+    def _refuse(self, run: Run, ruling: rules.Ruling, remote: Remote, now: Moment) -> None:
+        """End a message here, unless it is a copy of one that had its own end."""
+        assert ruling.message_class is not None
+        if not self.in_sequence.came_before(run, now):
+            self.refusing.refuse(run, remote, ruling.message_class)
+
+    def _welcome(self, run: Run, judgment: Judgment, remote: Remote, now: Moment) -> Judgment | None:
+        """The judgment of a stranger's message if it goes on from here; None if nothing is left to do.
+
+        Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
+        transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
+        queue is closed to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
+        """
+        [packet] = run.packets
+        if judgment[0].take is rules.Take.CONFIRM:
+            if self._confirmations.take(run.message, packet, remote, now):
+                return None
+            judgment = self.judge(run, 0, remote, confirms=False)
+        head, refusal = judgment[1], judgment[0].message_class
+        if refusal is None:
+            return judgment
+        self.room.see_that_it_fits(run, head, remote, is_ours=True)
+        transactional = bool(head.flags & TRANSACTIONAL) and refusal is not MessageClass.NACK_Q_EXCEED_QUOTA
+        if transactional:
+            deleted = self._queues.deleted(name := run.facts.destination_queue)
+            if self.in_sequence.came_before(run, now):
+                return None
+            if deleted is not None and not self._is_known(deleted, str(local_name(name)), run, remote):
+                return None
+        self.refusing.turn_down(run, remote, refusal, now, told=transactional)
+        return None
 
     def _without_duplicates(
         self, run: Run, head: Head, remote: Remote, now: Moment, *, is_ours: bool
@@ -192,86 +251,18 @@ class Arrivals:
             return run
         return Run(run.shape, new) if new else None
 
-    def _arrived_here(self, run: Run, remote: Remote, now: Moment) -> None:
-        """Take messages that are for us."""
-        facts, transactional = run.facts, bool(run.shape.flags & TRANSACTIONAL)
-        if facts.message_class and self._confirmations.take(run.message, run.packets[0], remote, now):
-            return
-        queue = self._queues.addressed(facts.destination_queue, transactional=transactional)
-        kind = MISSING if queue is None else queue.declaration.transactional
-        admission = ADMISSIONS[kind, transactional]
-        if isinstance(admission, MessageClass):
-            if not self.in_sequence.came_before(run, now):
-                self.refusing.refuse(run, remote, admission)
-            return
-        assert queue is not None
-        if admission is Admission.IN_SEQUENCE:
-            if remote.is_proven or self._is_known(queue.queue, queue.name, run, remote):
-                self.in_sequence.arrived(queue, run, remote, now)
-        else:
-            self._inserting.let_in(queue, run, remote, now)
-
-    def _is_strangers(self, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool) -> bool:
-        """Handle a stranger's message. Return whether nothing is left to do.
-
-        Acknowledgments are judged by their own rule. Nothing is kept of a refused message. The sender of a
-        transactional message to no queue, or to one for others, is told, or it would repeat it for ever; but not that a
-        queue is closed to it: the operator may have forgotten to open it. A full store turns it away as it does nodes.
-        """
-        [packet] = run.packets
-        if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
-            return True
-        refusal = self._refusal_of_stranger(run, remote, head, is_ours=is_ours)
-        if isinstance(refusal, str):
-            raise NotWelcomeError(refusal)
-        if refusal is None:
-            return False
-        self.room.see_that_it_fits(run, head, remote, is_ours=is_ours)
-        transactional = bool(head.flags & TRANSACTIONAL) and refusal is not MessageClass.NACK_Q_EXCEED_QUOTA
-        if transactional:
-            deleted = self._queues.deleted(name := run.facts.destination_queue)
-            if self.in_sequence.came_before(run, now):
-                return True
-            if deleted is not None and not self._is_known(deleted, str(local_name(name)), run, remote):
-                return True
-        self.refusing.turn_down(run, remote, refusal, now, told=transactional)
-        return True
-
-    def _refusal_of_stranger(
-        self, run: Run, remote: Remote, head: Head, *, is_ours: bool
-    ) -> str | MessageClass | None:
-        """Why a stranger's message ends its session, or the class that refuses it; None if it is welcome."""
-        queue = self._queues.of_run(run) if is_ours else None
-        declaration = queue.declaration if queue is not None else None
-        claims = remote.manager in self._routes.peers
-        reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
-        if reason is not None:
-            return reason
-        admission = admission_of_stranger(
-            declaration,
-            transactional=bool(head.flags & TRANSACTIONAL),
-            is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
-        )
-        if isinstance(admission, MessageClass):
-            return admission
-        assert queue is not None
-        is_full = queue.size_bytes + len(run.packets[0]) > self._desk.settings.strangers_queue_bytes
-        return MessageClass.NACK_Q_EXCEED_QUOTA if is_full else None
-
     def refuses(self, packet: bytes, remote: Remote) -> bool:
         """Whether a stranger's message, or the beginning of one, will be refused whatever follows.
 
         False if it may acknowledge something, or if its body goes back with the refusal.
         """
         try:
-            run, head = run_of(packet), head_of(packet)
-            properties = run.message.properties
+            run = run_of(packet)
+            (ruling, head, _), properties = self.judge(run, 0, remote), run.message.properties
         except WireFormatError:
             return False
-        if properties.message_class or (properties.report_no_arrival and head.flags & TRANSACTIONAL):
-            return False
-        is_ours = head.queue_manager_address in (self._desk.identity, NULL_GUID)
-        return self._refusal_of_stranger(run, remote, head, is_ours=is_ours) is not None
+        may_tell = properties.message_class or (properties.report_no_arrival and head.flags & TRANSACTIONAL)
+        return not may_tell and ruling.take in (rules.Take.TURN_AWAY, rules.Take.REFUSE)
 
     # Strangers' sequences that gave up their places
 
@@ -298,7 +289,7 @@ class Arrivals:
         return reads
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
+        """rules.Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
         waiting = self._looked_up.pop(read, None)
         if waiting is None:
             self.in_sequence.from_before[read.source] = rows
@@ -322,6 +313,6 @@ class Arrivals:
             if (header.tx_sequence_id, header.tx_sequence_number) <= last:
                 self._desk.waypoints.duplicate_dropped(packet)
                 return
-        refusal = self._refusal_of_stranger(run, remote, head_of(packet), is_ours=True)
-        if isinstance(refusal, MessageClass) and not self.in_sequence.came_before(run, now):
+        refusal = self.judge(run, 0, remote, confirms=False)[0].message_class
+        if refusal is not None and not self.in_sequence.came_before(run, now):
             self.refusing.turn_down(run, remote, refusal, now, told=True)

@@ -189,11 +189,6 @@ class InSequence:
         """How many sequences have senders that are not strangers."""
         return len(self._sequences) - len(self.places)
 
-    @property
-    def strangers_count(self) -> int:
-        """How many sequences strangers have."""
-        return len(self.places)
-
     def queue_deleted(self, queue: LocalQueue) -> None:
         """Drop messages held behind gaps: their senders still have them. Those that had come stay known."""
         for sequence in self._sequences:

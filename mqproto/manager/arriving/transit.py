@@ -23,7 +23,6 @@ from mqproto.wire.glance import (
     TRANSACTIONAL,
     Head,
     goes_to_private,
-    head_of,
     priority_of,
     reach_deadline_s,
 )
@@ -54,14 +53,13 @@ class Transit:
         self._room = room
         self.forwarded_count = 0
 
-    def forward(self, run: Run, remote: Remote, now: Moment) -> None:
+    def forward(self, run: Run, head: Head, remote: Remote, now: Moment) -> None:
         """Pass on another's message: count the hop, and leave its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
         A transactional message whose time is over goes on, unless we follow the figures: only its destination
         knows whether it had it before.
         """
         packets = run.packets
-        head = head_of(packets[0])
         flags, source = head.flags, head.source_queue_manager
         transactional = bool(flags & TRANSACTIONAL)
         if flags & HOP_COUNT >= HOP_LIMIT:

@@ -1,37 +1,102 @@
-"""May a message that has come to its destination go into its queue?  [MS-MQQB] 3.1.5.8.5, 3.1.5.8.6
+"""Who takes a message that came, and why, as a table.  [MS-MQQB] 3.1.5.8
 
-Two things decide: the kind of its queue, if there is one, and whether the message is transactional. Time and quota
-are checked afterwards, when its turn has come.
+Three things decide: who brings it, where it goes, and whether it is transactional. Room and copies are looked at
+before it is taken, and its time and its queue's quota when its turn has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum, auto
-from typing import Final
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from itertools import product
+from typing import Final, NamedTuple
 
 from mqproto.wire import MessageClass
 
 
-class Admission(Enum):
-    """What becomes of a message at its destination."""
+class Take(Enum):
+    """Who takes a message."""
 
-    LET_IN = auto()
-    """Into the queue, if time and quota allow."""
-    IN_SEQUENCE = auto()
-    """The same, once all messages before it have come: [MS-MQQB] 3.1.5.8.6."""
+    TURN_AWAY = "nobody: the session ends"
+    """Its sender keeps it."""
+    REFUSE = "nobody: it ends here"
+    """Its sender is told. A stranger is not always told."""
+    PASS_ON = "the queue towards its destination"
+    CONFIRM = "the sequence that it confirms"
+    """If it is neither an OrderAck nor a FinalAck, it is judged again, as a message for its queue."""
+    LET_IN = "its queue"
+    IN_SEQUENCE = "its queue, in sequence"
+    """Once all messages before it have come."""
+    LOOK_UP = "its queue, in sequence, when the store has answered"
+    """A stranger's sequence may be on disk alone."""
 
 
+class Ruling(NamedTuple):
+    """Who takes a message, and the section that says so.
+
+    message_class: the class that refuses it.
+    together: whether messages that are alike may be taken at once.
+    why: the reason why its session ends; {} is the source of the message.
+    """
+
+    take: Take
+    section: str
+    message_class: MessageClass | None = None
+    together: bool = False
+    why: str = ""
+
+
+NEIGHBOUR: Final = "neighbour"
+"""A queue manager that is believed. The message is its own, or it is a declared router on the message's way."""
+NO_ROUTER: Final = "it brings a message of queue manager {} and is no declared router on its ways"
+STRANGER: Final = "stranger"
+UNINVITED: Final = "stranger, not invited"
+"""The queue is closed to this stranger."""
+CROWDING: Final = "stranger, too much"
+"""With this message, strangers would have more than their share of the queue."""
+NOT_HIS_NAME: Final = "a stranger sends in the name of another queue manager"
+NOT_FOR_US: Final = "a stranger's message is for another queue manager: strangers are not forwarded"
+CLAIMS = "it presents the GUID of a queue manager that is declared elsewhere, and sends what is taken from there alone"
+
+ELSEWHERE: Final = "elsewhere"
+"""It is for another queue manager."""
+CLASSED: Final = "has a class"
+"""It is for us, and is no ordinary message."""
 MISSING: Final = None
-"""There is no queue of that name."""
+"""It is for us, and there is no queue of that name."""
 TRANSACTIONAL, PLAIN = True, False
+"""The kinds of queues, and of messages."""
 
-ADMISSIONS: Final[Mapping[tuple[bool | None, bool], Admission | MessageClass]] = {
-    (MISSING, PLAIN): MessageClass.NACK_BAD_DST_Q,
-    (MISSING, TRANSACTIONAL): MessageClass.NACK_BAD_DST_Q,
-    (PLAIN, PLAIN): Admission.LET_IN,
-    (PLAIN, TRANSACTIONAL): MessageClass.NACK_NOT_TRANSACTIONAL_Q,
-    (TRANSACTIONAL, PLAIN): MessageClass.NACK_NOT_TRANSACTIONAL_MSG,
-    (TRANSACTIONAL, TRANSACTIONAL): Admission.IN_SEQUENCE,
+BOTH: Final = (PLAIN, TRANSACTIONAL)
+QUEUES: Final = (MISSING, *BOTH)
+Destination = str | bool | None
+
+_TELLS: Final = Ruling(Take.CONFIRM, "3.1.5.6, 3.1.5.7")
+_NO_QUEUE: Final = Ruling(Take.REFUSE, "3.1.5.8.2", MessageClass.NACK_BAD_DST_Q)
+_NO_TRANSACTIONS: Final = Ruling(Take.REFUSE, "3.1.5.8.2", MessageClass.NACK_NOT_TRANSACTIONAL_Q)
+_TRANSACTIONS_ONLY: Final = Ruling(Take.REFUSE, "3.1.5.8.2", MessageClass.NACK_NOT_TRANSACTIONAL_MSG)
+_CLOSED: Final = Ruling(Take.REFUSE, "3.1.5.8.3", MessageClass.NACK_ACCESS_DENIED)
+_FULL: Final = Ruling(Take.REFUSE, "3.1.5.8.8", MessageClass.NACK_Q_EXCEED_QUOTA)
+
+_ROWS: Final[tuple[tuple[Iterable[str], Iterable[Destination], Iterable[bool], Ruling], ...]] = (
+    ([NEIGHBOUR], [ELSEWHERE], BOTH, Ruling(Take.PASS_ON, "3.1.5.8.2", together=True)),
+    ([NEIGHBOUR], [PLAIN], [PLAIN], Ruling(Take.LET_IN, "3.1.5.8.8", together=True)),
+    ([NEIGHBOUR], [TRANSACTIONAL], [TRANSACTIONAL], Ruling(Take.IN_SEQUENCE, "3.1.5.8.6", together=True)),
+    ([STRANGER], [PLAIN], [PLAIN], Ruling(Take.LET_IN, "3.1.5.8.8")),
+    ([STRANGER], [TRANSACTIONAL], [TRANSACTIONAL], Ruling(Take.LOOK_UP, "3.1.5.8.6")),
+    ([NEIGHBOUR, STRANGER], [CLASSED], BOTH, _TELLS),
+    ([NEIGHBOUR, STRANGER], [MISSING], BOTH, _NO_QUEUE),
+    ([NEIGHBOUR, STRANGER, CROWDING], [PLAIN], [TRANSACTIONAL], _NO_TRANSACTIONS),
+    ([NEIGHBOUR, STRANGER, CROWDING], [TRANSACTIONAL], [PLAIN], _TRANSACTIONS_ONLY),
+    ([CROWDING], [PLAIN], [PLAIN], _FULL),
+    ([CROWDING], [TRANSACTIONAL], [TRANSACTIONAL], _FULL),
+    ([UNINVITED], BOTH, BOTH, _CLOSED),
+    ([NO_ROUTER], [ELSEWHERE, CLASSED, *QUEUES], BOTH, Ruling(Take.TURN_AWAY, "3.1.5.8", why=NO_ROUTER)),
+    ([NOT_HIS_NAME], [ELSEWHERE, *QUEUES], BOTH, Ruling(Take.TURN_AWAY, "3.1.5.8", why=NOT_HIS_NAME)),
+    ([NOT_FOR_US], [ELSEWHERE], BOTH, Ruling(Take.TURN_AWAY, "3.1.5.8", why=NOT_FOR_US)),
+    ([CLAIMS], QUEUES, BOTH, Ruling(Take.TURN_AWAY, "3.1.5.8", why=CLAIMS)),
+)
+RULES: Final[Mapping[tuple[str, Destination, bool], Ruling]] = {
+    case: ruling for who, where, kind, ruling in _ROWS for case in product(who, where, kind)
 }
-"""What becomes of a message, or the class that refuses it, by the kinds of its queue and of itself."""
+"""By who brings a message, or why that is not welcome, where it goes, and whether it is transactional."""

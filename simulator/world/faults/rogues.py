@@ -30,7 +30,7 @@ from mqproto.wire import (
     encode_packet,
 )
 from mqproto.wire.alike.shapes import Run
-from mqproto.wire.glance import TRANSACTIONAL, is_recoverable
+from mqproto.wire.glance import Head, TRANSACTIONAL, is_recoverable
 
 LATE_MS: Final = 200
 Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
@@ -90,9 +90,9 @@ def lossy(world: World, fault: Fault) -> bool:
     sound = arrivals.forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
-    def forward(run: Run, remote: Remote, now: Moment) -> None:
+    def forward(run: Run, head: Head, remote: Remote, now: Moment) -> None:
         if not run.shape.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
-            sound(run, remote, now)
+            sound(run, head, remote, now)
         else:
             node.stored.update(map(identity_of, run.packets))
             world.ledger.tally["lost on purpose"] += len(run.packets)
