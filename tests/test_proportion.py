@@ -119,7 +119,7 @@ WORDS: Final = {
     "docs/how-to": 30_200,
     "docs/reference": 4_400,
     "docs/start": 800,
-    "docs/why": 5_800,
+    "docs/why": 5_400,
     "mqproto/README.md": 1_400,
     "mqproto/security/README.md": 700,
     "mqproto/session/README.md": 400,
