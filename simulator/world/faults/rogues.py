@@ -30,7 +30,7 @@ from mqproto.wire import (
     encode_packet,
 )
 from mqproto.wire.alike.shapes import Run
-from mqproto.wire.glance import Head, TRANSACTIONAL, is_recoverable
+from mqproto.wire.glance import TRANSACTIONAL, Head, is_recoverable
 
 LATE_MS: Final = 200
 Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
