@@ -119,7 +119,7 @@ WORDS: Final = {
     "docs/how-to": 29_800,
     "docs/reference": 3_700,
     "docs/start": 800,
-    "docs/why": 5_400,
+    "docs/why": 5_200,
     "mqproto/README.md": 1_400,
     "mqproto/security/README.md": 700,
     "mqproto/session/README.md": 400,
