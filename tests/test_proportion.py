@@ -131,7 +131,7 @@ WORDS: Final = {
     "simulator/fuzz/README.md": 300,
     "simulator/node/README.md": 200,
     "simulator/node/metrics/README.md": 100,
-    "tests/README.md": 1_600,
+    "tests/README.md": 1_100,
     "tests/captures/truth/README.md": 400,
     "tests/letter/README.md": 700,
 }
