@@ -116,7 +116,7 @@ WORDS: Final = {
     "captures/README.md": 1_000,
     "captures/pipeline/README.md": 900,
     "docs": 200,
-    "docs/how-to": 29_800,
+    "docs/how-to": 29_400,
     "docs/reference": 3_700,
     "docs/start": 800,
     "docs/why": 5_200,
