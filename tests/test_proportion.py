@@ -124,7 +124,7 @@ WORDS: Final = {
     "mqproto/security/README.md": 700,
     "mqproto/session/README.md": 400,
     "mqproto/testing/README.md": 300,
-    "mqproto/wire/README.md": 1_100,
+    "mqproto/wire/README.md": 900,
     "simulator/README.md": 500,
     "simulator/base/traces/README.md": 100,
     "simulator/cli/service/README.md": 100,
