@@ -397,7 +397,7 @@ def hand_out_what_is_over(sound: Any) -> Any:
     return lambda self, message, now: False
 
 
-@plant(inserting, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons")
+@plant(inserting, "reach_deadline_s", "final_acks_tell_the_truth", "endings_have_reasons", also=(transit,))
 def expire_too_soon(sound: Any) -> Any:
     """A message's time is over three seconds before it is."""
 

@@ -10,13 +10,13 @@ from mqproto.neighbours.refusals import Refusals
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
-from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.numbering import Numbering
 from mqproto.turn.effects import StoredState
 from mqproto.turn.pending import PendingWrites
 from tests.plants.planting import plant
 
 
-@plant(OutgoingSequence, "first_proven", "recalled_for_a_reason")
+@plant(Numbering, "first_proven", "recalled_for_a_reason")
 def take_any_later_number_for_a_proof(sound: Any) -> Any:
     """An OrderAck proves all that has lower numbers, also what was passed over by what it is for."""
     return lambda self, number: 1

@@ -16,10 +16,11 @@ Wrap = Callable[[Any], Any]
 class Plant:
     """A fault: the attribute that it replaces, what it makes of it, and who should notice.
 
+    owners: all have the attribute, which is the same.
     found_by: the invariants that may be the first to break.
     """
 
-    owner: object
+    owners: tuple[object, ...]
     attribute: str
     wrap: Wrap
     found_by: frozenset[str]
@@ -29,11 +30,16 @@ PLANTS: Final[dict[str, Plant]] = {}
 """By name, as it is typed."""
 
 
-def plant(owner: object, attribute: str, *found_by: str) -> Callable[[Wrap], Wrap]:
-    """Register a function that makes the faulty attribute out of the sound one."""
+def plant(
+    owner: object, attribute: str, *found_by: str, also: tuple[object, ...] = ()
+) -> Callable[[Wrap], Wrap]:
+    """Register a function that makes the faulty attribute out of the sound one.
+
+    also: other owners, into which it is imported by the same name.
+    """
 
     def register(wrap: Wrap) -> Wrap:
-        PLANTS[wrap.__name__.replace("_", "-")] = Plant(owner, attribute, wrap, frozenset(found_by))
+        PLANTS[wrap.__name__.replace("_", "-")] = Plant((owner, *also), attribute, wrap, frozenset(found_by))
         return wrap
 
     return register
@@ -49,9 +55,12 @@ def planted(name: str) -> Iterator[Plant]:
     fault = PLANTS.get(name)
     if fault is None:
         raise UsageError(f"no fault is called {name!r}; there are: {', '.join(PLANTS)}")
-    sound = vars(fault.owner)[fault.attribute]
-    setattr(fault.owner, fault.attribute, fault.wrap(sound))
+    sound = vars(fault.owners[0])[fault.attribute]
+    faulty = fault.wrap(sound)
     try:
+        for owner in fault.owners:
+            setattr(owner, fault.attribute, faulty)
         yield fault
     finally:
-        setattr(fault.owner, fault.attribute, sound)
+        for owner in fault.owners:
+            setattr(owner, fault.attribute, sound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.manager.outbound import Outbound
+from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.pending import PendingWrites
 from tests.plants.planting import plant
@@ -29,7 +30,7 @@ def give_every_sequence_the_same_numbers(sound: Any) -> Any:
     return lambda self, succession, count: 0
 
 
-@plant(OutgoingSequence, "_give_up_blocks", *LOST)
+@plant(Numbering, "_give_up_blocks", *LOST)
 def take_all_numbers_for_ones_own_after_a_restart(sound: Any) -> Any:
     """A late word about one queue confirms what another keeps above that number."""
-    return lambda self, first, last: None
+    return lambda self, first, last, next_number: None

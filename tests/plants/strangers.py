@@ -219,6 +219,7 @@ def have_no_way_to_those_who_were_met(sound: Any) -> Any:
     "delivered_once_and_in_order",
     "handed_out_as_it_was_sent",
     "delivery_counts_are_true",
+    also=(arrivals,),
 )
 def forget_who_gave_up_a_place(sound: Any) -> Any:
     """What was accepted of a sequence counts no more once another has its place in memory."""
