@@ -89,8 +89,7 @@ TOTALS: Final = {
 }
 CLASSES: Final = {
     "mqproto/manager/outbound.py:Outbound": 475,
-    "mqproto/manager/queuemanager.py:QueueManager": 619,
-    "mqproto/neighbours/neighbours.py:Neighbours": 588,
+    "mqproto/manager/queuemanager.py:QueueManager": 615,
     "mqproto/queues/localqueue.py:LocalQueue": 483,
     "mqproto/transfer/sequence.py:OutgoingSequence": 424,
     "simulator/client/exchange.py:Exchange": 439,

@@ -23,6 +23,7 @@ from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.neighbours.transports import SessionTransports
 from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.routing import Routes
 from mqproto.transfer.doubts import Doubts
@@ -40,12 +41,13 @@ class Parts(NamedTuple):
     Worlds do both: they check invariants, and play queue managers that misbehave. For that some parts have seams:
     attributes that hold a function, which a test can replace.
 
-    neighbours: with the seams `new_session`, `receive` and `acknowledge`.
+    transports: with the seams `new_session`, `receive` and `acknowledge`.
     outbound: with the seams `acknowledge` and `sequence_to`.
     arrivals: with the seam `forward`.
     """
 
     desk: Desk
+    transports: SessionTransports
     neighbours: Neighbours
     outbound: Outbound
     queues: LocalQueues
@@ -80,12 +82,13 @@ def build(
     desk = desk_of(identity, settings, guard, follow)
     incoming = IncomingSequences()
     met = Met(desk, routes, state, now, lambda: outbound.next_queue())
-    neighbours = Neighbours(desk, routes, met)
+    transports = SessionTransports(desk, routes, met)
+    neighbours = Neighbours(desk, transports, met)
     outbound = Outbound(desk, routes, neighbours, state, now)
     local = LocalQueues(desk, queues, outbound.next_queue, state)
     routes = replace(routes, publics=ChainMap(local.publics, dict(routes.publics)))
     blocks = Blocks(state, desk.writes, outbound.next_queue)
-    histories = _histories(desk, {identity, *routes.peers}, neighbours, state, now)
+    histories = _histories(desk, {identity, *routes.peers}, transports, state, now)
     doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), outbound.next_queue, state)
     outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts)
     tracing = Tracing(outcomes)
@@ -98,6 +101,7 @@ def build(
     sending = Sending(desk, outbound, local, expiration)
     return Parts(
         desk=desk,
+        transports=transports,
         neighbours=neighbours,
         outbound=outbound,
         queues=local,
@@ -120,16 +124,16 @@ def build(
 
 
 def _histories(
-    desk: Desk, known: set[Guid], neighbours: Neighbours, state: StoredState, now: Moment
+    desk: Desk, known: set[Guid], transports: SessionTransports, state: StoredState, now: Moment
 ) -> Histories:
     """Which messages came before: from known queue managers, and from strangers."""
     rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
     for row in state.identifiers:
         rows[row.source in known].append(row)
-    strangers = partial(neighbours.connected, proven=False)
+    strangers = partial(transports.connected, proven=False)
     settings, timers = desk.settings, desk.timers
     most, remembered = settings.remove_duplicate_size, settings.strangers_remembered
     return Histories(
-        MessageIdHistory(settings, timers, rows[True], now, neighbours.connected, most),
+        MessageIdHistory(settings, timers, rows[True], now, transports.connected, most),
         MessageIdHistory(settings, timers, rows[False], now, strangers, remembered, unstored=known),
     )

@@ -117,35 +117,35 @@ class QueueManager:
         for number, last in purges_of(state.counters).items():
             self._go_on_purging(number, last)
 
-    # Transports
+    # SessionTransports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
         """A host has connected to us. Return the number that names the session from now on.
 
         certified: the queue manager to which the certificate that was shown is pinned; None for a plain connection.
         """
-        return self._parts.neighbours.accepted(host, now, certified).key
+        return self._parts.transports.accepted(host, now, certified).key
 
     def turns_away(self, host: str, reason: str, now: Moment) -> bool:
         """Whether to turn away a connection from `host` for this reason; never if a known peer may be there."""
-        if not self._parts.neighbours.door.turns_away(host, reason):
+        if not self._parts.transports.door.turns_away(host, reason):
             return False
-        self._parts.neighbours.hosts.turned_away(host, reason, now)
+        self._parts.transports.hosts.turned_away(host, reason, now)
         return True
 
     def is_known(self, session: int) -> bool:
         """Whether the peer has said who it is, and is a queue manager that an operator has declared."""
-        found = self._parts.neighbours.sessions.get(session)
+        found = self._parts.transports.sessions.get(session)
         return found is not None and found.is_proven
 
     def may_be_known(self, session: int) -> bool:
         """Whether the session is not open yet, and the peer is where a declared queue manager may be."""
-        found = self._parts.neighbours.sessions.get(session)
+        found = self._parts.transports.sessions.get(session)
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
     def in_flight_bytes(self, session: int) -> int:
         """The bytes sent on a session and not acknowledged, apart from acknowledgments."""
-        found = self._parts.neighbours.sessions.get(session)
+        found = self._parts.transports.sessions.get(session)
         return found.data.in_flight_bytes if found is not None else 0
 
     def is_declared(self, host: str) -> bool:
@@ -158,11 +158,11 @@ class QueueManager:
 
     def count_blocked(self, host: str, now: Moment) -> None:
         """Count a connection from a blocked host. It was closed, and there is no session."""
-        self._parts.neighbours.hosts.turned_away(host, BLOCKED, now)
+        self._parts.transports.hosts.turned_away(host, BLOCKED, now)
 
     def opened(self, session: int, now: Moment, address: str = "") -> None:
         """The transport of an OpenTransport is open, to this address of its host."""
-        self._parts.neighbours.opened(session, now, address)
+        self._parts.transports.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
         """The transport broke, did not open, or the peer closed it. An unknown session is not an error."""
@@ -173,11 +173,11 @@ class QueueManager:
 
         This changes nothing, so there is no batch to take afterwards.
         """
-        return self._parts.neighbours.pinged(datagram)
+        return self._parts.transports.pinged(datagram)
 
     def ping_answered(self, session: int, datagram: bytes) -> bool:
         """Take a datagram from where a SendPing went. Return whether it was the response; ignore others.  3.1.7.8"""
-        return self._parts.neighbours.ping_answered(session, datagram)
+        return self._parts.transports.ping_answered(session, datagram)
 
     def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
         """Bytes arrived. Those of a session that is closed already are dropped.
@@ -185,21 +185,17 @@ class QueueManager:
         Returns:
             How many bytes the packets have that are complete now, including what was kept of one until now.
         """
-        found = self._parts.neighbours.sessions.get(session)
+        found = self._parts.transports.sessions.get(session)
         if found is None or found.closed is not None:
             return 0
         begun_bytes = found.begun_bytes
-        runs = self._parts.neighbours.hear(found, data, now, self._parts.arrivals.refuses)
+        runs = self._parts.transports.hear(found, data, now, self._parts.arrivals.refuses)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
-        hosts = self._parts.neighbours.hosts
-        if runs:
-            refused = self._parts.arrivals.refusing.count
-            count = self._take_in(found, runs, now)
-            refused = self._parts.arrivals.refusing.count - refused
-            hosts.received(found, count, len(data), now, refused, self._parts.arrivals.refusing.last)
-        else:
-            hosts.received(found, 0, len(data), now)
-        self._parts.neighbours.touched(found)
+        transports, refusing = self._parts.transports, self._parts.arrivals.refusing
+        before = refusing.count
+        count = self._take_in(found, runs, now) if runs else 0
+        transports.hosts.received(found, count, len(data), now, refusing.count - before, refusing.last)
+        transports.touch(found)
         return whole_bytes
 
     def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
@@ -240,7 +236,7 @@ class QueueManager:
         """Do what is due."""
         for timer, owner in self._parts.desk.timers.expired(now.uptime_ms):
             if isinstance(owner, int):
-                self._parts.neighbours.expired(timer, owner, now)
+                self._parts.transports.expired(timer, owner, now)
             elif isinstance(owner, Neighbour):
                 self._parts.neighbours.retry(owner, now)
             elif isinstance(owner, OrderAckWait):
@@ -562,7 +558,7 @@ class QueueManager:
             self._parts.blocks.unblock(network)
             return 0
         self._parts.blocks.block(network)
-        return self._parts.neighbours.turn_out(self._parts.blocks.covers)
+        return self._parts.transports.turn_out(self._parts.blocks.covers)
 
     def add_peer(self, name: str, host: str, manager: Guid | None, now: Moment) -> MetStatus:
         """Add a queue manager that nobody has declared: an operator says where it is, and its name.
@@ -630,7 +626,7 @@ class QueueManager:
             reads += turn[0]
             sends += turn[1]
             closes += turn[2]
-            self._parts.tracing.sent(self._parts.neighbours.take_traced(), now)
+            self._parts.tracing.sent(self._parts.neighbours.leaving.take_traced(), now)
             if not self._parts.desk.endings:
                 break
             endings = self._parts.desk.endings.copy()
@@ -651,8 +647,8 @@ class QueueManager:
         batch = Batch(
             writes=writes,
             reads=reads,
-            pings=self._parts.neighbours.pings.take(),
-            connects=self._parts.neighbours.take_connects(),
+            pings=self._parts.transports.pings.take(),
+            connects=self._parts.transports.take_connects(),
             sends=sends,
             closes=closes,
             deliveries=deliveries,
@@ -679,7 +675,7 @@ class QueueManager:
 
     def floods(self, now: Moment) -> list[FloodStatus]:
         """Return the hosts that did too much in the last minute."""
-        return floods(self._parts.neighbours.hosts.tallies(now), self._parts.routes.peers, now)
+        return floods(self._parts.transports.hosts.tallies(now), self._parts.routes.peers, now)
 
     def counts(self) -> dict[str, int]:
         """Return what `status` counts, at a fraction of its cost, for those who ask often."""

@@ -301,11 +301,11 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         unlisted=len(lanes) - len(listed),
         unlisted_waiting=sum(queue.count for name in lanes.keys() - listed for queue in lanes[name]),
         unlisted_sequences=len(sequences) - len(newest),
-        unfinished_bytes=unfinished(neighbours.sessions.values()).total(),
+        unfinished_bytes=unfinished(parts.transports.sessions.values()).total(),
         stored_bytes=parts.arrivals.room.stored_bytes,
         quota_bytes=parts.desk.settings.quota_bytes,
-        sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
-        sessions=describe_sessions(neighbours.sessions.values(), SESSIONS_LISTED),
+        sessions_open=sum(session.is_open for session in parts.transports.sessions.values()),
+        sessions=describe_sessions(parts.transports.sessions.values(), SESSIONS_LISTED),
         refusals=dict(parts.arrivals.refusing.by_class),
         duplicates_of=_duplicates(parts),
         elsewhere=[
@@ -343,7 +343,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
     """Describe all peers that are or were connected. Nothing changes."""
     settings = parts.desk.settings
     found = describe_hosts(
-        parts.neighbours.hosts, parts.routes.peers, parts.outbound, parts.incoming, parts.blocks, now
+        parts.transports.hosts, parts.routes.peers, parts.outbound, parts.incoming, parts.blocks, now
     )
     return PeersStatus(
         list(found),

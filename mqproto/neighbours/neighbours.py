@@ -10,9 +10,8 @@ has a session, and everything that was sent over the later one is answered for, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -20,26 +19,22 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour, note_of_end
-from mqproto.neighbours.door import Door, Refuses
-from mqproto.neighbours.hosts import BLOCKED, Hosts
+from mqproto.neighbours.leaving import Leaving
 from mqproto.neighbours.met import Acquaintance, Met
-from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.neighbours.refusals import Refusals
-from mqproto.neighbours.sealing import Sealing
-from mqproto.neighbours.trial import Trial, queue_of
-from mqproto.routing import NextHop, Routes
-from mqproto.session import Data, InFlight, Session
+from mqproto.neighbours.transports import SessionTransports
+from mqproto.neighbours.trial import queue_of
+from mqproto.routing import NextHop
+from mqproto.session import InFlight, Session
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
+from mqproto.turn.effects import CloseTransport, Note, ReadPage, SendBytes
 from mqproto.turn.endings import Ending, Place
+from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, UserHeader
-from mqproto.wire.alike.shapes import Run
-from mqproto.wire.glance import is_traced, user_flags
+from mqproto.wire.glance import user_flags
 from mqproto.wire.guid import Guid
 
-TURN: Final = 32
-"""How many messages one queue sends before the next queue to the same neighbour has its turn."""
 ORIGIN: Final = attrgetter("origin")
 POSITION: Final = attrgetter("position")
 
@@ -49,14 +44,12 @@ JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
 
 
 class Neighbours:
-    """All sessions, and the neighbours that they serve."""
+    """The neighbours, and which session serves each."""
 
-    def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
-        self.sessions: dict[int, Session] = {}
+    def __init__(self, desk: Desk, transports: SessionTransports, met: Met) -> None:
         self.met = met
-        self.door = Door(desk, routes, met, self.sessions)
-        self.hosts = Hosts()
         self._desk = desk
+        self._transports = transports
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
         self._by_manager: dict[Guid | None, list[Neighbour]] = {}
         """The neighbours, by the queue manager of one of their next hops."""
@@ -67,18 +60,9 @@ class Neighbours:
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
-        self._touched: dict[Session, None] = {}
-        self._next_key = 1
-        self._connects: list[OpenTransport] = []
-        self._traced: list[tuple[bytes, str]] = []
-        self.pings = Pings(desk)
         self._refusals = Refusals(desk)
-        self._sealing = Sealing(desk)
+        self.leaving = Leaving(desk, transports.hosts, self._refusals)
         self._stopped = False
-        self.new_session = self._new_session
-        self.receive = Session.receive
-        self.acknowledge = Session.acknowledge
-        """Three seams, how sessions begin, take bytes, and acknowledge: see manager/parts.py."""
 
     # Queues and their way
 
@@ -124,14 +108,14 @@ class Neighbours:
                 self._by_hops[neighbour.hops] = neighbour
             self._awake[neighbour] = None
         found = self.met.get(manager)
-        for session in self.sessions.values():
+        for session in self._transports.sessions.values():
             if session.remote_qm != manager or not session.is_met:
                 continue
             if found is None:
                 session.data.met = False
             elif not found.is_at(session.address):
                 session.close("3.1.5.10", "its queue manager is met elsewhere now")
-                self._touched[session] = None
+                self._transports.touched[session] = None
 
     def reached(self, host: str) -> Guid | None:
         """The queue manager that was at a host of direct format names when it was called last."""
@@ -167,7 +151,7 @@ class Neighbours:
     def in_flight(self) -> dict[OutgoingQueue, list[InFlight]]:
         """Return the messages that were sent and that nobody has answered for, by queue."""
         found: dict[OutgoingQueue, list[InFlight]] = {}
-        for session in self.sessions.values():
+        for session in self._transports.sessions.values():
             for entry in session.lost():
                 assert isinstance(entry.origin, OutgoingQueue)
                 found.setdefault(entry.origin, []).append(entry)
@@ -181,7 +165,7 @@ class Neighbours:
 
     def give_up(self, now: Moment) -> Iterator[InFlight]:
         """Yield sent messages that are over and end unanswered, as their queues decide."""
-        for session in self.sessions.values():
+        for session in self._transports.sessions.values():
             for queue, entries in groupby(session.lost(), ORIGIN):
                 assert isinstance(queue, OutgoingQueue)
                 over = queue.give_up(entries, now, self._desk.writes)
@@ -190,106 +174,22 @@ class Neighbours:
                     self.wake(queue)
                     yield from over
 
-    def connected(self, *, proven: bool = True) -> set[Guid]:
-        """The queue managers that have an open session with us: the known ones, or the strangers."""
-        return {
-            session.remote_qm
-            for session in self.sessions.values()
-            if session.is_open and session.remote_qm is not None and session.is_proven == proven
-        }
-
-    # Transports come and go
-
-    def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
-        """Somebody has opened a transport to us.  3.1.5.10"""
-        session = self.new_session(
-            initiator=False, remote_qm=None, host=host, direct=False, certified=certified
-        )
-        self.hosts.of(session, now)
-        self._touched |= dict.fromkeys(self.door.enter(session))
-        if session.closed is not None:
-            return session
-        session.data.accepting = len(self.sessions) <= self._desk.settings.maximum_sessions
-        deadline_ms = now.uptime_ms + self._desk.settings.session_initialization_timeout_ms
-        self._desk.timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
-        return session
-
-    def opened(self, key: int, now: Moment, address: str = "") -> None:
-        """A transport that we asked for is open.  3.1.5.2.3"""
-        session = self.sessions.get(key)
-        if session is not None:
-            session.opened(now, address)
-            self._touched[session] = None
-
-    def pinged(self, datagram: bytes) -> bytes | None:
-        """Return the answer to a Ping, which asks whether we accept a session, or None.  2.1.2, 3.1.7.7"""
-        if not self._desk.settings.answer_pings:
-            return None
-        accepting = len(self.sessions) < self._desk.settings.maximum_sessions
-        return answer_ping(datagram, self._desk.identity, accepting=accepting)
-
-    def ping_answered(self, key: int, datagram: bytes) -> bool:
-        """Take a datagram from where we sent a Ping. Return whether it decided anything.  3.1.7.8"""
-        session = self.sessions.get(key)
-        if session is None:
-            return False
-        connect = self.pings.answered(session, datagram)
-        if connect is not None:
-            self._connects.append(connect)
-        self._touched[session] = None
-        return connect is not None or session.closed is not None
+    # SessionTransports come and go
 
     def lost(self, key: int, reason: str, now: Moment) -> None:
         """A transport broke or could not be opened.  3.1.7.3"""
-        session = self.sessions.get(key)
+        session = self._transports.sessions.get(key)
         if session is not None:
             session.close("3.1.7.3", reason)
             self._forget(session, now)
 
-    def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
-        """Take bytes. Return the complete messages. Not all of what a stranger has begun is kept."""
-        if session.is_proven:
-            return self.receive(session, data, now)
-        runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
-        self._touched |= dict.fromkeys(ended)
-        return runs
-
-    def touched(self, session: Session) -> None:
-        """Have a session looked at in this turn, because something happened to it."""
-        self._touched[session] = None
-
-    def _new_session(
-        self,
-        *,
-        initiator: bool,
-        remote_qm: Guid | None,
-        host: str,
-        direct: bool,
-        certified: Guid | None = None,
-    ) -> Session:
-        key = self._next_key
-        self._next_key += 1
-        session = self.sessions[key] = Session(
-            key,
-            initiator=initiator,
-            local_qm=self._desk.identity,
-            remote_qm=remote_qm,
-            remote_address=host,
-            direct=direct,
-            settings=self._desk.settings,
-            timers=self._desk.timers,
-            admit=self.door.admit,
-            certified=certified,
-        )
-        return session
-
     def _forget(self, session: Session, now: Moment) -> None:
         """A session is over: messages that nobody answered for are next again, on another one.  3.1.5.9"""
         assert session.closed is not None
-        del self.sessions[session.key]
-        self._touched.pop(session, None)
-        self.hosts.ended(session, now)
-        self.pings.forget(session.key)
+        del self._transports.sessions[session.key]
+        self._transports.touched.pop(session, None)
+        self._transports.hosts.ended(session, now)
+        self._transports.pings.forget(session.key)
         self._desk.notes.append(note_of_end(session))
         if (asked := self._asking.pop(session.key, None)) is not None:
             self.met.unanswered(asked, session.closed.reason)
@@ -299,7 +199,7 @@ class Neighbours:
         if neighbour is not None and session is neighbour.session:
             lost = self._refusals.ended(neighbour, session)
             if not self.may_call(neighbour.hop):
-                lost = self._without_order_acks(lost)
+                lost = _without_order_acks(lost, self._desk.writes)
         self._return(lost)
         if neighbour is None:
             return
@@ -321,17 +221,6 @@ class Neighbours:
             sequence.disconnected()
         self._go_on(neighbour, now)
         self._drop_unused(neighbour)
-
-    def _without_order_acks(self, entries: list[InFlight]) -> list[InFlight]:
-        """The entries to keep for a neighbour that may not return. OrderAcks are dropped: a resend asks for another."""
-        kept = []
-        for entry in entries:
-            queue = queue_of(entry)
-            if entry.recoverable or not queue.name.endswith(ORDER_SUFFIX):
-                kept.append(entry)
-            else:
-                queue.acknowledged([entry], self._desk.writes)
-        return kept
 
     def _return(self, entries: list[InFlight]) -> None:
         """Put messages back into their queues, where they are next."""
@@ -369,34 +258,24 @@ class Neighbours:
         closes: list[CloseTransport] = []
         for one in self.met.take_doubts():
             self._ask(one, now)
-        while self._touched or self._awake:  # A session that closes may leave its work to another.
-            for session in list(self._touched):
+        while self._transports.touched or self._awake:  # A session that closes may leave its work to another.
+            for session in list(self._transports.touched):
                 self._settle(session, now)
             while self._awake:
                 awake, self._awake = self._awake, {}
                 for neighbour in awake:
                     reads += self._dispatch(neighbour, now)
-            touched, self._touched = self._touched, {}
+            touched, self._transports.touched = self._transports.touched, {}
             for session in touched:
-                self.acknowledge(session, now)
+                self._transports.acknowledge(session, now)
                 chunks = session.take_outbox()
                 if chunks:
                     sends.append(SendBytes(session.key, chunks))
-                    self.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
+                    self._transports.hosts.of(session, now).sent_bytes += sum(map(len, chunks))
                 if session.closed is not None:
                     closes.append(session.closed)
                     self._forget(session, now)
         return reads, sends, closes
-
-    def take_traced(self) -> list[tuple[bytes, str]]:
-        """Return the traced messages that were sent, and the hosts that they were sent to."""
-        traced, self._traced = self._traced, []
-        return traced
-
-    def take_connects(self) -> list[OpenTransport]:
-        """Return the transports to open now."""
-        connects, self._connects = self._connects, []
-        return connects
 
     def _complete(self, session: Session) -> None:
         """Remove the messages that the neighbour has answered for from their queues."""
@@ -488,52 +367,9 @@ class Neighbours:
             return []
         if not session.is_open:
             return []
-        if neighbour.trial is not None and neighbour.trial.one_at_a_time:
-            self._send_one(neighbour, neighbour.trial, session, now)
-            return neighbour.pages()
-        while (room := session.room) and (queue := neighbour.next_queue()) is not None:
-            if entries := self._take(queue, session, min(room, TURN), now):
-                self._send(entries, neighbour, session, now)
-        self._touched[session] = None
+        self.leaving.send(neighbour, session, now)
+        self._transports.touched[session] = None
         return neighbour.pages()
-
-    def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
-        """Send the next message once none is on its way, because the neighbour refuses something."""
-        while session.room and not session.lost():
-            passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
-            if passes_over and trial.untried:
-                trial.pass_over_untried()
-                continue
-            entry = self._refusals.next(neighbour, now)
-            if entry is None and (queue := neighbour.next_queue()) is not None:
-                entries = trial.without_suspects(self._take(queue, session, 1, now))
-                if passes_over:
-                    self._refusals.pass_over(neighbour, entries)
-                elif entries:
-                    self._send(entries, neighbour, session, now)
-                continue
-            if entry is None and not neighbour.is_waiting:
-                entry = self._refusals.next(neighbour, now, last=True)
-            if entry is None:
-                break
-            self._send([entry], neighbour, session, now)
-        self._touched[session] = None
-
-    def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
-        """Take the next messages of a queue; those whose time is over have ended.  3.1.7.1"""
-        entries, over = queue.take(limit, session.room_bytes, now, self._desk.writes)
-        self._desk.endings += over
-        return entries
-
-    def _send(self, entries: list[InFlight], neighbour: Neighbour, session: Session, now: Moment) -> None:
-        entries = self._sealing.sealed(entries, neighbour, now)
-        if not entries:
-            return
-        session.send(entries, now)
-        self.hosts.of(session, now).sent += len(entries)
-        self._desk.waypoints.sent(entries, session)
-        host = session.data.remote_address
-        self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """Open a session with a next hop, or use an existing one.  3.1.5.2
@@ -545,13 +381,13 @@ class Neighbours:
         hop = neighbour.hops[index]
         session = self._free_session(hop)
         if session is None and self.may_call(hop):
-            session = self._connect(hop, now, neighbour.avoid)
+            session = self._transports.connect(hop, now, neighbour.avoid)
         if session is not None:
             self._use(neighbour, session, index, str(hop), now)
 
     def _free_session(self, hop: NextHop) -> Session | None:
         """A session with a next hop that serves no queues: it is open, or we had begun to open it."""
-        for session in self.sessions.values():
+        for session in self._transports.sessions.values():
             is_theirs = session.is_met if hop.learnt else session.is_proven
             is_called = not session.is_accepted and session.remote_address == hop.host
             is_free = not (session.closed or session.key in self._by_session or session.key in self._asking)
@@ -571,22 +407,8 @@ class Neighbours:
     def _ask(self, one: Acquaintance, now: Moment) -> None:
         """Check whether a queue manager is still where it was met: its GUID has turned up elsewhere."""
         if not self._stopped and one.manager is not None:
-            session = self._connect(NextHop(one.manager, one.host, learnt=True), now)
+            session = self._transports.connect(NextHop(one.manager, one.host, learnt=True), now)
             self._asking[session.key] = one.manager
-
-    def _connect(self, hop: NextHop, now: Moment, avoid: str = "") -> Session:
-        """Begin to open a session.  3.1.5.2.2, 3.1.5.2.3
-
-        avoid: the address of the hop's host to try last.
-        """
-        manager = hop.manager
-        session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
-        connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None, avoid)
-        if self._desk.settings.require_pings:
-            self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
-        else:
-            self._connects.append(connect)
-        return session
 
     def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """While a later next hop serves: try an earlier one, or wait if all have been tried.  3.1.2.3"""
@@ -604,35 +426,29 @@ class Neighbours:
         else:
             self._call_better(neighbour, 0, now)
 
-    def expired(self, timer: Timer, key: int, now: Moment) -> None:
-        """A session's timer is due."""
-        session = self.sessions.get(key)
-        if session is not None:
-            if timer is Timer.PING_RESPONSE:
-                self.pings.expired(session)
-            else:
-                session.expired(timer, now)
-            self._touched[session] = None
-
     def hold(self, queue: OutgoingQueue) -> None:
         """A queue is paused: tell the neighbour, with a window of one.  3.1.7.13"""
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
-            self._touched[neighbour.session] = None
-
-    def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
-        """End the sessions that came from hosts which are blocked now. Return how many."""
-        found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
-        for session in found:
-            session.close("3.1.5.10", BLOCKED)
-            self._touched[session] = None
-        return len(found)
+            self._transports.touched[neighbour.session] = None
 
     def close_all(self, reason: str) -> None:
         """Close all sessions: the queue manager stops.  3.1.4.2"""
         self._stopped = True
-        for session in list(self.sessions.values()):
-            self.acknowledge(session)
+        for session in list(self._transports.sessions.values()):
+            self._transports.acknowledge(session)
             session.close("3.1.4.2", reason)
-            self._touched[session] = None
+            self._transports.touched[session] = None
+
+
+def _without_order_acks(entries: list[InFlight], writes: PendingWrites) -> list[InFlight]:
+    """The entries to keep for a neighbour that may not return. OrderAcks are dropped: a resend asks for another."""
+    kept = []
+    for entry in entries:
+        queue = queue_of(entry)
+        if entry.recoverable or not queue.name.endswith(ORDER_SUFFIX):
+            kept.append(entry)
+        else:
+            queue.acknowledged([entry], writes)
+    return kept

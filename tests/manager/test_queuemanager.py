@@ -397,7 +397,7 @@ def test_what_comes_behind_a_message_that_had_no_room_is_not_taken_but_acknowled
     net.send("c", at("a", 99), "makes c wait", transactional=True)
     net.run()
     core = net.nodes["c"].up
-    (session,) = core.inspect().neighbours.sessions
+    (session,) = core.inspect().transports.sessions
     (row,) = net.nodes["c"].store.outgoing.values()
     identifier = TxSequenceId(time_stamp=row.time_stamp, ordinal=row.ordinal)
     to_notes = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 17}
@@ -474,7 +474,7 @@ def test_bytes_count_when_their_packet_is_whole_also_those_that_came_long_before
     net.send("c", at("a", 99), "opens a session", transactional=True)
     net.run()
     core = net.nodes["c"].up
-    (session,) = core.inspect().neighbours.sessions
+    (session,) = core.inspect().transports.sessions
     to_notes = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 17}
     first = encode_packet(a_user_message(**to_notes, message_id=900, body=bytes(3_000)))
     second = encode_packet(a_user_message(**to_notes, message_id=901, body=bytes(2_000)))

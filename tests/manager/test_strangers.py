@@ -563,7 +563,7 @@ def test_connections_that_say_nothing_end_when_more_come_and_keep_nobody_out() -
     for number in range(3 * door.HALF_OPEN):
         core.accepted("10.0.0.10" if number < 100 else f"10.0.{number % 20}.9", net.now)
         net.run()
-        hosts = Counter(session.remote_address for session in core.inspect().neighbours.sessions.values())
+        hosts = Counter(session.remote_address for session in core.inspect().transports.sessions.values())
         assert hosts["10.0.0.10"] <= door.HALF_OPEN_OF_HOST
     assert hosts.total() == door.HALF_OPEN
     assert max(hosts.values()) - min(hosts.values()) <= 2, "each has its share"
@@ -603,8 +603,8 @@ def test_a_certificate_stands_for_one_queue_manager_wherever_it_comes_from() -> 
     assert not presented(net, A, "x", certified=X)
     assert presented(net, A, "elsewhere", certified=A)
     assert presented(net, A, "a", certified=None), "as a stranger"
-    assert c.up.inspect().neighbours.connected() == set()
-    proven = [session.is_proven for session in c.up.inspect().neighbours.sessions.values()]
+    assert c.up.inspect().transports.connected() == set()
+    proven = [session.is_proven for session in c.up.inspect().transports.sessions.values()]
     assert proven == [True, False]
 
 
@@ -626,7 +626,7 @@ def test_who_comes_from_where_nobody_is_heard_is_cut_off_and_the_declared_are_no
     for host in ("x", "10.0.0.1", "192.0.2.1", "a"):
         c.up.accepted(host, net.now)
     net.run()
-    assert [session.remote_address for session in c.up.inspect().neighbours.sessions.values()] == [
+    assert [session.remote_address for session in c.up.inspect().transports.sessions.values()] == [
         "10.0.0.1",
         "a",
     ]
@@ -647,7 +647,7 @@ def test_who_is_where_a_known_one_may_be_counts_as_one_until_he_has_a_session() 
         core.receive(session, encode_packet(request), net.now)
         assert core.may_be_known(session)
         core.receive(session, encode_packet(parameters), net.now)
-        assert core.inspect().neighbours.sessions[session].is_open
+        assert core.inspect().transports.sessions[session].is_open
         assert not core.may_be_known(session)
         assert core.is_known(session) is (manager == A)
 
@@ -772,7 +772,7 @@ def test_the_body_of_a_message_that_will_be_refused_is_not_kept_and_all_else_is_
                 data.recoverable_message_received_count,
                 data.unacked_received_msg_count,
             )
-            for data in (session.data for session in core.inspect().neighbours.sessions.values())
+            for data in (session.data for session in core.inspect().transports.sessions.values())
         ]
         told.append((batch, counts, core.status().refusals, core.peek("open", 9)))
     assert told[0] == told[1]

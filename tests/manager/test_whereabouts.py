@@ -100,7 +100,7 @@ def test_what_the_next_hop_has_not_acknowledged_is_in_flight_and_unsent_when_the
     assert len(by_spot[Spot.IN_FLIGHT]) == 1
     assert len(by_spot[Spot.UNSENT]) == 5
     assert sum(queue.in_flight for queue in net.nodes["a"].up.status().outgoing) == 1
-    for session in list(net.nodes["a"].up.inspect().neighbours.sessions):
+    for session in list(net.nodes["a"].up.inspect().transports.sessions):
         net.nodes["a"].up.lost(session, "reset", net.now)
     assert {spot for _, spot, _ in spots(net, "a")} == {Spot.UNSENT}
     assert len(spots(net, "a")) == 6

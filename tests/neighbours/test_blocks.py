@@ -74,7 +74,7 @@ def test_a_host_that_is_blocked_loses_the_sessions_that_it_opened_and_no_others(
     assert core.is_blocked("10.0.0.9")
     assert core.is_blocked("::ffff:10.0.0.9")
     assert not core.is_blocked("10.1.0.7")
-    assert elsewhere in core.inspect().neighbours.sessions
+    assert elsewhere in core.inspect().transports.sessions
 
 
 def test_what_we_have_to_send_to_a_blocked_host_still_goes() -> None:

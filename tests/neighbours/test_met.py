@@ -387,7 +387,7 @@ def test_what_waits_for_one_that_has_moved_leaves_from_where_it_is_now() -> None
     node = net.nodes[OFFICE]
     key, granted = presents(net, OFFICE, guid, "10.0.0.9")
     assert granted
-    [in_flight] = node.up.inspect().neighbours.sessions[key].lost()
+    [in_flight] = node.up.inspect().transports.sessions[key].lost()
     assert b"a\x00n\x00 \x00" in in_flight.packet or b"an answer" in in_flight.packet
 
 

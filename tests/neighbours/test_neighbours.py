@@ -130,9 +130,9 @@ def test_a_connection_that_says_nothing_is_closed_after_the_initialization_time(
     core = net.nodes["c"].up
     core.accepted("10.0.0.66", net.now)
     net.pass_ms(59_000)
-    assert len(core.inspect().neighbours.sessions) == 1
+    assert len(core.inspect().transports.sessions) == 1
     net.pass_ms(1_000)
-    assert core.inspect().neighbours.sessions == {}
+    assert core.inspect().transports.sessions == {}
     assert "WAITING_EC_MSG" in str(reasons(net, "c")[0])
 
 
@@ -558,7 +558,7 @@ def test_a_next_hop_that_does_not_answer_is_called_once_however_often_another_co
         net.kill("b")
         net.send("a", at("c", 17), "y")
         net.run()
-        sessions = core.inspect().neighbours.sessions.values()
+        sessions = core.inspect().transports.sessions.values()
         assert [session.key for session in sessions if session.remote_address == "d"] == [to_d.session]
 
 
@@ -803,7 +803,7 @@ def test_what_happens_to_an_unknown_session_is_no_error() -> None:
     core.opened(99, net.now)
     core.lost(99, "gone", net.now)
     core.receive(99, b"x", net.now)
-    core.inspect().neighbours.expired(Timer.SESSION_ACK_WAIT, 99, net.now)
+    core.inspect().transports.expired(Timer.SESSION_ACK_WAIT, 99, net.now)
     assert core.take(net.now).closes == []
 
 

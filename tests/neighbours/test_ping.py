@@ -120,7 +120,7 @@ def test_a_request_has_our_guid_and_no_flag_and_each_has_the_next_cookie() -> No
 def test_the_cookie_wraps_at_32_bits() -> None:
     net = a_pair()
     core = net.nodes["a"].up
-    core.inspect().neighbours.pings._cookie = 2**32 - 1
+    core.inspect().transports.pings._cookie = 2**32 - 1
     net.send("a", at("c", 17), "x")
     [ping] = core.take(net.now).pings
     assert ping_packet.decode(ping.datagram).cookie == 0

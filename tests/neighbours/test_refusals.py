@@ -299,7 +299,7 @@ def test_only_what_a_session_has_out_is_in_flight_and_what_waits_to_go_alone_is_
     core, spots = net.nodes["a"].up, set[Spot]()
     for _ in range(300):
         net.pass_ms(50)
-        where, sessions = core.whereabouts(), core.inspect().neighbours.sessions.values()
+        where, sessions = core.whereabouts(), core.inspect().transports.sessions.values()
         stored = (where.stored(key, row.packet) for key, row in net.nodes["a"].store.messages.items())
         out = {identifier_of(entry.packet) for session in sessions for entry in session.lost()}
         for found in (*filter(None, stored), *where.unstored()):

@@ -77,7 +77,11 @@ def use_the_session_of_a_stranger(sound: Any) -> Any:
     """Instead of a call a session is used that is open with the GUID of the next hop, whoever has it."""
 
     def call(self: Neighbours, neighbour: Any, index: int, now: Moment) -> None:
-        strange = [session for session in self.sessions.values() if session.is_open and not session.is_proven]
+        strange = [
+            session
+            for session in self._transports.sessions.values()
+            if session.is_open and not session.is_proven
+        ]
         for session in strange:
             session.data.proven = True
         sound(self, neighbour, index, now)

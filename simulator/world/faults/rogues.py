@@ -146,16 +146,16 @@ class Sparing:
         self._missing: dict[int, list[int]] = {}
         """The numbers of the messages that were not saved, by session."""
         self._dice = chance(world.scenario.seed, "sparse", node.name, str(fault.at_ms))
-        self._neighbours, self._outbound = node.running.inspect().neighbours, node.running.inspect().outbound
+        self._transports, self._outbound = node.running.inspect().transports, node.running.inspect().outbound
         self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)
-        self._neighbours.new_session = partial(self._new_session, self._neighbours.new_session)
-        self._neighbours.receive = partial(self._receive, self._neighbours.receive)
-        self._neighbours.acknowledge = partial(self._acknowledge, self._neighbours.acknowledge)
+        self._transports.new_session = partial(self._new_session, self._transports.new_session)
+        self._transports.receive = partial(self._receive, self._transports.receive)
+        self._transports.acknowledge = partial(self._acknowledge, self._transports.acknowledge)
 
     def spare_until(self, end_ms: int) -> None:
         """Begin, or continue for longer."""
         self._end_ms = max(self._end_ms, end_ms)
-        for session in self._neighbours.sessions:
+        for session in self._transports.sessions:
             self._missing.setdefault(session, [])
         self._world.events.at(end_ms, self._break)
 
@@ -213,8 +213,8 @@ class Sparing:
             self._say_what_is_saved(session, missing)
 
     def _remind(self, session: Session) -> None:
-        if session.key in self._neighbours.sessions:
-            self._neighbours.touched(session)
+        if session.key in self._transports.sessions:
+            self._transports.touch(session)
 
     def _say_what_is_saved(self, session: Session, missing: list[int]) -> None:
         """Acknowledge at most 32 recoverable messages, beginning with the first missing or never named one."""

@@ -15,9 +15,9 @@ from mqproto.transfer.sequence import OutgoingSequence
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
     """Start a node's sessions and sequences as if they had carried this many messages; both ends must do so."""
-    neighbours, outbound = core.inspect().neighbours, core.inspect().outbound
+    transports, outbound = core.inspect().transports, core.inspect().outbound
     if counters.session:
-        neighbours.new_session = partial(_new_session, neighbours.new_session, counters.session)
+        transports.new_session = partial(_new_session, transports.new_session, counters.session)
     if counters.sequence:
         outbound.sequence_to = partial(_sequence_to, outbound.sequence_to, counters.sequence)
 

@@ -89,12 +89,12 @@ class LinkedNode(WatchedNode):
     def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open and self.core is not None:
             if self.refuses and (refused := self.ledger.those_with(self.refuses, glimpses)):
-                neighbours = self.core.inspect().neighbours
-                session = neighbours.sessions[end.session]
+                transports = self.core.inspect().transports
+                session = transports.sessions[end.session]
                 if session.closed is None:
                     self.ledger.refuses(end, refused)
                     session.refuse("3.1.5.8", REFUSED)
-                    neighbours.touched(session)
+                    transports.touch(session)
                 return
             self.ledger.arrives(self, end, glimpses)
             self.core.receive(end.session, data, self.moment())

@@ -40,7 +40,7 @@ def _sums(inner: Parts, node: WatchedNode) -> Iterator[tuple[str, object, object
             queue.window._bytes,
             sum(len(m.packet) for m in queue.window),
         )
-    for session in inner.neighbours.sessions.values():
+    for session in inner.transports.sessions.values():
         sent = {*session.data.unacknowledged, *session.data.unsaved}
         in_flight = sum(len(entry.packet) for entry in sent if not entry.done)
         yield "bytes in flight", session.data.in_flight_bytes, in_flight

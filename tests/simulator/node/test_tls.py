@@ -184,7 +184,7 @@ async def test_others_are_refused_at_the_handshake_and_the_core_never_hears_of_t
         assert came == b""
         refused = await log.line("tls-refused")
         assert (refused["peer"], refused["reason"]) == ("127.0.0.1", reason)
-        assert node.core.inspect().neighbours.sessions == {}
+        assert node.core.inspect().transports.sessions == {}
     assert log.lines("session-closed") == []
 
 
@@ -496,7 +496,7 @@ async def test_a_neighbour_may_call_again_when_its_connection_is_over(
         for _ in range(3):
             async with shaken(pair, context) as stream:
                 assert await asked(stream, sender, destination) is not None
-            while node.core.inspect().neighbours.sessions:  # noqa: ASYNC110
+            while node.core.inspect().transports.sessions:  # noqa: ASYNC110
                 await trio.sleep(0.01)  # A line that repeats itself is not written.
 
 

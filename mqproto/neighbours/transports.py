@@ -1,0 +1,159 @@
+"""The transports to others, and the session on each.  [MS-MQQB] 3.1.5.2, 3.1.5.10, 3.1.7.6, 3.1.7.7, 3.1.7.8"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer
+from mqproto.neighbours.door import Door, Refuses
+from mqproto.neighbours.hosts import BLOCKED, Hosts
+from mqproto.neighbours.met import Met
+from mqproto.neighbours.ping import Pings, answer_ping
+from mqproto.routing import NextHop, Routes
+from mqproto.session import Data, Session
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import OpenTransport
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.guid import Guid
+
+
+class SessionTransports:
+    """All transports, by their numbers: how they begin, and what comes in."""
+
+    def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
+        self._desk = desk
+        self.sessions: dict[int, Session] = {}
+        self.touched: dict[Session, None] = {}
+        """The sessions to which something has happened in this turn."""
+        self.door = Door(desk, routes, met, self.sessions)
+        self.hosts = Hosts()
+        self.pings = Pings(desk)
+        self._next_key = 1
+        self._connects: list[OpenTransport] = []
+        self.new_session = self._new_session
+        self.receive = Session.receive
+        self.acknowledge = Session.acknowledge
+        """Three seams, how sessions begin, take bytes, and acknowledge: see manager/parts.py."""
+
+    def connected(self, *, proven: bool = True) -> set[Guid]:
+        """The queue managers that have an open session with us: the known ones, or the strangers."""
+        return {
+            session.remote_qm
+            for session in self.sessions.values()
+            if session.is_open and session.remote_qm is not None and session.is_proven == proven
+        }
+
+    def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
+        """Somebody has opened a transport to us.  3.1.5.10"""
+        session = self.new_session(
+            initiator=False, remote_qm=None, host=host, direct=False, certified=certified
+        )
+        self.hosts.of(session, now)
+        self.touched |= dict.fromkeys(self.door.enter(session))
+        if session.closed is not None:
+            return session
+        session.data.accepting = len(self.sessions) <= self._desk.settings.maximum_sessions
+        deadline_ms = now.uptime_ms + self._desk.settings.session_initialization_timeout_ms
+        self._desk.timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
+        return session
+
+    def opened(self, key: int, now: Moment, address: str = "") -> None:
+        """A transport that we asked for is open.  3.1.5.2.3"""
+        session = self.sessions.get(key)
+        if session is not None:
+            session.opened(now, address)
+            self.touched[session] = None
+
+    def pinged(self, datagram: bytes) -> bytes | None:
+        """Return the answer to a Ping, which asks whether we accept a session, or None.  2.1.2, 3.1.7.7"""
+        if not self._desk.settings.answer_pings:
+            return None
+        accepting = len(self.sessions) < self._desk.settings.maximum_sessions
+        return answer_ping(datagram, self._desk.identity, accepting=accepting)
+
+    def ping_answered(self, key: int, datagram: bytes) -> bool:
+        """Take a datagram from where we sent a Ping. Return whether it decided anything.  3.1.7.8"""
+        session = self.sessions.get(key)
+        if session is None:
+            return False
+        connect = self.pings.answered(session, datagram)
+        if connect is not None:
+            self._connects.append(connect)
+        self.touched[session] = None
+        return connect is not None or session.closed is not None
+
+    def hear(self, session: Session, data: Data, now: Moment, refuses: Refuses) -> list[Run]:
+        """Take bytes. Return the complete messages. Not all of what a stranger has begun is kept."""
+        if session.is_proven:
+            return self.receive(session, data, now)
+        runs, ended = self.door.hear(session, partial(self.receive, session, data, now), refuses)
+        self.touched |= dict.fromkeys(ended)
+        return runs
+
+    def touch(self, session: Session) -> None:
+        """Have a session looked at in this turn, because something happened to it."""
+        self.touched[session] = None
+
+    def _new_session(
+        self,
+        *,
+        initiator: bool,
+        remote_qm: Guid | None,
+        host: str,
+        direct: bool,
+        certified: Guid | None = None,
+    ) -> Session:
+        key = self._next_key
+        self._next_key += 1
+        session = self.sessions[key] = Session(
+            key,
+            initiator=initiator,
+            local_qm=self._desk.identity,
+            remote_qm=remote_qm,
+            remote_address=host,
+            direct=direct,
+            settings=self._desk.settings,
+            timers=self._desk.timers,
+            admit=self.door.admit,
+            certified=certified,
+        )
+        return session
+
+    def connect(self, hop: NextHop, now: Moment, avoid: str = "") -> Session:
+        """Begin to open a session.  3.1.5.2.2, 3.1.5.2.3
+
+        avoid: the address of the hop's host to try last.
+        """
+        manager = hop.manager
+        session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
+        connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None, avoid)
+        if self._desk.settings.require_pings:
+            self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
+        else:
+            self._connects.append(connect)
+        return session
+
+    def take_connects(self) -> list[OpenTransport]:
+        """Return the transports to open now."""
+        connects, self._connects = self._connects, []
+        return connects
+
+    def expired(self, timer: Timer, key: int, now: Moment) -> None:
+        """A session's timer is due."""
+        session = self.sessions.get(key)
+        if session is not None:
+            if timer is Timer.PING_RESPONSE:
+                self.pings.expired(session)
+            else:
+                session.expired(timer, now)
+            self.touched[session] = None
+
+    def turn_out(self, is_blocked: Callable[[str], bool]) -> int:
+        """End the sessions that came from hosts which are blocked now. Return how many."""
+        found = [one for one in self.sessions.values() if one.is_accepted and is_blocked(one.remote_address)]
+        for session in found:
+            session.close("3.1.5.10", BLOCKED)
+            self.touched[session] = None
+        return len(found)
