@@ -118,6 +118,16 @@ def forged(
     )
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+def test_of_a_message_that_a_neighbour_has_begun_nothing_is_dropped_before_it_is_whole() -> None:
+    """One whose first read ends the handshake and begins a large message is proven when that is looked at."""
+    refuses = with_a_stranger("a", "c").nodes["c"].up.inspect().arrivals.refuses
+    for number in (CLOSED.identifier, 99):
+        begun = encode_packet(forged(number, source="a"))
+        assert refuses(begun, Remote("a", A, is_proven=False))
+        assert not refuses(begun, Remote("a", A, is_proven=True))
+
+
 def test_a_stranger_may_send_to_queues_that_are_open_to_strangers() -> None:
     net = with_a_stranger("a", "c")
     net.send("x", at("c", 16), "one", recoverable=True)

@@ -180,8 +180,7 @@ class Arrivals:
         if sum(map(len, run.packets)) > self.room.left_bytes:
             self.room.see_that_it_fits(run, head, remote, is_ours=is_ours)
         if not head.flags & TRANSACTIONAL:
-            new = self._without_duplicates(run, head, remote, now, is_ours=is_ours)
-            if new is None:
+            if (new := self._without_duplicates(run, head, remote, now, is_ours=is_ours)) is None:
                 return
             run = new
         if not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven:
@@ -254,15 +253,17 @@ class Arrivals:
     def refuses(self, packet: bytes, remote: Remote) -> bool:
         """Whether a stranger's message, or the beginning of one, will be refused whatever follows.
 
-        False if it may acknowledge something, or if its body goes back with the refusal.
+        False if it may acknowledge something, or if its body goes back with the refusal; and for a neighbour, whose
+        handshake and large first message may come in one read: what it has begun is judged when it is whole.
         """
         try:
             run = run_of(packet)
             (ruling, head, _), properties = self.judge(run, 0, remote), run.message.properties
         except WireFormatError:
             return False
-        may_tell = properties.message_class or (properties.report_no_arrival and head.flags & TRANSACTIONAL)
-        return not may_tell and ruling.take in (rules.Take.TURN_AWAY, rules.Take.REFUSE)
+        goes_back = properties.report_no_arrival and head.flags & TRANSACTIONAL
+        is_kept = remote.is_proven or properties.message_class or goes_back
+        return not is_kept and ruling.take in (rules.Take.TURN_AWAY, rules.Take.REFUSE)
 
     # Strangers' sequences that gave up their places
 
