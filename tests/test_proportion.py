@@ -18,11 +18,11 @@ from tests import proportion
 
 LINES: Final = {
     "captures/.": 1_700,
-    "captures/decode": 4_750,
+    "captures/decode": 4_850,
     "captures/drawing": 700,
     "captures/files": 1_050,
     "captures/net": 2_000,
-    "captures/pipeline": 16_950,
+    "captures/pipeline": 17_000,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "docs/.": 100,
@@ -63,7 +63,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_800,
     "tests/bodies": 1_300,
-    "tests/captures": 21_050,
+    "tests/captures": 21_250,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
@@ -83,7 +83,7 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 98_000,
+    "product": 98_500,
     "tests": 105_500,
     "both": 203_500,
 }

@@ -26,7 +26,7 @@ from mqproto.captures.decode.sessions.checker import SessionChecker, SessionView
 from mqproto.captures.decode.sessions.connections import Connections, Origins
 from mqproto.captures.decode.sessions.half import Sent, last_loss
 from mqproto.captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
-from mqproto.captures.decode.ways import WayBook
+from mqproto.captures.decode.ways import WayBook, Ways
 from mqproto.captures.packets import PacketReader, SeenPacket, StreamEnd, Sum
 from mqproto.captures.translation import Translation, said_of
 from mqproto.wire import (
@@ -65,6 +65,7 @@ class Analyst:
         self._journeys = JourneyChecker(resolve=self._origins.resolve_hop)
         self._sequences = SequenceChecker()
         self._ways = WayBook()
+        self.lacking = Ways()
         self._reader: PacketReader | None = None
 
     def take(self, seen: SeenPacket) -> Sight:
@@ -123,7 +124,7 @@ class Analyst:
             yield Finding(Severity.NOTE, code, 0, text)
         for end, of in (ends or {}).items():
             self._ways.end(*end, of.sent_bytes, of.came_bytes)
-        ways = self._ways.ways(self._origins, lossless=lossless)
+        self.lacking = ways = self._ways.ways(self._origins, lossless=lossless)
         for found in (*self._journeys.finish(ways), *self._sequences.finish(ways)):
             yield self._believed(found, found.packet or NO_PACKET)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -21,6 +21,7 @@ from mqproto.captures.decode.sessions.half import LOSS_LIMIT
 from mqproto.captures.decode.sight import Kind
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
+from mqproto.wire.layouts.transaction import transaction_header
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
@@ -31,6 +32,8 @@ ENDLESS: Final = NEVER
 """More bytes than any message has."""
 SPAN_LIMIT: Final = 256
 """How many spans of one queue manager are told apart; of more, two that are near in time are taken to be one."""
+SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
+"""No transactional message is smaller, in bytes."""
 
 
 class Lack(StrEnum):
@@ -40,6 +43,29 @@ class Lack(StrEnum):
     CUT = "cut by snaplen"
     BEGAN = "the capture has not the beginning of a connection here"
     ONE_WAY = "this direction is not in the capture"
+
+
+PASSED_OVER: Final = "a later message may have passed it over"
+"""Why a capture cannot say whether an acknowledgment of a later message tells of one."""
+
+
+class Copy(NamedTuple):
+    """A message as it crossed a hop."""
+
+    hop: Hop
+    interface: int
+    time_ns: int
+    connection: int
+
+
+class Told(NamedTuple):
+    """What an Acknowledgment has of the packet that carries it."""
+
+    number: int
+    time_ns: int
+    interface: int
+    connection: int
+    ahead: bool
 
 
 class Span(NamedTuple):
@@ -61,7 +87,7 @@ class Span(NamedTuple):
     place: tuple[int, int] | None = None
     packet: int = NEVER
 
-    def may_hide(self, size_bytes: int, ack: Acknowledgment | None) -> bool:
+    def may_hide(self, size_bytes: int, ack: Acknowledgment | Told | None) -> bool:
         """Whether something of that size may be in it; or a recoverable message that came before an acknowledgment.
 
         Who sent that had of its connection what came before it, unless it is ahead.
@@ -70,6 +96,16 @@ class Span(NamedTuple):
             return self.size_bytes >= size_bytes
         is_behind = self.place == (ack.connection, ack.interface) and self.packet > ack.number
         return min(self.recoverable_bytes, self.came_bytes) >= size_bytes and (ack.ahead or not is_behind)
+
+    def again_ns(
+        self, sent_ns: int, connection: int, interface: int, until_ns: int, told: Told
+    ) -> int | None:
+        """From when on something that was sent again may be in it, if it may; see `Ways.may_be_passed`."""
+        at, seen = self.place or (NEVER, interface)
+        since_ns = max(self.since_ns, sent_ns + SECOND_NS * (at == connection))
+        is_then = since_ns <= min(self.until_ns, until_ns) and self.until_ns > sent_ns
+        is_there = seen == interface and is_then and self.may_hide(SMALLEST_NUMBERED, told)
+        return since_ns if is_there else None
 
 
 class Hole(NamedTuple):
@@ -282,7 +318,7 @@ class Ways:
         until_ns: int = NEVER,
         size_bytes: int = 0,
         may_send: Callable[[NodeKey], bool] | None = None,
-        ack: Acknowledgment | None = None,
+        ack: Acknowledgment | Told | None = None,
     ) -> list[Span]:
         """Where something may have come to a queue manager unseen between two times.
 
@@ -298,7 +334,12 @@ class Ways:
         return list(self._lacking(spans, since_ns, until_ns, size_bytes, ack))
 
     def brought(
-        self, node: NodeKey, having: Iterable[NodeKey], when: tuple[int, int, int], ack: Acknowledgment
+        self,
+        node: NodeKey,
+        having: Collection[NodeKey],
+        when: tuple[int, int, int],
+        ack: Acknowledgment | Told,
+        may_leave: Callable[[Span], bool] = lambda span: True,
     ) -> list[Span]:
         """Where something may have come unseen to a queue manager from those that had it first, straight or by others.
 
@@ -306,6 +347,7 @@ class Ways:
 
         Args:
             when: since when, until when, and how large it is, as for `into`.
+            may_leave: whether those that had it first may have sent it there.
         """
         into = {each: self.into(each, *when, ack=ack) for each in (*self._into, *self._silent_into, node)}
         late_ns = NEVER if len(self._began_ns) > 1 else SLACK_NS + self._apart_ns
@@ -315,7 +357,8 @@ class Ways:
             if not isinstance(span.sender, bytes):
                 return span.since_ns
             first_ns = had_ns.get(span.sender)
-            if first_ns is None or first_ns > span.until_ns + late_ns:
+            is_there = first_ns is not None and (span.sender not in having or may_leave(span))
+            if first_ns is None or not is_there or first_ns > span.until_ns + late_ns:
                 return None
             return max(first_ns, span.since_ns)
 
@@ -330,13 +373,53 @@ class Ways:
     def out_of(
         self, node: NodeKey, since_ns: int, until_ns: int, size_bytes: int, ack: Acknowledgment
     ) -> list[Span]:
-        """Where it may have sent something so. An address of which nobody knows whose it is may be its own."""
-        nodes = (node, *(other for other in self._out_of if isinstance(other, str)))
-        every = (
-            chain(self._out_of.get(each, ()), self._replaced(self._silent_out_of.get(each, ())))
-            for each in nodes
-        )
-        return list(self._lacking(chain.from_iterable(every), since_ns, until_ns, size_bytes, ack))
+        """Where it may have sent something so."""
+        return list(self._lacking(self._sent_by(node), since_ns, until_ns, size_bytes, ack))
+
+    def _sent_by(self, node: NodeKey) -> Iterator[Span]:
+        """An address of which nobody knows whose it is may be its own."""
+        for each in (node, *(other for other in self._out_of if isinstance(other, str))):
+            yield from self._out_of.get(each, ())
+            yield from self._replaced(self._silent_out_of.get(each, ()))
+
+    def may_be_passed(self, copies: Iterable[Copy], told: Told) -> bool:
+        """Whether a later message may have passed this one over unseen, before an acknowledgment of the later one.
+
+        Its source names another before the later one where this one is gone, and what it sends again alone: on another
+        session, or when no OrderAck has come for a second at least. All interfaces that saw this one leave lack
+        something then, and so do the ways to where it was seen to go.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+
+        Args:
+            copies: of the one, as they crossed.
+        """
+        last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
+        ends: set[NodeKey] = set()
+        for (node, end), interface, time_ns, connection in copies:
+            ends.add(end)
+            last[node, interface] = max((time_ns, connection), last.get((node, interface), (EVER, 0)))
+        senders = {node for node, _ in last}
+        first, ends = senders - ends or senders, ends - senders or ends
+
+        def again_ns(place: tuple[NodeKey, int], span: Span) -> int | None:
+            until_ns = told.time_ns if place[1] == told.interface else NEVER
+            return span.again_ns(*last[place], place[1], until_ns, told)
+
+        def may_leave(span: Span) -> bool:
+            return any(place[0] == span.sender and again_ns(place, span) is not None for place in last)
+
+        began_ns = []
+        for place in last:
+            if place[0] in first:
+                times_ns = (again_ns(place, span) for span in self.passing(place[0]))
+                began_ns.append(min((each for each in times_ns if each is not None), default=NEVER))
+        if NEVER in began_ns:
+            return False
+        when = min(began_ns), told.time_ns, SMALLEST_NUMBERED
+        return any(self.brought(end, first, when, told, may_leave) for end in ends)
+
+    def passing(self, node: NodeKey) -> list[Span]:
+        """Where it has sent what the capture lacks, and a numbered message may be among that."""
+        return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """Why it may have sent something since that another queue manager took; None if that cannot be.
@@ -360,7 +443,7 @@ class Ways:
         since_ns: int,
         until_ns: int,
         size_bytes: int,
-        ack: Acknowledgment | None = None,
+        ack: Acknowledgment | Told | None = None,
     ) -> Iterator[Span]:
         """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
         several = len(self._began_ns) > 1

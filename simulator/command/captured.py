@@ -438,6 +438,8 @@ def _follow(reading: _Reading, options: Options, target: str) -> int:
     follower = Follower(target, reading.names)
     for sight in reading.chosen():
         follower.take(sight)
+    reading.last_findings()
+    follower.settle(reading.analyst.lacking)
     histories = list(follower.histories.values())
     if options.as_json:
         print_json([history.as_json() for history in histories])

@@ -19,14 +19,10 @@ from mqproto.captures.decode.findings import Finding, Severity
 from mqproto.captures.decode.ranges import first_missing
 from mqproto.captures.decode.sequences.progress import shown
 from mqproto.captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
-from mqproto.captures.decode.ways import EVER, SECOND_NS, SLACK_NS, Span, Ways, written_ns
+from mqproto.captures.decode.ways import EVER, SECOND_NS, SLACK_NS, SMALLEST_NUMBERED, Span, Ways, written_ns
 from mqproto.wire import guid_text
-from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
-from mqproto.wire.layouts.transaction import transaction_header
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
-SMALLEST_NUMBERED: Final = SMALLEST_USER_MESSAGE + transaction_header.offset_of("connector_qm_guid")
-"""No transactional message is smaller, in bytes."""
 _HALF: Final = 1 << 31
 
 

@@ -17,6 +17,7 @@ from mqproto.captures.decode.selection import MessageNamed
 from mqproto.captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
 from mqproto.captures.decode.sight import MESSAGES, Kind, Sight
 from mqproto.captures.decode.views.line import CLASS_NAMES
+from mqproto.captures.decode.ways import PASSED_OVER, Copy, Told, Ways
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -34,6 +35,8 @@ NANOSECONDS: Final = 1_000_000_000
 MESSAGE_LIMIT: Final = 100
 """How many messages of one label, or of one ordinal, are followed."""
 EVENT_LIMIT: Final = 10_000
+ORDER_ACK_LIMIT: Final = 16
+"""How many OrderAcks of one sequence are remembered for messages that the capture has behind them."""
 ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
@@ -68,6 +71,8 @@ class History:
         that was seen on its way, or before the message was.
     finals: the same of positive FinalAcks of later numbers of its sequence, which say that this came too.
     passed_by: the lowest number of a message that has passed it over: what is said of those tells nothing of it.
+    told: acknowledgments of its sequence, each with the number that it acknowledges.
+    is_doubted: whether an acknowledgment of a later number proves nothing.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
 
@@ -82,6 +87,8 @@ class History:
     order_acks: dict[int, int | None] = field(default_factory=dict)
     finals: dict[int, int | None] = field(default_factory=dict)
     passed_by: int = 1 << 32
+    told: list[tuple[int, Told]] = field(default_factory=list)
+    is_doubted: bool = False
     ended: str = ""
     ended_ns: int | None = None
 
@@ -117,6 +124,19 @@ class History:
             numbers = [(each, ACKNOWLEDGED.match(each.text)) for each in self.events]
             self.events = [each for each, found in numbers if found is None or self.is_told_by(int(found[1]))]
 
+    def settle(self, ways: Ways) -> None:
+        """Take away acknowledgments of later numbers if none of them proves anything; see `Ways.may_be_passed`."""
+        if self.sequence is None:
+            return
+        key, own = self.sequence
+        told = [each for each in self.told if self.is_told_by(each[0])]
+        copies = [
+            Copy(each.hop, each.interface, each.time_ns, each.connection) for each in self.crossings.values()
+        ]
+        if told and all(number > own and ways.may_be_passed(copies, at) for number, at in told):
+            self.is_doubted = True
+            self.pass_over(key, own - 1, own + 1)
+
     def verdict(self) -> str:
         """What became of it, as far as the capture shows."""
         began_ns, parts = self.began_ns, []
@@ -131,6 +151,8 @@ class History:
             parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
         elif any(map(self.is_told_by, self.order_acks)):
             parts.append("an OrderAck for it was seen")
+        elif self.is_doubted:
+            parts.append(f"whether it was acknowledged is not known: {PASSED_OVER}")
         elif self.sequence is not None and self.ended_ns is None:
             parts.append("no OrderAck was seen to come back")
         if self.ended_ns is not None:
@@ -179,7 +201,9 @@ class Follower:
         self._wanted = MessageNamed(target)
         self._names = names
         self.histories: dict[MessageKey, History] = {}
-        self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], int] = OrderedDict()
+        self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], deque[tuple[int, Told]]] = (
+            OrderedDict()
+        )
         self._passings: deque[tuple[SequenceKey, int, int]] = deque(maxlen=SEQUENCE_LIMIT)
         self.left_out_count = 0
 
@@ -200,6 +224,11 @@ class Follower:
             self._take_session(sight)
         if self.histories and sight.learnt:
             self._take_learnt(sight)
+
+    def settle(self, ways: Ways) -> None:
+        """The capture is over, and this is what it lacks."""
+        for history in self.histories.values():
+            history.settle(ways)
 
     def _take_message(self, sight: Sight, message: UserMessage) -> None:
         key, transaction = message_key(message), message.transaction
@@ -242,10 +271,11 @@ class Follower:
         history = History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
         if sequence is not None:
             (origin, identifier), _ = sequence
-            acked = (
-                self._order_acked.get((towards, address, identifier), 0) for address in (origin, NULL_GUID)
-            )
-            history.order_acks[max(acked)] = None
+            for address in (origin, NULL_GUID):
+                for number, told in self._order_acked.get((towards, address, identifier), ()):
+                    if number >= sequence[1]:
+                        history.order_acks[number] = None
+                        history.told.append((number, told))
             for passing in self._passings:
                 history.pass_over(*passing)
         return history
@@ -256,21 +286,23 @@ class Follower:
         if isinstance(body, OrderAckBody):
             user = message.user
             named = user.source_queue_manager, user.queue_manager_address, body.tx_sequence_id
-            self._order_acked[named] = max(body.tx_sequence_number, self._order_acked.get(named, 0))
+            known = self._order_acked.setdefault(named, deque(maxlen=ORDER_ACK_LIMIT))
+            known.append((body.tx_sequence_number, _told(sight)))
             if len(self._order_acked) > SEQUENCE_LIMIT:
                 self._order_acked.popitem(last=False)
         for history in self.histories.values():
             if isinstance(body, OrderAckBody):
-                if not _covers(body, message, history):
+                if not _covers(body, message, history, sight.seen.time_ns):
                     continue
-                _add(history, sight, f"OrderAck of all up to {body.tx_sequence_number}")
+                _add(history, sight, f"OrderAck of all up to {body.tx_sequence_number}", body)
                 is_home = reached == history.origin
-                history.order_acks[body.tx_sequence_number] = sight.seen.time_ns if is_home else None
+                known_ns = history.order_acks.get(body.tx_sequence_number)
+                history.order_acks[body.tx_sequence_number] = sight.seen.time_ns if is_home else known_ns
                 continue
             if isinstance(body, FinalAckBody):
                 if _passes(body, message, history):
                     text = f"FinalAck of number {body.tx_sequence_number}: all before it came too"
-                    _add(history, sight, text)
+                    _add(history, sight, text, body)
                     if reached == history.origin:
                         history.finals[body.tx_sequence_number] = sight.seen.time_ns
                     continue
@@ -337,8 +369,11 @@ def _goes_to_sender(message: UserMessage, history: History) -> bool:
     return history.towards in (message.user.source_queue_manager, NULL_GUID)
 
 
-def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
-    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells of it."""
+def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns: int) -> bool:
+    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells of it.
+
+    Of those that came to its source the first counts, though it may be read behind others.
+    """
     if history.sequence is None or not _goes_to_sender(message, history):
         return False
     (origin, identifier), _ = history.sequence
@@ -347,7 +382,7 @@ def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
         body.tx_sequence_id == identifier
         and history.is_told_by(body.tx_sequence_number)
         and address in (origin, NULL_GUID)
-        and history.order_acked_ns is None
+        and (history.order_acked_ns is None or time_ns < history.order_acked_ns)
     )
 
 
@@ -392,10 +427,18 @@ def _send_again(history: History, first: Crossed, packets: list[int]) -> None:
             history.events[place] = event._replace(text=text)
 
 
-def _add(history: History, sight: Sight, text: str) -> None:
+def _add(history: History, sight: Sight, text: str, body: OrderAckBody | FinalAckBody | None = None) -> None:
+    """One event more, which may be an acknowledgment of its sequence."""
     if len(history.events) < EVENT_LIMIT:
         seen = sight.seen
         history.events.append(Event(seen.time_ns, seen.number, sight.source, sight.destination, text))
+        if body is not None:
+            history.told.append((body.tx_sequence_number, _told(sight)))
+
+
+def _told(sight: Sight) -> Told:
+    seen = sight.seen
+    return Told(seen.number, seen.time_ns, seen.interface.number, seen.connection, seen.ahead)
 
 
 def _seconds(duration_ns: int) -> str:

@@ -339,7 +339,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "sequence-count": (
         "mqproto.captures.pipeline.judging.sequences.sequence_counts.SequenceCount",
         "sequence place first_ns queue last_ns order_acks positive negative last_final order_rows "
-        "final_number final_row unseen returning doubtful hops",
+        "final_number final_row unseen returning doubtful proved hops",
     ),
     "unconfirmed": (
         "mqproto.captures.pipeline.judging.sequences.sequence_counts.Unconfirmed",
@@ -391,6 +391,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
 """By the name of a record: its class, and its fields in order."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("hop-progress", "marks"): deque,
+    ("sequence-count", "proved"): lambda: deque(maxlen=1_024),
     ("sending", "holes"): list,
     ("sending", "over"): lambda: False,
     ("sending", "settled"): lambda: 0,

@@ -6,9 +6,8 @@ import pytest
 
 from mqproto.captures.decode import Acknowledged, Kind, Severity
 from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
-from mqproto.captures.decode.sequences.claims import SMALLEST_NUMBERED
 from mqproto.captures.decode.sessions.half import LOSS_LIMIT
-from mqproto.captures.decode.ways import SPAN_LIMIT
+from mqproto.captures.decode.ways import SMALLEST_NUMBERED, SPAN_LIMIT
 from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.wire import (

@@ -14,7 +14,7 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import NAMED_BYTES, Verdict
 from tests.captures.truth.knowing import NEGATIVE, Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
-from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere
+from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere, fits_passed_over
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
@@ -213,7 +213,8 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
     lacking = _facts(truth, coverage, known, whole) - FACTS[told]
     is_unsaid = "said" in lacking
     for fact, sayers in (("refused", list(_refusals(truth, known))), ("said", known.said)):
-        if fact in lacking and not _may_be_others(truth, coverage, sayers):
+        is_open = fact not in lacking or _may_be_others(truth, coverage, sayers)
+        if not is_open and (fact == "refused" or not _is_passed_over(truth, coverage, known)):
             return False
         lacking.discard(fact)
     if "came" in lacking or "seen to come" in lacking:
@@ -233,6 +234,12 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
         # Who lost frames may have lost the last.
         return coverage.is_lossy and fits_beyond(truth, known)
     return True
+
+
+def _is_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
+    """Whether all that says that it came may be about others, as a message that was lost may have passed it over."""
+    own = [*known.final_acks, *known.admin_acks]
+    return _may_be_others(truth, coverage, own) and fits_passed_over(truth, coverage, known)
 
 
 def _may_be_others(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqproto.captures.decode import Analyst, Finding, Follower, History, Severity, Sight
+from mqproto.captures.decode.ways import Ways
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.files.pcapng import PcapngWriter
 from mqproto.captures.net.merging import merged, series_of
@@ -30,6 +31,7 @@ class Decoded:
     sights: list[Sight]
     last: list[Finding]
     totals: Totals
+    lacking: Ways
 
     @property
     def findings(self) -> list[Finding]:
@@ -48,6 +50,7 @@ class Decoded:
             follower = Follower(target, Analyst().names)
             for sight in self.sights:
                 follower.take(sight)
+            follower.settle(self.lacking)
             for history in follower.histories.values():
                 found[target] = history
         return found
@@ -61,7 +64,7 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
     lossless, found = reader.totals.is_complete, reader.translations.found
     conflicts = reader.totals.conflicts
     last = list(analyst.finish(lossless=lossless, ends=reader.ends, translations=found, conflicts=conflicts))
-    return Decoded(sights, last, reader.totals)
+    return Decoded(sights, last, reader.totals, analyst.lacking)
 
 
 class Series(list[list[Frame]]):

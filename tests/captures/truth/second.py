@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
@@ -19,7 +19,7 @@ from mqproto.captures import spoil
 from mqproto.captures.decode import Sight
 from mqproto.captures.decode.facts import MessageKey, NodeKey
 from mqproto.captures.decode.journeys import message_key
-from mqproto.captures.decode.ways import SLACK_NS
+from mqproto.captures.decode.ways import SECOND_NS, SLACK_NS
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.tcp import FIN, PSH, RST
 from mqproto.captures.packets import SeenPacket
@@ -31,10 +31,12 @@ from mqproto.wire import (
     OrderAckBody,
     TxSequenceId,
     UserMessage,
+    decode_packet,
     encode_packet,
 )
 from mqproto.wire.layouts.session import session_header
-from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.claims import NAMED_BYTES
+from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import Decoded, decoded
 from tests.captures.truth.whole import Coverage, Whole
 
@@ -229,6 +231,132 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
         if not _ends(frame) and _breaches(decoded([frames])) <= allowed:
             return True
     return False
+
+
+def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
+    """Whether a world fits in which a later message passed this one over, by frames that were lost, before anybody
+    acknowledged one as late; so no acknowledgment that is left tells of this one.
+
+    The later one was sent again, as it was but for the number before it: on another session, or a second later at least
+    than what is left of its copies and of this one's.  [MS-MQQB] 3.1.6.5, 3.1.7.1.3
+    """
+    if known.sequence is None:
+        return False
+    origin, identifier, own = known.sequence
+    sights = truth.sights
+
+    def left(packets: Iterable[int]) -> list[int]:
+        return [each for each in packets if coverage.has(truth.whole.spans[each], NAMED_BYTES)]
+
+    tellers = {each: sights[each] for each in left((*known.order_acks, *known.covering))}
+    bodies = [each.acknowledgment for each in tellers.values()]
+    highest = min((body.tx_sequence_number for body in bodies if body is not None), default=0)
+    crossed = [each for each in left(known.crossings) if sights[each].hop[0] == origin]
+    if highest <= own or not crossed:
+        return False
+    lost = [
+        each
+        for each in range(max(crossed) + 1, min(tellers))
+        if each in sights and coverage.lacks(truth.whole.spans[each]) and _is_recoverable(sights[each])
+    ]
+    one = sights[max(crossed)].message
+    acker = next(each.message for each in tellers.values() if each.message is not None)
+    ways = _chains(truth, lost, origin, acker.user.source_queue_manager)
+    for way, number in product(
+        islice(ways, 4 * WAYS_LIMIT), range(own + 1, min(highest, own + WAYS_LIMIT) + 1)
+    ):
+        later = truth.numbered.get((origin, identifier, number))
+        copies = {} if later is None else later.crossings
+        is_new = not left(copies)
+        before = [each for each in (*crossed, *left(copies)) if sights[each].hop[0] == origin]
+        if not all(
+            _is_sent_again(sights[way[0]].seen, sights[each].seen) for each in before if each < way[0]
+        ):
+            continue
+        message = one if is_new else sights[min(copies)].message
+        assert message is not None
+        header = message.transaction
+        assert header is not None
+        message = replace(
+            message,
+            user=replace(message.user, message_id=FRESH) if is_new else message.user,
+            transaction=replace(
+                header, tx_sequence_number=number, previous_tx_sequence_number=max(0, own - 1)
+            ),
+        )
+        others: dict[int, bytes] | None = {}
+        for hops, each in enumerate(way):
+            found = _instead(truth, lost, each, message, hops, is_sized=is_new)
+            others = None if found is None or others is None else others | found
+        for each in copies if is_new else ():
+            other = another(sights[each])
+            if others is not None and each not in others:
+                others = None if other is None else {**others, each: other}
+        if others and all(unseen(truth, coverage, *each) for each in others.items()):
+            world = decoded([rewritten(truth.whole, others)])
+            seen = {sight.seen.number: sight for sight in world.sights if sight.seen.framed}
+            again = messages_in(seen).get(known.name)
+            told = set() if again is None else {*again.order_acks, *again.covering}
+            if len(seen) == len(sights) and _keeps_rules(truth, world) and told.isdisjoint(tellers):
+                return True
+    return False
+
+
+def _is_sent_again(later: SeenPacket, earlier: SeenPacket) -> bool:
+    return later.connection != earlier.connection or later.time_ns - earlier.time_ns >= SECOND_NS
+
+
+def _is_recoverable(sight: Sight) -> bool:
+    return sight.message is not None and sight.message.user.delivery_mode == 1
+
+
+def _instead(
+    truth: Truth, lost: list[int], number: int, message: UserMessage, hops: int, *, is_sized: bool
+) -> dict[int, bytes] | None:
+    """A message in the place of a packet that was lost, or of that and the one behind it; None if it is too large.
+
+    Args:
+        is_sized: whether it may be of any size.
+    """
+    sight, span = truth.sights[number], truth.whole.spans[number]
+    user = replace(message.user, flags=message.user.flags & ~0x1F | hops)
+    copy = _with_session(replace(message, user=user), sight)
+    size_bytes = span.end - span.start
+    if is_sized and (found := _sized(copy, size_bytes)) is not None:
+        return {number: found}
+    data = encode_packet(copy)
+    if len(data) == size_bytes:
+        return {number: data}
+    behind = next((each for each in lost if truth.whole.spans[each][:2] == (span.stream, span.end)), None)
+    other = None if behind is None else another(truth.sights[behind])
+    if behind is None or other is None:
+        return None
+    rest = decode_packet(other)
+    assert isinstance(rest, UserMessage)
+    filler = _sized(rest, truth.whole.spans[behind].end - span.start - len(data))
+    if filler is None:
+        return None
+    both = data + filler
+    return {number: both[:size_bytes], behind: both[size_bytes:]}
+
+
+def _with_session(message: UserMessage, sight: Sight) -> UserMessage:
+    """With the SessionHeader of another one."""
+    session = sight.message.session if sight.message is not None else None
+    flags = message.base.flags & ~BaseHeader.session_header.mask
+    if session is not None:
+        flags |= BaseHeader.session_header.mask
+    return replace(message, session=session, base=replace(message.base, flags=flags))
+
+
+def _sized(message: UserMessage, size_bytes: int) -> bytes | None:
+    """A message whose body is as long as it has to be for a size; None if it has no room."""
+    bare = replace(message, properties=replace(message.properties, message_body=b""))
+    room_bytes = size_bytes - len(encode_packet(bare))
+    if room_bytes < 0:
+        return None
+    data = encode_packet(replace(bare, properties=replace(bare.properties, message_body=bytes(room_bytes))))
+    return data if len(data) == size_bytes else None
 
 
 def _bare_bytes(sight: Sight) -> int:

@@ -190,6 +190,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         ),
     ),
     (r"^Whether that answered, the captures cannot say", lambda claims, known, found: True),
+    (r"^Whether it was acknowledged, the captures cannot say: ", lambda claims, known, found: True),
     (r"^Whether it went on, the captures cannot say: ", lambda claims, known, found: True),
     (r"^The captures lack some of the traffic", lambda claims, known, found: True),
     (r"^went from ", lambda claims, known, found: bool(known.crossings)),

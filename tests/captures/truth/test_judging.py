@@ -23,7 +23,7 @@ from tests.captures.truth.judging import judged, true_of
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
-from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, ways_to
+from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, fits_passed_over, ways_to
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -298,3 +298,22 @@ def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(t
     assert all(number == original for number, original in originals.items())
     cut = Coverage(truth.whole, list(spoil.shortened(frames, 96)))
     assert not all(map(cut.has, truth.whole.spans.values()))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_what_may_have_been_passed_over_unseen_is_in_doubt_only_where_a_second_world_fits(
+    tmp_path: Path,
+) -> None:
+    one = world(29, tmp_path).truth
+    files = KINDS["bursts lost"](one.whole.frames, 29)
+    score = judged(one, files, tmp_path / "bursts")
+    assert (score.false_claims, score.complaints) == (0, {})
+    said = [known for known in one.messages.values() if known.order_acks]
+    spoilt, whole = Coverage(one.whole, files[0]), Coverage(one.whole, one.whole.frames)
+    assert {
+        known.sequence[2] for known in said if known.sequence and fits_passed_over(one, spoilt, known)
+    } == {
+        4098,
+        4099,
+    }
+    assert not any(fits_passed_over(one, whole, known) for known in said)

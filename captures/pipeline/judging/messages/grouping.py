@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.pipeline.judging.messages import straight, subjects
+from mqproto.captures.pipeline.source.octets import Mask
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.lists import Batches, records, values
 
@@ -39,6 +40,7 @@ class Event(NamedTuple):
     interface: int
     row_id: int
     time_ns: int
+    connection: int | None
     kind: str
     from_key: str
     to_key: str
@@ -54,6 +56,7 @@ class Event(NamedTuple):
     source_manager: str
     destination_manager: str
     sequence: str | None
+    sequence_number: int | None
     arrivals: int | None
     first_ns: int | None
     completed_ns: int | None
@@ -72,7 +75,6 @@ COPIED: Final = (
     "number",
     "delivery",
     "queue",
-    "sequence_number",
     "label",
     "body_bytes",
     "sent_time_s",
@@ -119,6 +121,15 @@ class Messages:
             (list(islice(each, size))[:EVENT_LIMIT], is_whole)
             for size, is_whole in zip(self._odd_sizes, self._whole, strict=True)
         ]
+
+    def one_by_one(self, chosen: Mask) -> Iterator[list[Event]]:
+        """The events of some of those that went straight."""
+        some = self.straight.only(chosen)
+        at, of = np.append(some.crossings, some.acks), np.append(some.message, some.acked)
+        at = at[np.lexsort([at, of])]
+        each = events(self.rows.take(pa.array(at)), at.tolist())
+        for size in np.bincount(of, minlength=len(some)).tolist():
+            yield list(islice(each, size))
 
 
 class OfMessages(Protocol):

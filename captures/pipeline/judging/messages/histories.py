@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,7 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.decode.sight import MESSAGES, Kind
-from mqproto.captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
+from mqproto.captures.decode.ways import (
+    EVER,
+    NEVER,
+    PASSED_OVER,
+    SECOND_NS,
+    Copy,
+    Lack,
+    Told,
+    Ways,
+    written_ns,
+)
 from mqproto.captures.pipeline.judging.messages.bounds import Ahead
 from mqproto.captures.pipeline.judging.messages.grouping import (
     Event,
@@ -31,6 +42,7 @@ from mqproto.captures.pipeline.judging.messages.straight import (
 )
 from mqproto.captures.pipeline.judging.schema import INTEGER, SHORT, TEXT
 from mqproto.captures.pipeline.judging.sequences.sequence_schema import COVERED
+from mqproto.captures.pipeline.source.octets import Mask
 from mqproto.captures.pipeline.tables.lists import (
     GUID_CHARACTERS,
     Batches,
@@ -68,7 +80,8 @@ class Outcome(StrEnum):
     IN_FLIGHT = "in flight"
     """It has not come to its destination by any way that the captures show, and they lack nothing of these."""
     NOT_KNOWN = "not known"
-    """The captures cannot say whether it came: `reason` says why."""
+    """The captures cannot say whether it came: `reason` says why, as it does of one that came where they cannot say
+    whether it was acknowledged."""
 
 
 NOBODY_KNOWN: Final = "it is not known who is at its end"
@@ -129,15 +142,19 @@ class HistoryStage:
         """The next messages."""
         for events, is_complete in messages.odd:
             self._close(events, is_complete=is_complete)
-        rows = messages.rows
+        rows, straight = messages.rows, messages.straight
+        doubtful = self._doubtful(straight, rows)
+        for events in messages.one_by_one(doubtful):
+            self._close(events, is_complete=True)
+        straight = straight.only(~doubtful)
         for end in ("from", "to"):
             rows = rows.append_column(f"{end}_label", mapped_texts(rows.column(f"{end}_key"), self._label))
         batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         for name, found in self._out.items():
             batches[name].append(rows_about(SCHEMAS[name], TOLD[name], found, rows))
         self._out.clear()
-        if len(messages.straight):
-            for name, batch in self._straight(messages.straight, rows).items():
+        if len(straight):
+            for name, batch in self._straight(straight, rows).items():
                 batches[name].append(batch)
         return joined(batches)
 
@@ -205,6 +222,29 @@ class HistoryStage:
             "histories": about_packets(HISTORIES, histories, at[first], rows),
         }
 
+    def _doubtful(self, every: Straight, rows: pa.RecordBatch) -> Mask:
+        """Which have to be looked at one by one, as they may have been passed over; see `Ways.may_be_passed`."""
+        doubtful = np.zeros(len(every), dtype=bool)
+        sent, number = every.crossings[every.first], integers(rows, "sequence_number")
+        said = np.zeros(len(every), dtype=bool)
+        said[every.acked] = True
+        said[every.acked[number[every.acks] == number[sent[every.acked]]]] = False
+        interface, time_ns = (integers(rows, name) for name in ("interface", "time_ns"))
+        told_ns = np.full(len(every), EVER)
+        is_near = interface[every.acks] == interface[sent[every.acked]]
+        np.maximum.at(told_ns, every.acked, np.where(is_near, time_ns[every.acks], NEVER))
+        places = [rows.column(name) for name in ("series", "from_key")]
+        for sender in product(*(column.drop_null().unique().to_pylist() for column in places)):
+            if not (spans := self._ways(sender[0]).passing(key_of(sender[1]))):
+                continue
+            is_of = pc.fill_null(pc.and_(*map(pc.equal, places, sender)), False).to_numpy(
+                zero_copy_only=False
+            )
+            at = np.flatnonzero(said & is_of[sent])
+            for span in spans:
+                doubtful[at] |= (span.since_ns <= told_ns[at]) & (span.until_ns > time_ns[sent[at]])
+        return doubtful
+
     def _time_ns(self, event: Event, time_ns: int) -> int:
         """A time by the reference clock."""
         known = self._ahead.get(event.place) if self._ahead else None
@@ -232,9 +272,17 @@ class HistoryStage:
                 arrived_ns = hop.first_ns
                 uncertainty = uncertainty_ns(self._ahead, first.place, hop.first.place)
         first_ns = min(hop_ns)
-        said = self._said(first, [event for event in events if event.about])
+        about = [event for event in events if event.about]
+        orders = [event for event in about if event.kind in (ORDER_ACK, COVERED)]
+        if is_doubted := self._may_be_passed(orders, told.sequence_number, carriers):
+            about = [event for event in about if event.kind not in (ORDER_ACK, COVERED)]
+        said = self._said(first, about)
         reason = None if arrived_ns is not None else self._why_unknown(hops)
         outcome = self._outcome(said, reason, arrived=arrived_ns is not None)
+        if outcome is Outcome.REACHED and is_doubted:
+            reason = PASSED_OVER
+        elif outcome is not Outcome.NOT_KNOWN:
+            reason = None
         self._out["hops"] += self._hop_rows(hops)
         self._out["histories"].append(
             (
@@ -256,7 +304,7 @@ class HistoryStage:
                 [event.class_name for _, event in said.administration],
                 [time_ns for time_ns, _ in said.administration],
                 outcome,
-                reason if outcome is Outcome.NOT_KNOWN else None,
+                reason,
                 self._whereabouts(hops, destination, arrived=arrived_ns is not None),
                 is_complete,
             )
@@ -304,6 +352,19 @@ class HistoryStage:
         final = _once(each for each in timed if each[1].kind == FINAL_ACK)
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
+
+    def _may_be_passed(self, orders: list[Event], number: int | None, carriers: list[Event]) -> bool:
+        """Whether all acknowledgments of its sequence may be of those alone that passed a message over."""
+        if any(event.sequence_number == number for event in orders):
+            return False
+        copies: dict[str, list[Copy]] = defaultdict(list)
+        for event in carriers:
+            hop = key_of(event.from_key), key_of(event.to_key)
+            copy = Copy(hop, event.interface, event.time_ns, event.connection or 0)
+            copies[event.series].append(copy)
+        return bool(orders) and all(
+            self._ways(event.series).may_be_passed(copies[event.series], _told_by(event)) for event in orders
+        )
 
     def _outcome(self, said: _Said, reason: str | None, *, arrived: bool) -> Outcome:
         answers = said.final + said.administration
@@ -383,6 +444,11 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
     labels = pa.concat_arrays([rows.column("from_label"), rows.column("to_label")])
     ends = pa.array(np.append(begins, len(place)), pa.int32())
     return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)).cast(TEXT))
+
+
+def _told_by(event: Event) -> Told:
+    is_ahead = event.connection is None
+    return Told(event.number, event.time_ns, event.interface, event.connection or 0, is_ahead)
 
 
 def _by_time(timed: tuple[int, Event]) -> int:

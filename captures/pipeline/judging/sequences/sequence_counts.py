@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from mqproto.captures.decode.facts import Hop, MessageKey
+from mqproto.captures.decode.facts import Acknowledgment, Hop, MessageKey
 from mqproto.captures.decode.ranges import BoundedRanges
 from mqproto.captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
 from mqproto.wire import NULL_GUID, Guid
@@ -18,6 +18,10 @@ Row: TypeAlias = tuple[Any, ...]
 
 ORDER_ROW_LIMIT: Final = 16
 """How many OrderAcks are remembered for messages that the captures have behind them."""
+
+
+PROVED_LIMIT: Final = 1_024
+"""How many messages that an OrderAck has proved are remembered for others that are read behind it."""
 
 
 class OrderRow(NamedTuple):
@@ -98,6 +102,7 @@ class SequenceCount:
     final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
+    proved: the last of those that one has proved, as others that were made before may be read behind it.
     doubtful: numbers with their MessageIDs that the captures have behind an OrderAck of a higher one: it proves nothing
         of what a later message passes over, which may come even later.
     """
@@ -117,6 +122,7 @@ class SequenceCount:
     unseen: Unconfirmed = field(default_factory=Unconfirmed)
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     doubtful: dict[int, int] = field(default_factory=dict)
+    proved: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=PROVED_LIMIT))
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
 
     def remember(self, order: OrderRow) -> None:
@@ -127,13 +133,18 @@ class SequenceCount:
             del self.order_rows[:-ORDER_ROW_LIMIT]
 
     def confirming(self, sequence: Sequence, number: int) -> list[Row]:
-        """The OrderAcks that cover a message which the captures have only behind them: one, and one at its source."""
+        """The OrderAcks that cover a message which the captures have only behind them.
+
+        One of its own number, the first of all, and the first at its source.
+        """
         assert sequence.towards is not None, "it has a message"
-        found: dict[bool, Row] = {}
-        for each in self.order_rows:
+        found: dict[bool | int, Row] = {}
+        for each in sorted(self.order_rows, key=_by_time):
             is_told = each.number >= number and not sequence.is_passed(number, each.number)
             if is_told and sequence.towards[0] in (each.acker, NULL_GUID):
                 found.setdefault(each.at_source, each.row)
+                if each.number == number:
+                    found.setdefault(number + 1, each.row)
         return list(found.values())
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
@@ -143,6 +154,24 @@ class SequenceCount:
         """
         is_passed = self.sequence.is_passed
         return [each for each in self.unseen.through(number) if not is_passed(each[0], acknowledged)]
+
+    def proved_before(self, ack: Acknowledgment) -> list[int]:
+        """The MessageIDs of what an OrderAck proves that is read behind one which was made later."""
+        sequence = self.sequence
+        if (
+            sequence.ambiguous
+            or sequence.towards is None
+            or sequence.towards[0] not in (ack.key[0], NULL_GUID)
+        ):
+            return []
+        if all(each.row[4] <= ack.time_ns for each in self.order_rows):
+            return []
+        number = ack.sequence_number
+        return [
+            message_id
+            for each, message_id in self.proved
+            if each <= number and not sequence.is_passed(each, number)
+        ]
 
     def doubt(self, number: int, message_id: int) -> None:
         """One that an OrderAck covers may be passed over."""
@@ -155,6 +184,11 @@ class SequenceCount:
         if found is None and len(self.hops) < HOP_LIMIT:
             found = self.hops[hop, interface] = HopCount(time_ns)
         return found
+
+
+def _by_time(order: OrderRow) -> int:
+    time_ns: int = order.row[4]
+    return time_ns
 
 
 def _by_number(order: OrderRow) -> int:

@@ -33,9 +33,12 @@ CONFIRMATIONS: Final = pa.schema(
         ("about", FLAG),
         ("from_key", CODED),
         ("to_key", CODED),
+        ("sequence_number", INTEGER),
+        ("connection", INTEGER),
     ]
 )
 """An OrderAck for one message, or what is as good: rows to be put beside those of `subjects.keyed`, with their columns.
 
-    kind: OrderAck, or COVERED.
+    kind: OrderAck, or COVERED. sequence_number: what it acknowledges. connection: null if what its sender had
+        by then may come behind it.
 """

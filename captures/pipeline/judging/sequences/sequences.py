@@ -261,11 +261,8 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         elif view.is_new:
             # The captures have its OrderAck before they have it: they began later, or lack its first copies.
-            # It may be passed over by what comes as late, unless it was seen to come.
-            if hop[1] == message.towards[0]:
-                self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
-            else:
-                count.doubt(number, message_id)
+            # It may be passed over by what comes as late. That it came does not say that it was taken.
+            count.doubt(number, message_id)
         crossed = count.crossed(hop, interface, message.time_ns)
         if crossed is None:
             return
@@ -294,14 +291,16 @@ class SequenceStage:
         if sequence is None:
             return
         origin, hop = guid_text(sequence.origin), tuple(map(key_text, ack.hop))
-        row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop)
+        row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop, *_told(ack))
         at_source = ack.hop[1] == sequence.origin
         count = self._counts.get((series, sequence))
         if count is None:
             count = self._counts[series, sequence] = SequenceCount(sequence)
-        if view.counts or sequence.towards is None:
+        if not sequence.ambiguous:
             count.remember(OrderRow(ack.key[0], ack.sequence_number, at_source, row))
         if not view.counts:
+            if confirmed := count.proved_before(ack):
+                self._confirmed.append((row, confirmed))
             return
         covered: list[tuple[int, int, int | None]] = []
         is_first = sequence.order_ack_packet == ack.number
@@ -310,6 +309,7 @@ class SequenceStage:
             count.order_acks += 1
             covered = count.proved_through(ack.sequence_number, ack.sequence_number)
             confirmed = [message_id for _, message_id, _ in covered]
+            count.proved.extend((number, message_id) for number, message_id, _ in covered)
             if not at_source:
                 count.returning.extend((number, message_id) for number, message_id, _ in covered)
         if at_source:
@@ -356,7 +356,8 @@ class SequenceStage:
         if view.counts and ack.sequence_number > count.final_number:
             count.final_number = ack.sequence_number
             origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
-            count.final_row = (series, row_id, ack.number, interface, time_ns, COVERED, origin, True, *hop)
+            of = series, row_id, ack.number, interface, time_ns, COVERED, origin, True
+            count.final_row = (*of, *hop, *_told(ack))
 
     def _count(
         self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
@@ -449,6 +450,11 @@ def _confirmations(confirmed: list[tuple[Row, list[int]]]) -> pa.RecordBatch:
     )
     subjects = pc.binary_join_element_wise(rows.column("subject"), ordinals, "\\")
     return rows.set_column(rows.schema.get_field_index("subject"), CONFIRMATIONS.field("subject"), subjects)
+
+
+def _told(ack: Acknowledgment) -> tuple[int, int | None]:
+    """What it acknowledges, and the connection that has it behind all that its sender had."""
+    return ack.sequence_number, None if ack.ahead else ack.connection
 
 
 def _gap_row(series: str, sequence: Sequence, hop: Hop, gap: Gap) -> Row:

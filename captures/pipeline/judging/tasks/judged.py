@@ -26,7 +26,7 @@ from mqproto.captures.pipeline.reading.growth import SILENT_NS
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 12
+FORM: Final = 13
 """To be raised when what is saved means something else than before, or what tables say of packets. Of another form
 nothing is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS

@@ -337,6 +337,10 @@ def _verdict(
                     f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(gaps)} seen to come."
                 )
             return Sentence(f"{came}, which has to hold it: {numbers} never came.")
+        case Outcome.REACHED if row["reason"]:
+            return after._replace(
+                after=f". Whether it was acknowledged, the captures cannot say: {row['reason']}."
+            )
         case Outcome.REACHED:
             return after._replace(after=". Nothing more was said of it in these captures.")
     return _last_seen(row, hops, ended_ns)

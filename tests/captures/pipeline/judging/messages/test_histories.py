@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqproto.captures.decode import Analyst, Follower, History, Names
-from mqproto.captures.decode.ways import Lack
+from mqproto.captures.decode.ways import PASSED_OVER, Lack
 from mqproto.captures.packets import SeenPacket
 from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.wire import MessageClass
@@ -39,6 +39,8 @@ def followed(seen: list[SeenPacket], message: str) -> History:
     analyst, follower = Analyst(), Follower(message, Names())
     for packet in seen:
         follower.take(analyst.take(packet))
+    list(analyst.finish())
+    follower.settle(analyst.lacking)
     [history] = follower.histories.values()
     return history
 
@@ -258,6 +260,70 @@ def test_so_it_is_of_a_final_ack_and_a_higher_number_than_is_acknowledged_passes
     wire.send("c", answer)
     found = {row["sequence_number"]: row["outcome"] for row in histories(scene)}
     assert (found[1], found[2]) == (Outcome.CONFIRMED, Outcome.CONFIRMED if is_told else Outcome.REACHED)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+@pytest.mark.parametrize("answer", [ordered(2), final(2)])
+@pytest.mark.parametrize(
+    ("again", "waited_ms", "lacking_bytes", "is_told"),
+    [(True, 10, 200, False), (False, 2_000, 200, False), (False, 10, 200, True), (False, 2_000, 20, True)],
+)
+def test_a_message_may_be_passed_over_where_the_capture_lacks_one_that_may_have_been_sent_again(
+    again: bool, waited_ms: int, lacking_bytes: int, is_told: bool, answer: bytes
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wire.send("a", transactional(2))
+    scene.now_ns += waited_ms * MILLISECOND
+    wire = scene.wire("a", "c") if again else wire
+    wire.send("a", express(message_id=9)).missing_bytes = lacking_bytes
+    wire.send("c", answer)
+    found = {row["sequence_number"]: row for row in histories(scene)}
+    assert found[1]["outcome"] == (Outcome.CONFIRMED if is_told else Outcome.REACHED)
+    assert found[1]["reason"] == (None if is_told else PASSED_OVER)
+    assert found[2]["outcome"] == Outcome.CONFIRMED
+    verdict = followed(scene.packets, "1").verdict()
+    assert (" back after " in verdict) == is_told == (PASSED_OVER not in verdict)
+    assert " after " in followed(scene.packets, "2").verdict().partition("; ")[2]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+@pytest.mark.parametrize("lacking", [("a",), ("b",), ("a", "b")])
+def test_it_is_passed_over_unseen_only_where_each_hop_lacks_something(lacking: tuple[str, ...]) -> None:
+    scene = Scene()
+    wires = {"a": scene.wire("a", "b"), "b": scene.wire("b", "c")}
+    for number in (1, 2):
+        for hops, (sender, wire) in enumerate(wires.items()):
+            wire.send(sender, passed_on(transactional(number), hops))
+    scene.now_ns += 2_000 * MILLISECOND
+    for sender in lacking:
+        wires[sender].send(sender, express(message_id=9)).missing_bytes = 200
+    wires["b"].send("c", ordered(2))
+    wires["a"].send("b", ordered(2))
+    is_told = len(lacking) == 1
+    found = {row["sequence_number"]: row["outcome"] for row in histories(scene)}
+    assert found[1] == (Outcome.CONFIRMED if is_told else Outcome.REACHED)
+    assert (PASSED_OVER in followed(scene.packets, "1").verdict()) != is_told
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
+def test_an_order_ack_that_is_read_late_tells_of_a_message_by_its_time() -> None:
+    """Packets behind bytes that the capture lacks are read after those of other connections."""
+    scene = Scene()
+    late, wire = scene.wire("a", "c"), scene.wire("a", "c")
+    sent_ns = scene.now_ns
+    scene.now_ns += 3_000 * MILLISECOND
+    wire.send("a", express(message_id=8))
+    wire.send("a", express(message_id=9)).missing_bytes = 200
+    wire.send("c", ordered(2))
+    scene.now_ns = sent_ns
+    late.send("a", transactional(1))
+    late.send("a", transactional(2))
+    late.send("c", ordered(2, own_id=99))
+    found = {row["sequence_number"]: row["outcome"] for row in histories(scene)}
+    assert found[1] == Outcome.CONFIRMED
+    assert PASSED_OVER not in followed(scene.packets, "1").verdict()
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
