@@ -95,6 +95,8 @@ def prints_what_is_shown(running: Running, command: Command) -> None:
         printed.append(running(*typed).out)
         return shows(command.output or "", printed[-1])
 
+    if typed[0] == "kill":  # Else what is on its way back would wait as well.
+        eventually(lambda: "nothing waits" in running("explain").out, lambda: running("explain").out)
     if typed[0] == "explain":  # It may look a moment too early.
         eventually(as_shown, lambda: printed[-1])
     else:
