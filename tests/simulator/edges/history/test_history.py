@@ -479,7 +479,7 @@ async def test_who_is_patient_shares_the_transaction_of_the_next_one(
             assert (await history.look(ORDERS, "id")).entry is Entry.COMPLETED
         # Without company it is not kept waiting for long.
         await history.finish(ORDERS, "other", Attempt.SUCCEEDED, patient=True)
-    assert transactions == [["Begin"], ["Finish", "Look"], ["Finish"]]
+    assert transactions == [["Begin"], ["Finish", "LookUp"], ["Finish"]]
 
 
 async def test_who_is_cancelled_before_its_turn_has_begun_nothing(history_url: str) -> None:
