@@ -610,52 +610,52 @@ class QueueManager:
         reads: list[ReadPage | ReadExpired | ReadSequences] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
-        self._parts.outbound.learn()
+        parts = self._parts
+        desk = parts.desk
+        parts.outbound.learn()
         while True:
-            for queue in self._parts.queues.take_stirred(now):
+            for queue in parts.queues.take_stirred(now):
                 if queue.purging:
-                    queue.let_go(now, self._parts.desk.writes, self._parts.desk.endings)
+                    queue.let_go(now, desk.writes, desk.endings)
                 deliveries += [
                     Delivery(consumer.consumer, queue.name, received)
-                    for consumer, received in queue.hand_out(
-                        now, self._parts.desk.writes, self._parts.desk.endings
-                    )
+                    for consumer, received in queue.hand_out(now, desk.writes, desk.endings)
                 ]
                 reads += queue.pages()
-            turn = self._parts.neighbours.turn(now)
+            turn = parts.neighbours.turn(now)
             reads += turn[0]
             sends += turn[1]
             closes += turn[2]
-            self._parts.tracing.sent(self._parts.neighbours.leaving.take_traced(), now)
-            if not self._parts.desk.endings:
+            parts.tracing.sent(parts.neighbours.leaving.take_traced(), now)
+            if not desk.endings:
                 break
-            endings = self._parts.desk.endings.copy()
-            self._parts.desk.endings.clear()
-            self._parts.outcomes.follow(endings, now)
-        if self._parts.arrivals.reads:
-            reads += self._parts.arrivals.take_reads()
-        reads += self._parts.confirmations.pages()
+            endings = desk.endings.copy()
+            desk.endings.clear()
+            parts.outcomes.follow(endings, now)
+        if parts.arrivals.reads:
+            reads += parts.arrivals.take_reads()
+        reads += parts.confirmations.pages()
         # One after the other: if two of them let go of one message, neither would know that the other has.
         if self._again:
             reads += self._again
             self._again = []
         else:
-            reads += self._parts.purges.pages() or self._parts.expiration.pages()
-        writes = self._parts.desk.writes.take(now)
-        for history in self._parts.histories:
-            history.make_room(self._parts.desk.writes)
+            reads += parts.purges.pages() or parts.expiration.pages()
+        writes = desk.writes.take(now)
+        for history in parts.histories:
+            history.make_room(desk.writes)
         batch = Batch(
             writes=writes,
             reads=reads,
-            pings=self._parts.transports.pings.take(),
-            connects=self._parts.transports.take_connects(),
+            pings=parts.transports.pings.take(),
+            connects=parts.transports.take_connects(),
             sends=sends,
             closes=closes,
             deliveries=deliveries,
-            notes=self._parts.desk.notes.copy(),
-            deadline_ms=self._parts.desk.timers.next_ms,
+            notes=desk.notes.copy(),
+            deadline_ms=desk.timers.next_ms,
         )
-        self._parts.desk.notes.clear()
+        desk.notes.clear()
         return batch
 
     def status(self, names: Collection[str] | None = None) -> NodeStatus:
