@@ -27,7 +27,7 @@ LINES: Final = {
     "captures/wireshark": 1_750,
     "docs/.": 100,
     "mqproto/.": 100,
-    "mqproto/base": 350,
+    "mqproto/base": 400,
     "mqproto/bodies": 1_600,
     "mqproto/edge": 400,
     "mqproto/formatname": 700,

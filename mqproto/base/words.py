@@ -54,3 +54,28 @@ def clock(time_ns: int, digits: int = 6) -> str:
 def when(time_ns: int, digits: int = 6, parted: str = " ") -> str:
     """Date and time of day, UTC."""
     return f"{date(time_ns)}{parted}{clock(time_ns, digits)}"
+
+
+def brief(seconds: float | None) -> str:
+    """A time that is mostly short: `0.3 ms`, `42 ms`, `1.5 s`; nothing if it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 0.9995:
+        return f"{seconds * 1_000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1_000:.0f} ms"
+    return duration(seconds)
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
+    if 0.05 <= seconds < 9.95 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
+    whole = max(int(seconds + 0.05), 0)
+    for unit, size, smaller, part in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
+    return f"{whole} s"

@@ -18,13 +18,14 @@ from rich.live import Live
 from rich.text import Text
 
 from mqproto.base.foreign import shown
+from mqproto.base.words import brief, duration
 from mqproto.manager.status import NodeStatus
 from mqproto.manager.whereabouts import Spot
 from mqproto.simulator.base.program.again import asked_to_end
 from mqproto.simulator.base.program.output import run_task
 from mqproto.simulator.base.screen import wide_console
 from mqproto.simulator.client import oversee
-from mqproto.simulator.client.explain import brief, duration, is_kept
+from mqproto.simulator.client.explain import is_kept
 from mqproto.simulator.client.live import Away, ask_all
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as

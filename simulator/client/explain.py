@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.foreign import quoted
-from mqproto.base.words import counted
+from mqproto.base.words import counted, duration
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import FloodStatus
@@ -358,31 +358,6 @@ def letter_queue(message: MessageStatus) -> str:
 def is_kept(queue: str) -> bool:
     """Whether a queue has what ended elsewhere: a journal, or a dead-letter queue."""
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
-
-
-def brief(seconds: float | None) -> str:
-    """A time that is mostly short: `0.3 ms`, `42 ms`, `1.5 s`; nothing if it is not known."""
-    if seconds is None:
-        return ""
-    if seconds < 0.9995:
-        return f"{seconds * 1_000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1_000:.0f} ms"
-    return duration(seconds)
-
-
-def duration(seconds: float) -> str:
-    """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
-    if 0.05 <= seconds < 9.95 and seconds != int(seconds):
-        return f"{seconds:.1f} s"
-    whole = max(int(seconds + 0.05), 0)
-    for unit, size, smaller, part in (
-        ("d", 86_400, "h", 3_600),
-        ("h", 3_600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit}" + f" {rest} {smaller}" * bool(rest)
-    return f"{whole} s"
 
 
 def _tried(queue: OutgoingStatus, address: str, status: NodeStatus) -> str:

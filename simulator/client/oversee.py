@@ -14,11 +14,11 @@ from rich.text import Text
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import TEXT_LIMIT, shown
-from mqproto.base.words import counted
+from mqproto.base.words import counted, duration
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.client import Client, MessageId, NodeUnreachable, connect
-from mqproto.simulator.client.explain import Explainer, duration, is_kept
+from mqproto.simulator.client.explain import Explainer, is_kept
 from mqproto.simulator.client.live import Away, as_it_is, ask_all, none_answered
 from mqproto.simulator.node.control import Explanation
 from mqproto.simulator.topology import Topology, places

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from typer.core import TyperGroup
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.base.words import counted
+from mqproto.base.words import brief, counted, duration
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, MISUSE, complain, print_json, run_task
-from mqproto.simulator.client.explain import brief, duration
 from mqproto.simulator.command.options import Commands, JsonOption, all_down
 from mqproto.wire.guid import guid_from_text, guid_text
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from mqproto.base.words import duration
 from mqproto.captures.drawing.sequence import NARROW, Numbers, spoken, strip
 from mqproto.captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
-from mqproto.simulator.client.explain import duration, is_kept
+from mqproto.simulator.client.explain import is_kept
 from mqproto.simulator.client.oversee import next_hop, why_it_waits
 from mqproto.simulator.console.rates import Rates
 from mqproto.simulator.console.routemap import key_of, manager_name

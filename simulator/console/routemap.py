@@ -7,10 +7,10 @@ from itertools import combinations
 from math import copysign
 from typing import Any, Final, NamedTuple
 
+from mqproto.base.words import brief
 from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
 from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
-from mqproto.simulator.client.explain import brief
 from mqproto.simulator.console.rates import Rates
 from mqproto.simulator.topology import Topology
 from mqproto.wire.guid import guid_from_text, guid_text

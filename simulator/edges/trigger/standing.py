@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from mqproto.simulator.client.explain import duration
+from mqproto.base.words import duration
 from mqproto.simulator.edges.history.documents import Documents
 from mqproto.simulator.edges.trigger.breaker import Held, state_in
 from mqproto.simulator.edges.trigger.detection import scope_of

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mqproto.base.words import duration
 from mqproto.manager.status import DuplicatesStatus, IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.session import ConnectionStatus
-from mqproto.simulator.client.explain import Explainer, duration
+from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.live import Away
 from mqproto.simulator.client.oversee import explained
 from mqproto.simulator.node.control import Explanation, QueueReceiver
