@@ -31,7 +31,7 @@ BUDGETS: Final = {
     "build": 1.4,
     "check": 0.7,
     "chain": 2.55,
-    "alone": 17.7,
+    "alone": 17.4,
     "backlog": 2.4,
     "unread": 2.85,
 }

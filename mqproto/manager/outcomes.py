@@ -436,16 +436,16 @@ class Tracing:
             body += _element("TARGET QUEUE", _target(message))
             self._outcomes.report(message.debug, report_label(message, now), body, now)
 
-    def sent(self, sent: Iterable[tuple[bytes, str]], now: Moment) -> None:
-        """Report messages that left: their packets, and the hosts that they were sent to.  3.1.7.1.7"""
+    def sent(self, sent: list[tuple[bytes, str]], now: Moment) -> None:
+        """Report messages that left, and empty the list: their packets, and the hosts they were sent to.  3.1.7.1.7"""
         for packet, host in sent:
             message = decode_message(packet)
             assert message.debug is not None, "no packet has TR set and no DebugHeader"
             body = _element("MESSAGE ID", f"{message.user.message_id:08X}")
             body += _element("TARGET QUEUE", _target(message))
-            body += _element("NEXT HOP", host)
-            body += _element("HOP COUNT", f"{message.user.hop_count:02X} ")
+            body += _element("NEXT HOP", host) + _element("HOP COUNT", f"{message.user.hop_count:02X} ")
             self._outcomes.report(message.debug, report_label(message, now), body, now)
+        sent.clear()
 
 
 def report_label(message: UserMessage, now: Moment) -> str:

@@ -610,8 +610,7 @@ class QueueManager:
         reads: list[ReadPage | ReadExpired | ReadSequences] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
-        parts = self._parts
-        desk = parts.desk
+        parts, desk = self._parts, self._parts.desk
         parts.outbound.learn()
         while True:
             for queue in parts.queues.take_stirred(now):
@@ -626,7 +625,8 @@ class QueueManager:
             reads += turn[0]
             sends += turn[1]
             closes += turn[2]
-            parts.tracing.sent(parts.neighbours.leaving.take_traced(), now)
+            if traced := parts.neighbours.leaving.traced:
+                parts.tracing.sent(traced, now)
             if not desk.endings:
                 break
             endings = desk.endings.copy()

@@ -27,7 +27,8 @@ class Leaving:
         self._hosts = hosts
         self._refusals = refusals
         self._sealing = Sealing(desk)
-        self._traced: list[tuple[bytes, str]] = []
+        self.traced: list[tuple[bytes, str]] = []
+        """The traced messages that were sent, and the hosts that they were sent to, until somebody reports them."""
 
     def send(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         """Send what the window allows, queue by queue in turns."""
@@ -73,9 +74,4 @@ class Leaving:
         self._hosts.of(session, now).sent += len(entries)
         self._desk.waypoints.sent(entries, session)
         host = session.data.remote_address
-        self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
-
-    def take_traced(self) -> list[tuple[bytes, str]]:
-        """Return the traced messages that were sent, and the hosts that they were sent to."""
-        traced, self._traced = self._traced, []
-        return traced
+        self.traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]

@@ -271,6 +271,8 @@ class Met:
 
     def take_doubts(self) -> list[Acquaintance]:
         """Return those to call where they were met, to check whether they are still there."""
+        if not self._doubts:
+            return []
         doubts, self._doubts = self._doubts, {}
         return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
 
