@@ -77,7 +77,7 @@ def settings() -> Iterator[str]:
     rows = []
     for field, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign) and field.value:
-            about = after.value.value if isinstance(after, ast.Expr) else ""  # type: ignore[attr-defined]
+            about = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
             rows.append((f"`{ast.unparse(field.target)}`", f"`{ast.unparse(field.value)}`", about))
     yield from table("setting | by default | ", rows)
 
