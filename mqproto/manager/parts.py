@@ -78,7 +78,7 @@ def build(
     guard: Guard,
     follow: Follow,
 ) -> Parts:
-    """The parts of a queue manager; for the arguments see there."""
+    """Put together the parts of a `QueueManager`, which says what the arguments are."""
     desk = desk_of(identity, settings, guard, follow)
     incoming = IncomingSequences()
     met = Met(desk, routes, state, now, lambda: outbound.next_queue())

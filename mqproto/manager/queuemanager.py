@@ -117,7 +117,7 @@ class QueueManager:
         for number, last in purges_of(state.counters).items():
             self._go_on_purging(number, last)
 
-    # SessionTransports
+    # Transports
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> int:
         """A host has connected to us. Return the number that names the session from now on.
@@ -185,14 +185,14 @@ class QueueManager:
         Returns:
             How many bytes the packets have that are complete now, including what was kept of one until now.
         """
-        found = self._parts.transports.sessions.get(session)
+        transports, arrivals = self._parts.transports, self._parts.arrivals
+        found = transports.sessions.get(session)
         if found is None or found.closed is not None:
             return 0
         begun_bytes = found.begun_bytes
-        runs = self._parts.transports.hear(found, data, now, self._parts.arrivals.refuses)
+        runs = transports.hear(found, data, now, arrivals.refuses)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
-        transports, refusing = self._parts.transports, self._parts.arrivals.refusing
-        before = refusing.count
+        refusing, before = arrivals.refusing, arrivals.refusing.count
         count = self._take_in(found, runs, now) if runs else 0
         transports.hosts.received(found, count, len(data), now, refusing.count - before, refusing.last)
         transports.touch(found)

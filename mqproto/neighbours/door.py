@@ -102,10 +102,8 @@ class Door:
 
     def _make_room(self) -> Iterator[Session]:
         """End strangers' unfinished packets until the limit is met: the largest of the host with the most first."""
-        kept, limit_bytes = (
-            unfinished(self._sessions.values()),
-            self._desk.settings.strangers_unfinished_bytes,
-        )
+        kept = unfinished(self._sessions.values())
+        limit_bytes = self._desk.settings.strangers_unfinished_bytes
         while (total_bytes := kept.total()) > limit_bytes:
             of_hosts = Counter[str]()
             for session, size in kept.items():

@@ -174,7 +174,7 @@ class Neighbours:
                     self.wake(queue)
                     yield from over
 
-    # SessionTransports come and go
+    # Sessions end
 
     def lost(self, key: int, reason: str, now: Moment) -> None:
         """A transport broke or could not be opened.  3.1.7.3"""

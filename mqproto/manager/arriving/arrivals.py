@@ -290,7 +290,7 @@ class Arrivals:
         return reads
 
     def found(self, read: ReadSequences, rows: Sequence[IncomingRow], now: Moment) -> None:
-        """rules.Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
+        """Take the store's answer about a stranger's sequences: the messages that waited for it go on."""
         waiting = self._looked_up.pop(read, None)
         if waiting is None:
             self.in_sequence.from_before[read.source] = rows

@@ -56,7 +56,9 @@ CROWDING: Final = "stranger, too much"
 """With this message, strangers would have more than their share of the queue."""
 NOT_HIS_NAME: Final = "a stranger sends in the name of another queue manager"
 NOT_FOR_US: Final = "a stranger's message is for another queue manager: strangers are not forwarded"
-CLAIMS = "it presents the GUID of a queue manager that is declared elsewhere, and sends what is taken from there alone"
+CLAIMS: Final = (
+    "it presents the GUID of a queue manager declared elsewhere, and sends what is taken from there alone"
+)
 
 ELSEWHERE: Final = "elsewhere"
 """It is for another queue manager."""
