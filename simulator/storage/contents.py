@@ -160,9 +160,7 @@ class Contents:
         for old, new, expires_s in writes.moves:
             found = [messages[old]] if old in messages else self.between(old, old)
             assert found, f"message {old:#x} is to move to {new:#x}, but is not in the store"
-            if isinstance(
-                found[0].packet, HurtPacket
-            ):  # It is not what was written; another start lets it go.
+            if isinstance(found[0].packet, HurtPacket):  # Another start lets it go.
                 raise DamageError(f"message {old:#x} is to move to {new:#x}, and is not what was written")
             move(found[0], new, expires_s)
         return replace(

@@ -115,7 +115,7 @@ class Reserve:
                 return self.created(number, record, size_bytes)
             except DiskFullError:
                 if needed_bytes <= self.size_bytes:
-                    return self.become(number, record)
+                    return self._become(number, record)
                 if size_bytes <= needed_bytes:
                     raise
                 size_bytes = max(needed_bytes, size_bytes // 8)
@@ -134,7 +134,7 @@ class Reserve:
                 raise DiskFullError(str(error)) from error
             raise
 
-    def become(self, number: int, first_record: int) -> LogSegment:
+    def _become(self, number: int, first_record: int) -> LogSegment:
         """Turn the reserve into a segment of the log.
 
         Raises:

@@ -57,10 +57,8 @@ def repair(files: Files, path: Path, date: str) -> Repaired:
                 raise StoreError(
                     f"{path}: neither its tables nor its witness say whose it is: put back a copy of one"
                 )
-            aside, draft = (
-                path.with_name(f"{path.name}-quarantine-{date}"),
-                path.with_name(f"{path.name}-repaired"),
-            )
+            aside = path.with_name(f"{path.name}-quarantine-{date}")
+            draft = path.with_name(f"{path.name}-repaired")
             for folder in (aside, draft):
                 if folder.exists():
                     raise StoreError(f"{folder}: it is there already, from another repair: move it away")
