@@ -5,7 +5,7 @@
     told = read(spark, "captures/")
     told.histories.where("order_acked_ns IS NULL").groupBy("queue").count().show()
 
-README.md of mqproto.captures.pipeline says more, and TABLES.md beside it has every column.
+docs/how-to/spark.md says more, and docs/reference/tables.md has every column.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Analysis:
     for each capture that cannot be read, or not to its end.
 
     Raises:
-        UsageError: there is no capture, or a cluster is to make tables, and nobody said where.
+        UsageError: there is no capture; a run is named, but no tables; or nobody said where a cluster makes them.
     """
 
     _spark: SparkSession
@@ -83,13 +83,16 @@ class Analysis:
     def _tables(self) -> Tables:
         if len(self._paths) == 1 and is_there(self._paths[0]):
             return Tables(self._paths[0], self._run)
-        place = self._place
-        if place is None:
+        if self._run is not None:
+            raise UsageError(
+                f"run {self._run}: name the folder of tables that it is of: read(spark, FOLDER, run=...)"
+            )
+        if self._place is None:
             if not str(self._spark.conf.get("spark.master")).startswith("local"):
                 raise UsageError("on a cluster, say where tables may lie: read(..., tables=FOLDER)")
             _temporary.append(tempfile.TemporaryDirectory(prefix="mqproto-tables-"))
-            place = _temporary[-1].name
-        tables = Tables(place)
+            self._place = _temporary[-1].name
+        tables = Tables(self._place)
         found = inventory(self._paths)
         if not found.series:
             raise UsageError(str(found.refused[0]) if found.refused else "there is no capture to read")
@@ -98,7 +101,7 @@ class Analysis:
             result = analyse(self._paths, tables, SparkEngine(self._spark), found=found)
         damage = (error for series in result.series for error in series.damage)
         for error in (*result.refused, *damage):
-            warnings.warn(str(error), stacklevel=2)
+            warnings.warn(str(error), stacklevel=4)  # Where a table was asked for.
         return tables
 
 

@@ -74,8 +74,11 @@ def test_what_cannot_be_read_is_said(spark: SparkSession, tmp_path: Path) -> Non
         _ = told.histories
     damaged = tmp_path / "cut.pcapng"
     damaged.write_bytes((SAMPLES / "window.pcapng").read_bytes()[:-5])
-    with pytest.warns(UserWarning, match=r"cut\.pcapng: byte \d+: the file ends"):
+    with pytest.raises(UsageError, match=r"^run 1: name the folder of tables that it is of"):
+        _ = read(spark, str(damaged), run=1).packets
+    with pytest.warns(UserWarning, match=r"cut\.pcapng: byte \d+: the file ends") as caught:
         assert read(spark, str(damaged)).packets.count() > 0
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.long
