@@ -50,17 +50,19 @@ PASSED_OVER: Final = "a later message may have passed it over"
 
 
 class Copy(NamedTuple):
-    """A message as it crossed a hop."""
+    """A packet that carried a message: over which hop, and when and where it was seen."""
 
     hop: Hop
     interface: int
     time_ns: int
     connection: int
+    frame: int = 0
 
 
 class Told(NamedTuple):
-    """What an Acknowledgment has of the packet that carries it."""
+    """An OrderAck or a positive FinalAck, as an Acknowledgment has it."""
 
+    sequence_number: int
     number: int
     time_ns: int
     interface: int
@@ -394,7 +396,7 @@ class Ways:
         """
         last: dict[tuple[NodeKey, int], tuple[int, int]] = {}
         ends: set[NodeKey] = set()
-        for (node, end), interface, time_ns, connection in copies:
+        for (node, end), interface, time_ns, connection, _ in copies:
             ends.add(end)
             last[node, interface] = max((time_ns, connection), last.get((node, interface), (EVER, 0)))
         senders = {node for node, _ in last}
@@ -418,7 +420,7 @@ class Ways:
         return any(self.brought(end, first, when, told, may_leave) for end in ends)
 
     def passing(self, node: NodeKey) -> list[Span]:
-        """Where it has sent what the capture lacks, and a numbered message may be among that."""
+        """Where the capture lacks so many bytes that it has sent. If nobody knows how many, there may be none."""
         return [span for span in self._sent_by(node) if span.size_bytes < ENDLESS]
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:

@@ -171,7 +171,7 @@ class _Options:
         self.fails = mode == "FAILFAST"
         self.range_bytes = _number(options, "rangeBytes", RANGE_BYTES, "bytes")
         self.settle_ns = _number(options, "settleSeconds", SETTLE_S, "seconds") * NANOSECONDS
-        self.max_files = _number(options, "maxFilesPerTrigger", 0, "files") or None
+        self.max_files = _number(options, "maxFilesPerTrigger", 0, "files")
         # Spark hands on several paths as JSON.
         several = [str(path) for path in json.loads(options["paths"])] if "paths" in options else []
         self.paths = several or ([options["path"]] if options.get("path") else [])

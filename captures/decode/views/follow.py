@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from mqproto.captures.decode.facts import Hop, MessageKey
+from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
 from mqproto.captures.decode.names import Names, printable
 from mqproto.captures.decode.row import identifier_text
@@ -50,16 +50,6 @@ class Event(NamedTuple):
     text: str
 
 
-class Crossed(NamedTuple):
-    """A packet that carried the message: over which hop, and when and where it was seen."""
-
-    hop: Hop
-    time_ns: int
-    frame: int
-    interface: int
-    connection: int
-
-
 @dataclass(slots=True)
 class History:
     """All that the capture shows of one message.
@@ -71,7 +61,7 @@ class History:
         that was seen on its way, or before the message was.
     finals: the same of positive FinalAcks of later numbers of its sequence, which say that this came too.
     passed_by: the lowest number of a message that has passed it over: what is said of those tells nothing of it.
-    told: acknowledgments of its sequence, each with the number that it acknowledges.
+    told: acknowledgments of its sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
@@ -82,12 +72,12 @@ class History:
     towards: Guid
     sequence: tuple[SequenceKey, int] | None
     events: list[Event] = field(default_factory=list)
-    crossings: dict[int, Crossed] = field(default_factory=dict)
+    crossings: dict[int, Copy] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acks: dict[int, int | None] = field(default_factory=dict)
     finals: dict[int, int | None] = field(default_factory=dict)
     passed_by: int = 1 << 32
-    told: list[tuple[int, Told]] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     is_doubted: bool = False
     ended: str = ""
     ended_ns: int | None = None
@@ -129,11 +119,9 @@ class History:
         if self.sequence is None:
             return
         key, own = self.sequence
-        told = [each for each in self.told if self.is_told_by(each[0])]
-        copies = [
-            Copy(each.hop, each.interface, each.time_ns, each.connection) for each in self.crossings.values()
-        ]
-        if told and all(number > own and ways.may_be_passed(copies, at) for number, at in told):
+        told = [each for each in self.told if self.is_told_by(each.sequence_number)]
+        copies = self.crossings.values()
+        if told and all(each.sequence_number > own and ways.may_be_passed(copies, each) for each in told):
             self.is_doubted = True
             self.pass_over(key, own - 1, own + 1)
 
@@ -201,9 +189,7 @@ class Follower:
         self._wanted = MessageNamed(target)
         self._names = names
         self.histories: dict[MessageKey, History] = {}
-        self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], deque[tuple[int, Told]]] = (
-            OrderedDict()
-        )
+        self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], deque[Told]] = OrderedDict()
         self._passings: deque[tuple[SequenceKey, int, int]] = deque(maxlen=SEQUENCE_LIMIT)
         self.left_out_count = 0
 
@@ -272,10 +258,10 @@ class Follower:
         if sequence is not None:
             (origin, identifier), _ = sequence
             for address in (origin, NULL_GUID):
-                for number, told in self._order_acked.get((towards, address, identifier), ()):
-                    if number >= sequence[1]:
-                        history.order_acks[number] = None
-                        history.told.append((number, told))
+                for told in self._order_acked.get((towards, address, identifier), ()):
+                    if told.sequence_number >= sequence[1]:
+                        history.order_acks[told.sequence_number] = None
+                        history.told.append(told)
             for passing in self._passings:
                 history.pass_over(*passing)
         return history
@@ -287,7 +273,7 @@ class Follower:
             user = message.user
             named = user.source_queue_manager, user.queue_manager_address, body.tx_sequence_id
             known = self._order_acked.setdefault(named, deque(maxlen=ORDER_ACK_LIMIT))
-            known.append((body.tx_sequence_number, _told(sight)))
+            known.append(_told(sight, body))
             if len(self._order_acked) > SEQUENCE_LIMIT:
                 self._order_acked.popitem(last=False)
         for history in self.histories.values():
@@ -346,7 +332,7 @@ class Follower:
 def _cross(history: History, sight: Sight, user: UserHeader) -> None:
     """The message crosses a hop."""
     seen = sight.seen
-    crossed = Crossed(sight.hop, seen.time_ns, seen.frame, seen.interface.number, seen.connection)
+    crossed = Copy(sight.hop, seen.interface.number, seen.time_ns, seen.connection, seen.frame)
     others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
     is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
     hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
@@ -404,18 +390,18 @@ def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
     )
 
 
-def _is_alike(one: Crossed, other: Crossed) -> bool:
+def _is_alike(one: Copy, other: Copy) -> bool:
     """Whether two packets crossed the same hop, as one interface saw them."""
     return (one.hop, one.interface) == (other.hop, other.interface)
 
 
-def _is_before(later: Crossed, earlier: Crossed) -> bool:
+def _is_before(later: Copy, earlier: Copy) -> bool:
     """Whether a packet crossed before one that stands before it: what a capture lacks of a connection is waited for."""
     is_before = later.time_ns < earlier.time_ns and later.frame <= earlier.frame
     return is_before and later.connection != earlier.connection
 
 
-def _send_again(history: History, first: Crossed, packets: list[int]) -> None:
+def _send_again(history: History, first: Copy, packets: list[int]) -> None:
     """What was taken for the first copy that crossed a hop was not: another had crossed before."""
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
@@ -433,12 +419,12 @@ def _add(history: History, sight: Sight, text: str, body: OrderAckBody | FinalAc
         seen = sight.seen
         history.events.append(Event(seen.time_ns, seen.number, sight.source, sight.destination, text))
         if body is not None:
-            history.told.append((body.tx_sequence_number, _told(sight)))
+            history.told.append(_told(sight, body))
 
 
-def _told(sight: Sight) -> Told:
-    seen = sight.seen
-    return Told(seen.number, seen.time_ns, seen.interface.number, seen.connection, seen.ahead)
+def _told(sight: Sight, body: OrderAckBody | FinalAckBody) -> Told:
+    seen, number = sight.seen, body.tx_sequence_number
+    return Told(number, seen.number, seen.time_ns, seen.interface.number, seen.connection, seen.ahead)
 
 
 def _seconds(duration_ns: int) -> str:

@@ -5,9 +5,6 @@ one. The last one, and a file outside any series, is complete when nothing has b
 
 A file is known by its content before it was packed: its first MiB and its size. If more is written to a file that
 counted as complete, it is another file, and comes again.
-
-Options:
-    settleSeconds: a file is complete after this many seconds without a write; 60.
 """
 
 from __future__ import annotations

@@ -447,8 +447,8 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _told_by(event: Event) -> Told:
-    is_ahead = event.connection is None
-    return Told(event.number, event.time_ns, event.interface, event.connection or 0, is_ahead)
+    is_ahead, number = event.connection is None, event.sequence_number or 0
+    return Told(number, event.number, event.time_ns, event.interface, event.connection or 0, is_ahead)
 
 
 def _by_time(timed: tuple[int, Event]) -> int:

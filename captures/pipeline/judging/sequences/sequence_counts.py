@@ -18,8 +18,6 @@ Row: TypeAlias = tuple[Any, ...]
 
 ORDER_ROW_LIMIT: Final = 16
 """How many OrderAcks are remembered for messages that the captures have behind them."""
-
-
 PROVED_LIMIT: Final = 1_024
 """How many messages that an OrderAck has proved are remembered for others that are read behind it."""
 
@@ -132,19 +130,20 @@ class SequenceCount:
             self.order_rows.sort(key=_by_number)
             del self.order_rows[:-ORDER_ROW_LIMIT]
 
-    def confirming(self, sequence: Sequence, number: int) -> list[Row]:
+    def confirming(self, number: int) -> list[Row]:
         """The OrderAcks that cover a message which the captures have only behind them.
 
         One of its own number, the first of all, and the first at its source.
         """
+        sequence = self.sequence
         assert sequence.towards is not None, "it has a message"
-        found: dict[bool | int, Row] = {}
+        found: dict[bool | None, Row] = {}
         for each in sorted(self.order_rows, key=_by_time):
             is_told = each.number >= number and not sequence.is_passed(number, each.number)
             if is_told and sequence.towards[0] in (each.acker, NULL_GUID):
                 found.setdefault(each.at_source, each.row)
                 if each.number == number:
-                    found.setdefault(number + 1, each.row)
+                    found.setdefault(None, each.row)
         return list(found.values())
 
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
@@ -157,16 +156,12 @@ class SequenceCount:
 
     def proved_before(self, ack: Acknowledgment) -> list[int]:
         """The MessageIDs of what an OrderAck proves that is read behind one which was made later."""
-        sequence = self.sequence
-        if (
-            sequence.ambiguous
-            or sequence.towards is None
-            or sequence.towards[0] not in (ack.key[0], NULL_GUID)
-        ):
+        sequence, number = self.sequence, ack.sequence_number
+        if sequence.ambiguous or sequence.towards is None:
             return []
-        if all(each.row[4] <= ack.time_ns for each in self.order_rows):
+        is_late = any(_by_time(each) > ack.time_ns for each in self.order_rows)
+        if not is_late or sequence.towards[0] not in (ack.key[0], NULL_GUID):
             return []
-        number = ack.sequence_number
         return [
             message_id
             for each, message_id in self.proved

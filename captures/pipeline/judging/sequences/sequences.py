@@ -381,7 +381,7 @@ class SequenceStage:
         if sequence.towards is None or not count.place:
             return
         for number, message_id in count.doubtful.items():
-            self._confirmed += ((row, [message_id]) for row in count.confirming(sequence, number))
+            self._confirmed += ((row, [message_id]) for row in count.confirming(number))
         # What an OrderAck has confirmed by now needs no FinalAck to say so.
         proved = count.proved_through(count.final_number - 1, count.final_number)
         covered = [message_id for _, message_id, _ in proved]
