@@ -30,6 +30,7 @@ import pytest
 import trio
 
 from tests.conformance import ROOT, names_of_tests, summary
+from tests.proportion import PRODUCT
 from tests.simulator.forks import Forks
 from tests.simulator.typed import MAIN, PREPARED
 
@@ -382,13 +383,13 @@ def page(text: str) -> list[Block]:
     return list(blocks(textwrap.dedent(text)))
 
 
-def test_the_numbers_on_the_front_page_are_counted(request: pytest.FixtureRequest) -> None:
+def test_the_front_page_counts_right_and_names_each_folder(request: pytest.FixtureRequest) -> None:
     """That of the tests to a tenth, and only where all were collected."""
     page = (ROOT / "README.md").read_text("utf-8")
     assert f"[{len(list((ROOT / 'captures' / 'samples').glob('*.toml')))} samples]" in page
-    [shown, told] = re.findall(r"\d+ done, \d+ partial, \d+ left out, \d+ later", page)
-    assert summary().endswith(shown)
-    assert shown == told
+    assert re.findall(r"\d+ done, .+? later", page) == [summary().partition(": ")[2]] * 2
+    assert [name for name in (*PRODUCT, "tests") if f"| `{name}/` |" not in page] == []
+    assert re.findall(r"^## .*", page, re.MULTILINE)[-1] == "## Changes"
     [passed] = re.findall(r"^(\d+) passed in ", page, re.MULTILINE)
     collected = len(request.session.items)
     if {ROOT / "tests"} & {Path(argument).resolve() for argument in request.config.args}:

@@ -186,11 +186,10 @@ def test_headers_for_a_service_travel_in_the_extension(running: Running) -> None
 
 @pytest.mark.long
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
-    running("send", r"destination\orders", "--count", "300", "--body", "x" * 999)
-    command = " ".join(
-        [*COMMAND, "receive", "orders", "-c", "300", "--timeout", "60", "-t", str(running.file)]
-    )
-    command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
+    place = ("-t", running.file, "-d", running.directory)
+    mqproto("send", r"destination\orders", "--count", "300", "--body", "x" * 999, *place)
+    command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "--timeout", "60", *map(str, place)])
+    command += " | head -c 1; exit ${PIPESTATUS[0]}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (DONE, b"x", b"")
     rest = running("receive", "orders", "-c", "300", "--timeout", "2").out.splitlines()

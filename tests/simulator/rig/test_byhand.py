@@ -1,4 +1,4 @@
-"""Hands within one process; how they are typed is in tests/simulator/command/test_running.py."""
+"""Hands within one process; how they are typed is in tests/simulator/cli/test_running.py."""
 
 from __future__ import annotations
 
