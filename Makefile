@@ -49,7 +49,7 @@ producers: $(DEV)  ## producers who retry and hang up while two gateways and a n
 standby: $(DEV)  ## two triggers on one queue, killed, stopped and continued 200 times: who leads, and is anything called twice?
 	@MQPROTO_STANDBY_STRIKES=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/edges/trigger/test_standby.py -k whoever --timeout 1800 $(ARGS)
 
-programs: $(DEV)  ## the three programs of the client's README, each killed 100 times; some minutes
+programs: $(DEV)  ## the three programs of program-that-may-be-killed.md, each killed 100 times; some minutes
 	@MQPROTO_PROGRAM_KILLS=100 $(VENV)/bin/python -m pytest -n 0 tests/simulator/client/test_programs.py $(ARGS)
 
 validate: $(DEMO)  ## a producer, a gateway, nodes, a trigger, and a consumer that fails on cue: each stage counted
