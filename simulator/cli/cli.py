@@ -383,7 +383,7 @@ def run_command(arguments: list[str]) -> int:
             context = getattr(misuse, "ctx", None)
             asked = context.command_path if context is not None else " ".join(["mqproto", *arguments[:1]])
             text = " ".join(text.split()).rstrip(".?")
-            if now := RENAMED.get(f"{asked.split()[-1]} {getattr(misuse, 'option_name', '').lstrip('-')}"):
+            if now := RENAMED.get(f"{asked} {getattr(misuse, 'option_name', '')}"):
                 text = f"{text.split('(')[0].strip()}; it is --{now} now"
             if TOO_MANY in text:
                 text += _how_a_topology_is_named(arguments)

@@ -25,18 +25,18 @@ from mqproto.base.errors import UsageError
 
 CONFIG: Final = "config"
 RENAMED: Final = {
-    "analyse packages": "conf spark.jars.packages=GROUP:NAME:VERSION",
-    "console at": "listen",
-    "decode after": "since",
-    "decode before": "until",
-    "decode unfold": "diagram --verbose",
-    "gateway free-port": "listen HOST:0",
-    "make into": "tokens",
-    "parser packets": "count",
-    "peer cases": "count",
-    "revoke from": "tokens",
-    "simulate first": "seed FIRST --seeds COUNT",
-    "tables keep": "vacuum HOURS",
+    "mqproto analyse --packages": "conf spark.jars.packages=GROUP:NAME:VERSION",
+    "mqproto console --at": "listen",
+    "mqproto decode --after": "since",
+    "mqproto decode --before": "until",
+    "mqproto decode --unfold": "diagram --verbose",
+    "mqproto fuzz parser --packets": "count",
+    "mqproto fuzz peer --cases": "count",
+    "mqproto gateway --free-port": "listen HOST:0",
+    "mqproto simulate --first": "seed FIRST --seeds COUNT",
+    "mqproto tables --keep": "vacuum HOURS",
+    "mqproto tokens make --into": "tokens",
+    "mqproto tokens revoke --from": "tokens",
 }
 """What options of commands were called before, and what to type instead."""
 BARE: Final = "[]."
@@ -149,7 +149,7 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
     for key, value in table.items():
         parameter = known.get(key)
         if parameter is None:
-            now = RENAMED.get(f"{command.name} {key}")
+            now = RENAMED.get(f"mqproto {command.name} --{key}")
             perhaps = f"; it is {now} now" if now else _perhaps(key, known)
             raise UsageError(f"{where} has {key!r}, and no such setting is known{perhaps}")
         try:
