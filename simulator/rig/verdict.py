@@ -34,7 +34,7 @@ BLANKS: Final[Mapping[str, Mapping[Oracle, str]]] = {
     "crash": {
         Oracle.GROUPS: NO_GROUPS,
         Oracle.AUDIT: NO_GATEWAY,
-        Oracle.MEMORY: "bodies of up to four megabytes fill windows and pages: the limit is for smaller ones",
+        Oracle.MEMORY: "nobody has derived how much the copies of bodies of up to four megabytes may take",
         Oracle.THROUGHPUT: "messages are sent at a pace, and nodes are down for most of the time",
     },
     "edges": {

@@ -1,4 +1,4 @@
-// The route map. Where boxes and ways are the console says (simulator/edges/console/routemap.py); here they are shown,
+// The route map. Where boxes and ways are the console says (simulator/console/routemap.py); here they are shown,
 // chosen, and followed by dots: one for a few messages that have crossed since the last moment.
 
 import { $, put, s } from "./dom.js";
