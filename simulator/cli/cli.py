@@ -46,11 +46,11 @@ from mqproto.simulator.command import analysis, decoding, peers, reporting, toke
 from mqproto.simulator.command.edges import gateway, trigger
 from mqproto.simulator.command.failed import audit, erase, failed
 from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOption
+from mqproto.simulator.command.simulating import WorldOptions
 from mqproto.simulator.console import command as live
 from mqproto.simulator.edges.options import HistoryOption, TracesOption
 from mqproto.simulator.fuzz import commands as fuzz
 from mqproto.simulator.replay.options import ReplayOptions
-from mqproto.simulator.world.options import WorldOptions
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place

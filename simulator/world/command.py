@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.screen import plain_table, wide_console
+from mqproto.simulator.command.simulating import WorldOptions
 from mqproto.simulator.world.campaign import at_once, run_seeds
 from mqproto.simulator.world.draw import draw
-from mqproto.simulator.world.options import WorldOptions
 from mqproto.simulator.world.report import Summary, describe
 from mqproto.simulator.world.run import Result, simulate
 from mqproto.simulator.world.scenarios.scenario import Scenario, as_json, from_file
