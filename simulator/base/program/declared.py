@@ -58,7 +58,7 @@ def hold_bounds(declared: object) -> None:
     """
     for name, hint in get_type_hints(type(declared), include_extras=True).items():
         given, bounds = getattr(declared, name), _of_value(get_args(hint))
-        if isinstance(given, int | float) and "max" in bounds:
-            least, most = bounds["min"], bounds["max"]
+        if isinstance(given, int | float) and {"min", "max"} & bounds.keys():
+            least, most = bounds.get("min", given), bounds.get("max", given)
             if not least <= given <= most:
                 raise UsageError(f"{name.removesuffix('_s')} {given:g}: must be {least:,} to {most:,}")
