@@ -414,7 +414,7 @@ def take_messages_on_a_full_disk(sound: Any) -> Any:
     return lambda self, room_bytes: None
 
 
-@plant(Reserve, "become", "reserves_last", LOUD)
+@plant(Reserve, "_become", "reserves_last", LOUD)
 def have_no_reserve_when_it_is_needed(sound: Any) -> Any:
     """What was set aside is not used."""
 

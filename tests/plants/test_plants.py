@@ -187,6 +187,16 @@ def test_each_planted_fault_is_found(name: str) -> None:
     assert breach.invariant in PLANTS[name].found_by, f"seed {seed}: {breach}"
 
 
+def test_each_plant_finds_what_it_replaces() -> None:
+    gone = [
+        f"{name}: {owner} has no {fault.attribute}"
+        for name, fault in PLANTS.items()
+        for owner in fault.owners
+        if fault.attribute not in vars(owner)
+    ]
+    assert not gone
+
+
 def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one() -> None:
     named = {name for plant in PLANTS.values() for name in plant.found_by}
     sources = "".join(path.read_text("utf-8") for path in Path(worlds.__file__).parent.rglob("*.py"))
