@@ -252,22 +252,22 @@ def final_acks_tell_the_truth(
     From a node on the way, it says that a copy ended there. The node cannot know about other copies, which may have
     arrived: what the source makes of it is checked when it is a dead letter, and when all is at rest.
     """
-    if message.is_unsure or message.was_hurt:
+    if message.is_unsure:
         return None
     if message_class == MessageClass.ACK_RECEIVE:
-        return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
+        is_true = message.receipts or message.was_hurt
+        return None if is_true else f"{node.name} says that {message} was received, and it was not"
     ended = {MessageClass.NACK_HOP_COUNT_EXCEEDED}
     if node.settings.follows_figures:
         ended.add(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
     is_a_copys = node.name != message.burst.target and message_class in ended
+    (message.lost_copies if is_a_copys else message.refusals).append(message_class)
+    if message.was_hurt:  # A copy that had left before may be refused, and its place counts as taken.
+        return None
     if message.receipts and not is_a_copys:
         return f"{node.name} says that {message} ended with {message_class:#06x}, and it was received"
     if message_class not in ledger.endings_of(message):
         return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
-    if is_a_copys:
-        message.lost_copies.append(message_class)
-    else:
-        message.refusals.append(message_class)
     return _over_too_soon(ledger, node, message, message_class)
 
 
