@@ -27,6 +27,7 @@ COMMENTS: Final = {
     ".js": ("//", "/*", "*"),
     ".css": ("/*", "*"),
     ".c": ("//", "/*", "*"),
+    ".j2": ("{#",),
 }
 """The kinds of files that have code, and how a line of comment begins in them."""
 RULES: Final = {

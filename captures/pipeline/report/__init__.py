@@ -8,7 +8,7 @@ Without Spark: DuckDB counts, in bounded memory, and what is shown is a fixed nu
    `messages`, `sequences`, `judgments` and `security`. `outcomes` tells how messages end, `stories` what happened to a
    message, and `places` finds the packets that show it.
 3. `ranking` says what comes first. `figures` and `routemap` draw facts, by `captures/drawing`. `page` makes one HTML
-   file of it all, out of `sections` and `markup`, with `embedded` for what can be looked up there by `report.js`;
+   file of it all by the template `page.html.j2`, with `embedded` for what can be looked up there by `report.js`;
    `summary` has lines for a terminal.
 
 All texts in the tables were written by strangers: `words` makes them harmless.

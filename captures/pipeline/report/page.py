@@ -1,7 +1,7 @@
 """The report as one HTML file, which needs nothing else: no network, no other file; and no script but for its search.
 
-Whatever comes from captures is escaped; besides, the page forbids its browser to run or load anything but what is named
-here by its digest.
+`page.html.j2` is the page. Whatever it is given is escaped; besides, the page forbids its browser to run or load
+anything but what is named here by its digest.
 """
 
 from __future__ import annotations
@@ -9,117 +9,110 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
+from jinja2 import Environment, StrictUndefined
+from jinja2.filters import do_mark_safe
+
+from mqproto.captures.decode.views import quality
+from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
 from mqproto.captures.pipeline.report.counts.messages import KEPT
+from mqproto.captures.pipeline.report.drawing import figures, routemap
 from mqproto.captures.pipeline.report.embedded import embedded
-from mqproto.captures.pipeline.report.facts.facts import Facts
-from mqproto.captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, total, unknown
-from mqproto.captures.pipeline.report.facts.words import (
+from mqproto.captures.pipeline.report.facts import outcomes, overtime, security, words
+from mqproto.captures.pipeline.report.facts.facts import (
     TO_DESTINATION,
-    about,
-    counted,
-    duration,
-    escaped,
-    when,
+    TO_ORDER_ACK,
+    Facts,
+    Hop,
+    Queue,
+    Spell,
 )
-from mqproto.captures.pipeline.report.sections.captures import captures
-from mqproto.captures.pipeline.report.sections.findings import findings
-from mqproto.captures.pipeline.report.sections.messages import worst
-from mqproto.captures.pipeline.report.sections.quality import quality
-from mqproto.captures.pipeline.report.sections.queues import queues
-from mqproto.captures.pipeline.report.sections.routes import latency, routes
-from mqproto.captures.pipeline.report.sections.security import security
-from mqproto.captures.pipeline.report.sections.slow import slow
-from mqproto.captures.pipeline.report.sections.traffic import sequences, traffic
+from mqproto.captures.pipeline.report.facts.ranking import slowest
+from mqproto.captures.pipeline.report.facts.words import TEXT_LIMIT, escaped
 from mqproto.edge.exactlyonce import Verdict
 
-SUGGESTED: Final = 200
-"""How many names a filter offers."""
 HERE: Final = files("mqproto.captures.pipeline.report")
 
 
 def page(facts: Facts) -> str:
     """The whole file. The same facts give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
-    style = files("mqproto.captures.drawing").joinpath("palette.css").read_text("utf-8") + style
-    policy = f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
-    shown = {row["message"] for row in facts.messages.embedded}
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Message queuing: {escaped(facts.folder)}</title><style>{style}</style></head><body>",
-        *_head(facts),
-        "<main>",
-        *quality(facts),
-        *_search(facts),
-        *worst(facts),
-        *slow(facts),
-        *queues(facts),
-        *routes(facts),
-        *latency(facts),
-        *sequences(facts),
-        *traffic(facts),
-        *security(facts),
-        *findings(facts, shown),
-        *captures(facts),
-        "</main>",
-        f'<script type="application/json" id="messages">{embedded(facts)}</script>',
-        f"<script>{script}</script></body></html>",
-    ]
-    return "\n".join(parts) + "\n"
+    return _environment().from_string(HERE.joinpath("page.html.j2").read_text("utf-8")).render(
+        facts=facts,
+        style=files("mqproto.captures.drawing").joinpath("palette.css").read_text("utf-8") + style,
+        script=script,
+        shown={row["message"] for row in facts.messages.embedded},
+        slow=_slow(facts),
+        queue_names={queue.name: queue.called for queue in facts.queues.queues},
+        find_command=shlex.join(["mqproto", "report", facts.folder, "--find", "LABEL"]),
+    )  # fmt: skip
+
+
+def _environment() -> Environment:
+    """What the page is written in: Jinja, where every text is escaped."""
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        finalize=_harmless,
+    )
+    for module in (words, outcomes, overtime, security, figures, routemap, quality):
+        environment.globals |= vars(module)
+    environment.globals |= {
+        "any": any,
+        "zip": zip,
+        "quote": partial(quote, safe=""),
+        "digest": _digest,
+        "embedded": embedded,
+        "once": _once,
+        "style_of": outcomes.style,
+        "EXAMPLES": EXAMPLES,
+        "KEPT": KEPT,
+        "TO_DESTINATION": TO_DESTINATION,
+        "TO_ORDER_ACK": TO_ORDER_ACK,
+        "UNENDED": "not seen to end",
+    }
+    environment.filters |= {
+        "joined": _joined,
+        "lacking": lambda point: [*quality.lacks(point)],
+        "n": "{:,}".format,
+        "name": lambda head: head.lstrip(">~"),
+        "slowest": slowest,
+    }
+    return environment
+
+
+def _harmless(value: Any, limit: int | None = TEXT_LIMIT) -> Any:
+    """Text as HTML; what is HTML already stays."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return do_mark_safe(escaped(value, limit)) if is_text else value
+
+
+def _joined(texts: Iterable[str], between: str = "") -> str:
+    """Texts in full, as HTML."""
+    return do_mark_safe(between.join(_harmless(each, None) for each in texts))
 
 
 def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _head(facts: Facts) -> Iterator[str]:
-    captured, messages = facts.captured, facts.messages
-    ended, failed, stuck = (total(messages.outcomes, each) for each in (GOOD, BAD, STUCK))
-    untold = unknown(messages.outcomes)
-    faults = facts.judgments.faults
-    span = "no frames"
-    if captured.first_ns is not None and captured.last_ns is not None:
-        span = f"{when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
-    yield f"<header><h1>What became of {counted(messages.count, 'message')}</h1>"
-    yield f'<p class="faint">{counted(captured.files, "capture")}, {captured.frames:,} frames, {span}</p>'
-    numbers = [
-        ("", f"{ended:,}", "came to their destination"),
-        ("bad" if failed else "", f"{failed:,}", "refused or expired"),
-        ("bad" if stuck else "", f"{stuck:,}", "not seen to end"),
-        ("", f"{untold:,}", "not known: the captures cannot tell"),
-        ("", f"{messages.resends:,}", "copies sent again"),
-        ("bad" if faults else "", f"{faults:,}", "breaches of the protocol"),
-    ]
-    if failing := facts.security.failing:
-        numbers.append(("bad", f"{failing:,}", "with a signature that does not hold"))
-    if messages.arrived.count:
-        numbers.insert(1, ("", about(messages.arrived.quantile(0.5)), f"median {TO_DESTINATION}"))
-    items = "".join(f'<li class="{style}"><b>{number}</b> {what}</li>' for style, number, what in numbers)
-    yield f'<ul class="numbers">{items}</ul>'
-    if messages.count:
-        yield f"<p>{_once(facts.judgments.verdicts)}</p>"
-    links = {
-        "quality": "What the captures lack",
-        "worst": "Stuck, failed, slow",
-        "slow": "When it was slow",
-        "queues": "Queues",
-        "routes": "Routes",
-        "latency": "Latency",
-        "sequences": "Sequences",
-        "traffic": "Traffic",
-        **({"security": "Signatures and encryption"} if facts.security.is_there else {}),
-        "findings": "Findings",
-        "captures": "Captures",
-    }
-    yield (
-        "<nav>" + "".join(f'<a href="#{name}">{text}</a>' for name, text in links.items()) + "</nav></header>"
-    )
+def _slow(facts: Facts) -> list[tuple[int, str, Spell, dict[str, Iterable[str]]]]:
+    """All times in which something was slow, the longest first: how long, what it was, and what it is found by."""
+    found = []
+    rows: list[Queue | Hop] = [*facts.queues.queues, *facts.routes.hops]
+    for each in rows:
+        for spell in each.course.spells if each.course is not None else ():
+            length_ns = (spell.until_ns or facts.captured.last_ns or 0) - spell.from_ns
+            found.append((length_ns, each.title, spell, each.sought))
+    return sorted(found, key=lambda each: -each[0])
 
 
 def _once(verdicts: dict[str, int]) -> str:
@@ -132,43 +125,3 @@ def _once(verdicts: dict[str, int]) -> str:
     if not doubt:
         return f"{said} and had answered for them, so that it knows each for a duplicate."
     return f"{said}; it had answered for {known:,}, and {doubt:,} are in doubt: the captures do not tell that it had."
-
-
-def _filters(facts: Facts) -> Iterator[str]:
-    """What narrows the whole page: messages that are found, and the tables of messages, queues and hops."""
-    queues = [queue.called or queue.name for queue in facts.queues.queues]
-    hosts = sorted(set(facts.routes.labels.values()))
-    yield '<div class="filters">'
-    for name, title, known in (("queue", "Queue", queues), ("host", "Host", hosts)):
-        yield (
-            f'<div><label for="{name}">{title}</label><input id="{name}" type="search" autocomplete="off" '
-            f'spellcheck="false" list="{name}s-known" disabled><datalist id="{name}s-known">'
-        )
-        yield from (f'<option value="{escaped(text)}"></option>' for text in known[:SUGGESTED])
-        yield "</datalist></div>"
-    yield (
-        '<div><label for="order">Queues and hops</label><select id="order" disabled>'
-        '<option value="slow">the slowest first</option><option value="count">those with most messages first</option>'
-        "</select></div></div>"
-    )
-
-
-def _search(facts: Facts) -> Iterator[str]:
-    messages = facts.messages
-    yield '<section class="search"><h2>What happened to my message?</h2>'
-    if messages.every:
-        yield '<label for="search">A part of its label, or its identifier</label>'
-    else:
-        command = shlex.join(["mqproto", "report", facts.folder, "--find", "LABEL"])
-        yield (
-            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: of all that are stuck, of "
-            f"which the end is not known, that failed, that were slow, and that were sent again, up to {KEPT} each. "
-            f"For any other: <code>{escaped(command, limit=None)}</code></p>"
-        )
-        yield f'<label for="search">Among these {len(messages.embedded):,}: a part of a label, or an identifier</label>'
-    example = next((row["label"] for row in messages.embedded if row["label"]), "")
-    hint = f' placeholder="{escaped(example)}"' if example else ""
-    yield f'<input id="search" type="search" autocomplete="off" spellcheck="false"{hint} disabled>'
-    yield from _filters(facts)
-    yield '<p id="said" class="faint" role="status"></p><ul id="results"></ul><div id="history"></div>'
-    yield "<noscript><p>The search needs JavaScript; all else is here without.</p></noscript></section>"

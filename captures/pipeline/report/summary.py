@@ -7,14 +7,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mqproto.captures.decode.views import quality
-from mqproto.captures.pipeline.report.facts.facts import Course, Facts, Story
+from mqproto.captures.pipeline.report.facts.facts import TO_DESTINATION, TO_ORDER_ACK, Course, Facts, Story
 from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN, slow_texts
 from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
 from mqproto.captures.pipeline.report.facts.security import Security, why_weak
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.pipeline.report.facts.words import (
-    TO_DESTINATION,
-    TO_ORDER_ACK,
     about,
     counted,
     decode_command,

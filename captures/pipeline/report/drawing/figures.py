@@ -23,18 +23,18 @@ from mqproto.captures.drawing.charts import (
     picture,
 )
 from mqproto.captures.drawing.shapes import Shape
-from mqproto.captures.pipeline.report.facts.facts import Course, Messages, Traffic
-from mqproto.captures.pipeline.report.facts.overtime import nice_step_ns, spoken
-from mqproto.captures.pipeline.report.facts.spread import Spread
-from mqproto.captures.pipeline.report.facts.words import (
+from mqproto.captures.pipeline.report.facts.facts import (
     TO_DESTINATION,
     TO_ORDER_ACK,
-    about,
-    duration,
-    harmless,
-    size,
-    when,
+    Course,
+    Hop,
+    Messages,
+    Queue,
+    Traffic,
 )
+from mqproto.captures.pipeline.report.facts.overtime import nice_step_ns, spoken
+from mqproto.captures.pipeline.report.facts.spread import Spread
+from mqproto.captures.pipeline.report.facts.words import about, duration, harmless, size, when
 
 COURSES_DRAWN: Final = 4
 LEAST_NS: Final = 1_000
@@ -151,13 +151,14 @@ def _histogram(what: str, spread: Spread) -> Figure:
     return Figure(f"{what[0].upper()}{what[1:]}, {spread.count:,} messages", svg)
 
 
-def course_figures(courses: Sequence[tuple[str, Course]], waiting: str) -> Iterator[Figure]:
+def course_figures(rows: Sequence[Hop | Queue], waiting: str) -> Iterator[Figure]:
     """How long the first of some things took, and how many waited, over time.
 
     Args:
-        courses: each with what it is of, those most worth a look first.
+        rows: those most worth a look first.
         waiting: what it means to wait.
     """
+    courses = [(row.title, row.course) for row in rows if row.course is not None]
     shown = [(what, course) for what, course in courses if any(course.counts) or any(course.waiting)]
     for what, course in shown[:COURSES_DRAWN]:
         canvas, below = Canvas(LEFT, 24, ACROSS, 88), Canvas(LEFT, 130, ACROSS, 22)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,9 @@ from mqproto.captures.pipeline.report.facts.security import Secured, Security
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.points import Point
 
+TO_DESTINATION: Final = "source to destination"
+TO_ORDER_ACK: Final = "source to OrderAck"
+"""What took so long, of a message: from the first frame in which it leaves its source."""
 SLOW_SHARE: Final = 0.95
 """By what so many of all took at most is said how slow something is: one that was lost does not make all slow."""
 
@@ -125,6 +129,18 @@ class Hop:
     course: Course | None = None
 
     @property
+    def title(self) -> str:
+        """From where to where the durations of its course are."""
+        if self.waited.count:
+            return f"{self.from_label} → {self.to_label}: waited in {self.from_label}"
+        return f"{self.from_label} → {self.to_label}: until {self.to_label} answered"
+
+    @property
+    def sought(self) -> dict[str, Iterable[str]]:
+        """What it is found by in the page."""
+        return {"host": (self.from_label, self.to_label)}
+
+    @property
     def slow_ns(self) -> int:
         """What 95 % of its messages took at most, to wait or to be answered."""
         return max(self.waited.quantile(SLOW_SHARE), self.answered.quantile(SLOW_SHARE))
@@ -168,6 +184,26 @@ class Queue:
     def took(self) -> Spread:
         """What its course is of."""
         return self.arrived if self.arrived.count else self.confirmed
+
+    @property
+    def measured(self) -> str:
+        """From where to where its durations are."""
+        return TO_DESTINATION if self.arrived.count else TO_ORDER_ACK
+
+    @property
+    def shown(self) -> str:
+        """Its name for people."""
+        return self.called or self.name
+
+    @property
+    def title(self) -> str:
+        """The same, with what its durations are."""
+        return f"{self.shown or 'no queue'}: {self.measured}"
+
+    @property
+    def sought(self) -> dict[str, Iterable[str]]:
+        """What it is found by in the page."""
+        return {"queue": (self.name, self.called), "host": self.hosts}
 
     @property
     def slow_ns(self) -> int:

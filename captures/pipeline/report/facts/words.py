@@ -12,10 +12,6 @@ from mqproto.captures.decode.names import printable
 from mqproto.captures.decode.views.words import duration, share, short
 from mqproto.captures.pipeline.report.facts.facts import Sentence, Sequences
 
-TO_DESTINATION: Final = "source to destination"
-TO_ORDER_ACK: Final = "source to OrderAck"
-"""What took so long, of a message: from the first frame in which it leaves its source."""
-
 __all__ = [
     "about",
     "clock",
