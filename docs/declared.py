@@ -9,19 +9,25 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import construct
+from prometheus_client import Metric
 from typer.main import get_command
 
 from mqproto import wire
 from mqproto.base import configuration
 from mqproto.captures.pipeline.tables.schemas.page import page as tables
 from mqproto.simulator.cli.cli import app
+from mqproto.simulator.edges.gateway.front import ProducerPolicy
+from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import MEANINGS
+from mqproto.simulator.edges.metrics.families import of_gateway, of_trigger
+from mqproto.simulator.edges.trigger.telling import Offer
 from mqproto.simulator.node.metrics.families import families
 from mqproto.simulator.rig.load.validator import Cue
 from mqproto.simulator.rig.validation.ends.ways import WAYS
 from mqproto.simulator.topology import file
 from mqproto.turn.waypoints import Waypoint
 from tests import conformance, proportion
+from tests.simulator.edges.test_metrics import EDGE, GATEWAY, TRIGGER
 from tests.simulator.node.metrics.test_families import FACTS, WHOLE
 
 __all__ = ["tables"]
@@ -82,8 +88,31 @@ def settings() -> Iterator[str]:
     yield from table("setting | by default | ", rows)
 
 
+def http() -> Iterator[str]:
+    """Each path of a gateway: what is sent, and what is answered 200."""
+    described = openapi(ProducerPolicy(callbacks=Offer(frozenset({"shop.example"}))))
+    for path, methods in described["paths"].items():
+        for method, each in methods.items():
+            yield from ("", f"## {method.upper()} {path}", "", plain(each["summary"]), "")
+            yield plain(each.get("description", ""))
+            given = (
+                (f"`{one['name']}`", one["in"], one["description"]) for one in each.get("parameters", ())
+            )
+            yield from table("parameter | in | ", given) if "parameters" in each else ()
+            content = each["responses"]["200"]["content"]["application/json"]["schema"]
+            yield from (
+                "",
+                f"200: {each['responses']['200']['description']} {content.get('$ref', '')[21:]}",
+                "",
+            )
+    for name, schema in described["components"]["schemas"].items():
+        rows = ((f"`{key}`", each.get("description", "")) for key, each in schema["properties"].items())
+        yield from ("", f"## {name}", "", plain(schema.get("description", "")))
+        yield from table("field | ", rows)
+
+
 def refusals() -> Iterator[str]:
-    """What a gateway answers beside 200."""
+    """The answers of a gateway other than 200."""
     rows = (
         (each.status, f"`{code}`", each.retry_after_s or "", each.text) for code, each in MEANINGS.items()
     )
@@ -91,8 +120,23 @@ def refusals() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """What a node tells Prometheus. The last sample of a histogram, its sum, has no label of its own."""
-    ours = [each for each in families(WHOLE, FACTS) if each.name.startswith("mqproto_")]
+    """What a node tells Prometheus."""
+    yield from families_of(families(WHOLE, FACTS))
+
+
+def metrics_of_gateways() -> Iterator[str]:
+    """What a gateway tells Prometheus."""
+    yield from families_of(of_gateway(EDGE, GATEWAY))
+
+
+def metrics_of_triggers() -> Iterator[str]:
+    """What a trigger tells Prometheus."""
+    yield from families_of(of_trigger(EDGE, TRIGGER))
+
+
+def families_of(told: Iterable[Metric]) -> Iterator[str]:
+    """A table of metrics. The last sample of a histogram, its sum, has no label of its own."""
+    ours = [each for each in told if each.name.startswith("mqproto_")]
     names = (f"`{each.name}{'_total' * (each.type == 'counter')}`" for each in ours)
     rows = ((", ".join(each.samples[-1].labels), each.type, each.documentation) for each in ours)
     yield from table(

@@ -1,9 +1,9 @@
 """Every command and every Python block of every README.md, and of docs/, runs and prints what the page shows.
 
 A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
-`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `{toctree}`,
-`yaml`, `dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other block is an
-error, so that none is passed over by mistake.
+`python` (stands on its own), `toml` and `json` (well-formed), `text` (a picture or an extract), `{toctree}`,
+`{eval-rst}`, `yaml`, `dockerfile`, `c` and `python spark` (of one page each, which has a test of its own). Any other
+block is an error, so that none is passed over by mistake.
 
 The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
 what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
@@ -12,7 +12,6 @@ what a command prints, `...` stands for any text. Commands that set up or run fo
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 import re
@@ -68,19 +67,8 @@ WATCHED: Final = (
     "test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run"
 )
 ELSEWHERE: Final[dict[str, str]] = {
-    "make coverage": "pytest with --cov; as `make test` otherwise",
-    "make format": "`make lint` has the same tools",
-    "make lock": "test_architecture.py holds that the lock has what pyproject.toml asks for",
     "make crash": "tests/simulator/rig/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
-    "make hurt": "tests/simulator/hurt/test_hurt.py::"
-    "test_of_stores_that_are_hurt_no_message_is_altered_lost_or_doubled_without_a_word",
-    "make meeting": "tests/simulator/node/test_meeting.py::"
-    "test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_each_order_has_its_answer",
-    "make programs": "tests/simulator/client/test_programs.py::"
-    "test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_once",
-    "make powerloss": "tests/simulator/storage/test_powerloss.py::"
-    "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
     **dict.fromkeys(
         [
             f"mqproto {command}"
@@ -124,9 +112,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     ),
     "mqproto demo --edges": "tests/simulator/rig/validation/test_demo.py::"
     "test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue",
-    "make kills": "tests/simulator/client/test_submission.py::"
-    "test_a_client_that_is_killed_again_and_again_neither_loses_nor_doubles",
-    "make producers": "tests/simulator/edges/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto history": "tests/simulator/client/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
     "mqproto failed": "tests/simulator/edges/operators/test_reports.py::test_the_desk_of_the_readme",
@@ -140,18 +125,14 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_the_topology_and_the_certificates_of_the_readme_serve",
     "mqproto trigger": "tests/simulator/edges/trigger/test_run.py::"
     "test_what_the_readme_shows_of_a_trigger_is_what_it_logs",
-    "make truth": "tests/captures/pipeline/test_truth.py::"
-    "test_what_tables_say_of_worlds_is_what_these_know_of_themselves",
     "mqproto analyse captures/samples/gap-held.pcapng --out tables": "tests/simulator/command/test_analysis.py::"
     "test_bad_files_are_named_and_the_rest_is_in_the_tables",
-    "make rotation": WATCHED,
     "mqproto analyse captures --out tables --watch": WATCHED,
     "dumpcap -i eth0 -f 'tcp port 1801' -b duration:60 -w captures/run.pcapng &": WATCHED,
     **dict.fromkeys(
         ["make strangers", "mqproto fuzz strangers"],
         "tests/simulator/fuzz/hostile/test_suite.py::test_honest_messages_come_through_attacks",
     ),
-    "make bench": "it measures for minutes; the benchmarks' own tests have them at small sizes",
 }
 """Commands that run for long or need nodes, with what covers them: `tests/...py::test_name`, or words."""
 
@@ -327,17 +308,11 @@ def check(block: Block) -> None:
                         )
         case "python":
             printed_by(STRICT, block.text)
-        case "pycon":
-            examples = doctest.DocTestParser().get_doctest(block.text, {}, "README", None, block.line)
-            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
-            said: list[str] = []
-            if doctest.DocTestRunner(optionflags=flags).run(examples, out=said.append).failed:
-                raise ValueError("".join(said))
         case "toml":
             tomllib.loads(block.text)
         case "json":
             json.loads(block.text)
-        case "text" | "{toctree}":
+        case "text" | "{toctree}" | "{eval-rst}":
             pass
         case "yaml" | "dockerfile" | "c" | "python spark":
             assert ELSEWHERE[f"a block of {block.language}"]
@@ -435,9 +410,7 @@ def test_commands_are_told_from_what_they_print() -> None:
     assert [command.text for command in commands(sh)] == ["make demo", "mqproto decode frame.hex"]
 
 
-@pytest.mark.parametrize(
-    "command", ["make demo", "make test  # some minutes", "git clone x", "make coverage"]
-)
+@pytest.mark.parametrize("command", ["make demo", "make test  # some minutes", "git clone x", "make crash"])
 def test_commands_that_ci_or_a_reader_runs_once_are_not_run_again(command: str) -> None:
     assert covered(command)
 
@@ -467,7 +440,6 @@ def test_every_step_of_ci_is_a_goal_of_the_makefile_and_each_line_of_elsewhere_n
         (Block("sh", "frobnicate", 1), "does not know"),
         (Block("python", "assert 6 * 7 == 41", 1), "AssertionError"),
         (Block("python", "import warnings; warnings.warn('old')", 1), "old"),
-        (Block("pycon", ">>> 6 * 7\n41", 1), "41"),
         (Block("toml", "a = ", 1), "value"),
         (Block("json", "{", 1), "property name"),
         (Block("", "make test", 1), "no kind of block"),
@@ -490,7 +462,6 @@ def test_a_block_that_is_not_true_is_found(block: Block, message: str) -> None:
             1,
         ),
         Block("python", "import mqproto", 1),
-        Block("pycon", ">>> 6 * 7\n42", 1),
         Block("toml", "[node]\nname = 'a'", 1),
         Block("json", "{}", 1),
         Block("text", "a -> b", 1),

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 import trio.testing
 
+from mqproto.simulator.topology import Topology, load
 from tests.databases import Server, running_server
 from tests.memory import memory_folder
 
@@ -21,6 +22,12 @@ from tests.memory import memory_folder
 def no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some runners of tests set COLUMNS, which would fold our lines."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    """Three nodes in a chain. Modules with another topology have their own."""
+    return load("three-node").with_free_ports()
 
 
 IDLE_S: Final = 0.1

@@ -59,7 +59,7 @@ def openapi(policy: ProducerPolicy, keep_days: float = KEEP_S / DAY_S) -> dict[s
         "parameters": [
             _queue(),
             *([] if policy.key_fields else [_key(policy)]),
-            *(_header(name, said.capitalize() + ".", OF_HEADERS[name]) for name, said in HEADERS.items()),
+            *(_header(name, f"{said}.", OF_HEADERS[name]) for name, said in HEADERS.items()),
             *(
                 _header(name, "Given to the consumer.", of_forwarded(name))
                 for name in policy.forwarding.names
@@ -174,7 +174,7 @@ def _callback(policy: ProducerPolicy) -> list[dict[str, Any]]:
     if not policy.callbacks.hosts:
         return []
     schema = {"type": "string", "format": "uri", "maxLength": URL_LIMIT}
-    return [_header(CALLBACK, f"{CALLBACK_TEXT.capitalize()}.", schema)]
+    return [_header(CALLBACK, f"{CALLBACK_TEXT}.", schema)]
 
 
 def _link(policy: ProducerPolicy) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _link(policy: ProducerPolicy) -> dict[str, Any]:
 
 
 def _header(name: str, said: str, schema: Schema, *, required: bool = False) -> dict[str, Any]:
-    return _parameter(name, "header", said, schema, required=required)
+    return _parameter(name, "header", said[0].upper() + said[1:], schema, required=required)
 
 
 def _parameter(name: str, place: str, said: str, schema: Schema, *, required: bool = False) -> dict[str, Any]:

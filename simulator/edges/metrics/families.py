@@ -71,24 +71,22 @@ class TriggerFigures:
 def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
     """All metrics of a gateway."""
     yield _info("gateway", edge._asdict())
-    yield gauge("gateway_node_connected", "Whether messages can be handed in.", [((), figures.is_connected)])
+    yield gauge("gateway_node_connected", "Whether its node answers.", [((), figures.is_connected)])
     messages = [((label_of(queue), what), count) for (queue, what), count in figures.messages.items()]
-    yield counter("gateway_messages", "Messages that were answered 200.", messages, ("queue", "outcome"))
-    yield _counts("gateway_refused_requests", "Requests that were refused.", figures.refused, "code")
+    text = "Messages that were answered 200: accepted, or dropped as duplicates."
+    yield counter("gateway_messages", text, messages, ("queue", "outcome"))
+    yield _counts("gateway_refused_requests", "Refused requests, by code.", figures.refused, "code")
     yield _durations(
         "gateway_answer_duration_seconds", "From the head of a message to its answer 200.", figures.answered
     )
     yield gauge("gateway_messages_under_way", "Messages without an answer.", [((), figures.under_way)])
-    yield gauge(
-        "gateway_messages_in_doubt", "Messages of which the node will tell later.", [((), figures.in_doubt)]
-    )
+    yield gauge("gateway_messages_in_doubt", "Messages that the node may have.", [((), figures.in_doubt)])
     yield gauge("gateway_connections", "Connections of producers.", [((), figures.connections)])
-    yield counter(
-        "gateway_turned_away_connections", "Those there was no room for.", [((), figures.turned_away)]
-    )
-    yield _counts("gateway_ended_messages", "Messages that ended, by class.", figures.ended, "class")
+    away = [((), figures.turned_away)]
+    yield counter("gateway_turned_away_connections", "Connections refused for lack of room.", away)
+    yield _counts("gateway_ended_messages", "Ended messages; ACK_RECEIVE: received.", figures.ended, "class")
     if figures.told is not None:
-        text = "Attempts to tell how a message ended."
+        text = "Attempts to tell a URL how a message ended."
         yield _counts("gateway_callbacks", text, figures.told, "outcome")
     yield from ProcessCollector(registry=None).collect()
 
@@ -96,18 +94,18 @@ def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
 def of_trigger(edge: Edge, figures: TriggerFigures) -> Iterator[Metric]:
     """All metrics of a trigger."""
     yield _info("trigger", {**edge._asdict(), "queue": label_of(figures.queue)})
-    yield gauge("trigger_leading", "Whether it delivers; else it stands by.", [((), figures.leads)])
-    yield gauge("trigger_epoch", "Which leader of the queue it was last.", [((), figures.epoch)])
+    yield gauge("trigger_leading", "1 if it delivers, 0 if it stands by.", [((), figures.leads)])
+    yield gauge("trigger_epoch", "The number of its last leadership; 0: no history.", [((), figures.epoch)])
     yield gauge("trigger_node_connected", "Whether its node answers.", [((), figures.is_connected)])
-    yield gauge("trigger_calls", "Messages that its consumer is called for now.", [((), figures.calls)])
-    yield _counts("trigger_answers", "What its consumer answered.", figures.answers, "answer")
-    yield _durations("trigger_answer_duration_seconds", "How long that took.", figures.answered)
-    yield _counts("trigger_deliveries", "How deliveries ended.", figures.deliveries, "ending")
+    yield gauge("trigger_calls", "Calls of its consumer under way.", [((), figures.calls)])
+    yield _counts("trigger_answers", "Answers of its consumer.", figures.answers, "answer")
+    yield _durations("trigger_answer_duration_seconds", "From a call to its answer.", figures.answered)
+    yield _counts("trigger_deliveries", "Deliveries, by how they ended.", figures.deliveries, "ending")
     text = "How long its queue has been held; 0 if it is not."
     yield gauge("trigger_held_seconds", text, [((), figures.held_s)])
     yield gauge("trigger_held_failures", "Failures in a row that hold it.", [((), figures.failures)])
     if figures.told is not None:
-        yield _counts("trigger_hooks", "Attempts to tell how a message ended.", figures.told, "outcome")
+        yield _counts("trigger_hooks", "Attempts to tell a URL how a message ended.", figures.told, "outcome")
     yield from ProcessCollector(registry=None).collect()
 
 

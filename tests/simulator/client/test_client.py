@@ -41,11 +41,6 @@ NOTES = r".\private$\notes"
 
 
 @pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
-
-
-@pytest.fixture
 async def client(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a node that hosts `orders`, which is transactional, and `notes`, which is not."""
     async with running_with_client(topology, "destination", tmp_path) as client:

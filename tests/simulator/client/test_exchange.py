@@ -17,16 +17,11 @@ from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, connect, 
 from mqproto.simulator.client.journal import opened
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import FrameBuffer, Operation
-from mqproto.simulator.topology import Topology, load, places
+from mqproto.simulator.topology import Topology, places
 from tests.simulator.running import running
 
 ORDERS = r".\private$\orders"
 NOTES = r".\private$\notes"
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 @contextmanager

@@ -87,7 +87,6 @@ OF_A_USER = SecurityHeader(flags=1, sender_id=sid_from_text(SID))
 SIGNED_BY_A_USER = replace(SIGNED, security=replace(OF_A_USER, signature=b"signed"))
 SOAP = replace(a_full_message(), security=None)
 SOAP.user.has_security = False
-IN_TRANSIT = {"node": SOMEBODY}
 
 
 @pytest.mark.parametrize(

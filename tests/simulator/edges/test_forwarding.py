@@ -18,7 +18,7 @@ from mqproto.simulator.edges.trigger.access import Access
 from mqproto.simulator.edges.trigger.callee import HttpCallee, endpoint
 from mqproto.simulator.edges.trigger.errorcopy import copy_for, original_of
 from mqproto.simulator.edges.trigger.judgment import call_for
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import Topology
 from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.edges.trigger.test_errorcopy import NOTE, message
 from tests.simulator.gateways import gateway
@@ -109,11 +109,6 @@ def test_a_copy_in_an_error_queue_keeps_them_and_so_does_the_message_that_is_sen
 
 
 # From one request to the other
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 @pytest.mark.parametrize("as_json", [False, True])

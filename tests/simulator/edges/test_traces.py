@@ -11,7 +11,7 @@ import trio
 
 from mqproto.simulator.client.envelope import HEADERS_LIMIT, Envelope
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.views import as_toml
 from tests.simulator.collectors import CONSUMER, INTERNAL, PRODUCER, Collected, Collector, collecting
 from tests.simulator.consumers import HttpConsumer, listening
@@ -30,11 +30,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is exported is sent in a moment, and what cannot be is given up in one."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 def of(collector: Collector, service: str, trace_id: str = TRACE_ID) -> list[Collected]:

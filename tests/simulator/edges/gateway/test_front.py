@@ -49,11 +49,6 @@ ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
 @pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
-
-
-@pytest.fixture
 async def node(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
     """The node that gateways here hand messages to, which has the queues, and a client of it."""
     async with (

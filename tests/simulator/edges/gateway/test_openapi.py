@@ -137,6 +137,7 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     policy = ProducerPolicy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
     post = openapi(policy)["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS, *ALWAYS, "x-tenant"]
+    assert "The label, in UTF-8, percent-encoded." in {each["description"] for each in post["parameters"]}
     post = openapi(ProducerPolicy(key_fields=("id",)))["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]

@@ -24,7 +24,7 @@ from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
 from mqproto.simulator.edges.gateway.run import run_gateway
 from mqproto.simulator.edges.history.history import HistoryError
 from mqproto.simulator.edges.history.moving import copy
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import Topology
 from tests.databases import Server
 from tests.memory import memory_folder
 from tests.simulator.consumers import HttpConsumer, listening
@@ -37,11 +37,6 @@ MOVED = int(os.environ.get("MQPROTO_GATEWAY_MOVED", "24"))
 """How many messages pass while their history moves."""
 AT_ONCE = 32
 ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 # Crashes

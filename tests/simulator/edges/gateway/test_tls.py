@@ -17,7 +17,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.http.server import LINGER_S, Limits
 from mqproto.simulator.edges.gateway.admission import tls_of
 from mqproto.simulator.edges.gateway.front import LIMIT_BYTES
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import Topology
 from tests.simulator.base.http.test_server import serving
 from tests.simulator.certificates import issue
 from tests.simulator.gateways import gateway
@@ -42,11 +42,6 @@ def files(tmp_path: Path) -> Files:
     found.key.write_bytes(shown.private_key_pem.bytes())
     THEIRS.cert_pem.write_to_path(str(found.clients))
     return found
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 def trusting(shown: trustme.LeafCert | None = None) -> ssl.SSLContext:

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.gateway.refusals import Code
 from mqproto.simulator.edges.gateway.tokens import PRODUCER, Opened, TokenRole, Tokens, holders_in
-from mqproto.simulator.topology import Topology, load
+from mqproto.simulator.topology import Topology
 from tests.simulator.gateways import bearer, gateway, hashed, written_tokens
 from tests.simulator.running import Log, running
 from tests.simulator.typed import Done, in_process
@@ -20,7 +20,6 @@ from tests.simulator.typed import Done, in_process
 SHOP, BANK = "s" * 32, "b" * 32
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 ORDERS = "/queues/orders/messages"
-MAY = 'role = "{}"\nqueues = ["orders"]\n'
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -196,11 +195,6 @@ def forms(token: str) -> list[str]:
 def contents(folder: Path) -> list[str]:
     """Every file: logs, stores, journals, histories."""
     return [file.read_bytes().decode("latin-1") for file in folder.rglob("*") if file.is_file()]
-
-
-@pytest.fixture
-def topology() -> Topology:
-    return load("three-node").with_free_ports()
 
 
 async def test_roles_let_people_hand_in_or_ask_and_the_log_has_names_alone(

@@ -20,15 +20,15 @@ from mqproto.manager.status import QUEUES_LISTED, SESSIONS_LISTED, LocalStatus, 
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.base.http.monitoring import Monitored, Monitoring
 from mqproto.simulator.base.http.server import Request
+from mqproto.simulator.edges.metrics.families import of_gateway, of_trigger
 from mqproto.simulator.node.metrics.families import LOCAL_LISTED, PIECE, Facts, families, room_bytes
 from tests.conformance import ROOT
 from tests.programs import needs
+from tests.simulator.edges.test_metrics import EDGE, GATEWAY, TRIGGER, labels
 
 FOLDER: Final = ROOT / "simulator/node/metrics"
 FACTS: Final = Facts("a", "GUID", "1")
 ALERTS: Final = FOLDER / "alerts.yml"
-EDGES: Final = ROOT / "docs/reference/metrics-of-edges.md"
-"""Held to what gateways and triggers tell by tests of theirs."""
 NAME: Final = re.compile(r"\bmqproto_[a-z_]+")
 WHOLE: Final = NodeStatus(
     local=[
@@ -200,15 +200,6 @@ def test_the_age_of_what_is_not_in_memory_is_not_made_up() -> None:
     assert (age(0, None), age(1, 90), age(1, None), age(1, 120)) == (0, 10, None, 0)
 
 
-def names_told() -> set[str]:
-    """The names of all metrics, as the tables call them."""
-    return {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name
-        for metric in families(WHOLE, FACTS)
-        if metric.name.startswith("mqproto_")
-    }
-
-
 def expressions() -> dict[str, str]:
     """What rules and panels ask for."""
     found = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", ALERTS.read_text("utf-8")))
@@ -221,8 +212,8 @@ def expressions() -> dict[str, str]:
 
 
 def test_rules_and_dashboard_ask_for_what_there_is() -> None:
-    of_edges = set(re.findall(r"^\| `(mqproto_[a-z_]+)`", EDGES.read_text("utf-8"), re.M))
-    known = names_told() | of_edges
+    edges = (*of_gateway(EDGE, GATEWAY), *of_trigger(EDGE, TRIGGER))
+    known = {*labels([*families(WHOLE, FACTS), *edges])}
     known |= {f"{name}_bucket" for name in known}
     for where, text in expressions().items():
         assert set(NAME.findall(text)) <= known, where
