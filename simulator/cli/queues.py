@@ -26,7 +26,6 @@ NEW: Final = "new"
 
 app = Commands(
     help="Make, change, delete, list and export queues of running nodes. Changes outlast restarts.",
-    no_args_is_help=True,
 )
 QueueArgument = Annotated[str, ARGUMENT, r"Such as orders, 'shop\orders' or 'shop\private$\orders'."]
 

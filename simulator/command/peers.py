@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
-
-from typer.core import TyperGroup
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.words import brief, counted, duration
@@ -28,25 +26,14 @@ if TYPE_CHECKING:
     from mqproto.simulator.topology import Topology
     from mqproto.simulator.topology.places import Place
 
-SHOW: Final = "show"
 Refusal = UsageError | FormatNameError
 """Why a node would not."""
 T = TypeVar("T")
 
 
-class _Peers(TyperGroup):
-    """`mqproto peers [NODE]` is short for `mqproto peers show [NODE]`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = [SHOW, *args]
-        return super().parse_args(ctx, args)
-
-
 app = Commands(
-    cls=_Peers,
-    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for the "
-    "first command. For the applications that receive from a queue, see mqproto explain QUEUE.",
+    help="Queue managers that are connected, and what they did. For the applications that receive from a queue, see "
+    "mqproto explain QUEUE."
 )
 NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all that run.", value("[NODE]")]
 PeerArgument = Annotated[str, ARGUMENT, value("NAME|GUID")]
@@ -55,7 +42,7 @@ NetworkArgument = Annotated[
 ]
 
 
-@app.command(SHOW)
+@app.command()
 def show(
     place: Place,
     node: NodeArgument = None,

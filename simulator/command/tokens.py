@@ -31,7 +31,6 @@ NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 
 app = Commands(
     help="The bearer tokens of a gateway: whose they are, and what they open. The file has only hashes.",
-    no_args_is_help=True,
 )
 NameArgument = Annotated[str, ARGUMENT, "A name for its owner: up to 64 letters, digits, _ and -."]
 

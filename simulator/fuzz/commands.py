@@ -28,7 +28,6 @@ SECONDS: Final = 60.0
 
 app = Commands(
     help="Send hostile packets to a parser or a live peer; each finding can be repeated.",
-    no_args_is_help=True,
 )
 
 SecondsOption = Annotated[float, "How long to run, in seconds.", value(min=0.1)]

@@ -23,8 +23,8 @@ from mqproto.simulator.console.command import console
 CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
 """What takes its settings from a file."""
 
-service = Commands(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
-config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.", no_args_is_help=True)
+service = Commands(help="mqproto as a service: a unit for systemd.")
+config = Commands(help=f"The settings of {', '.join(CONFIGURED)} in one file.")
 
 
 @service.callback()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, app, run_command
 from mqproto.simulator.client import talk
 from mqproto.simulator.topology import load
 from mqproto.simulator.topology.places import store_path
@@ -302,18 +302,21 @@ def test_misuse_is_one_line_with_what_to_do(
     assert (done.status, done.out) == (MISUSE, "")
 
 
-def test_failed_alone_lists_and_takes_what_the_list_takes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("group", [group.name for group in app.registered_groups])
+def test_a_group_alone_shows_its_help(group: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command([group]) == MISUSE
+    out, err = capfd.readouterr()
+    assert (out, err.split()[:3]) == ("", ["Usage:", "mqproto", group])
+    assert run_command([group, "--help"]) == DONE
+    assert capfd.readouterr().out == err
+
+
+@pytest.mark.parametrize(("typed", "now"), [("peers office", "peers show"), ("failed --json", "failed list")])
+def test_what_was_short_is_refused_with_what_to_type(
+    typed: str, now: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for typed in ([], ["--json"]):
-        statuses = [run_command(["failed", *first, *typed, "-d", str(tmp_path)]) for first in ([], ["list"])]
-        out = capfd.readouterr().out
-        assert statuses[0] == statuses[1] != MISUSE
-        assert out[: len(out) // 2] == out[len(out) // 2 :] != ""
-    assert run_command(["failed", "lst"]) == MISUSE
-    assert "No such command 'lst'" in capfd.readouterr().err
-    assert run_command(["failed", "--help"]) == DONE
-    assert "retry" in capfd.readouterr().out
+    assert run_command(typed.split()) == MISUSE
+    assert f"; it is mqproto {now} now; see mqproto " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

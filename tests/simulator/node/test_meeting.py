@@ -377,7 +377,7 @@ async def test_an_operator_gives_a_peer_a_name_by_which_its_queues_go(tmp_path: 
         bodies = sorted(order.body for order in await received(office, "orders", 2))
         assert bodies == [b"one", b"two"], "each name has a sequence of its own"
         await until_sent(shop)
-        shown = (await typed(tmp_path, SHOP, "peers")).out.splitlines()
+        shown = (await typed(tmp_path, SHOP, "peers", "show")).out.splitlines()
         [line] = [line for line in shown if "Depot" in line]
         assert re.fullmatch(
             rf"  Depot: at {OFFICE_HOST}; queue manager {guid}; added by an operator; last seen \d+ s ago",
@@ -449,7 +449,7 @@ async def test_a_cloned_machine_is_refused_and_both_addresses_are_shown_and_one_
                 assert line.startswith(
                     f"queue manager {guid} was met at {SHOP_HOST}, and by office at {ELSEWHERE} as well: "
                 )
-        shown = (await typed(tmp_path, OFFICE, "peers")).out
+        shown = (await typed(tmp_path, OFFICE, "peers", "show")).out
         assert f"its GUID was met at {ELSEWHERE} " in shown
         async with (
             running(clone, "shop", tmp_path / "shop"),

@@ -105,7 +105,7 @@ async def test_no_secret_is_in_any_output_log_capture_or_store(
         await received(tmp_path)
         for command in (
             ("queues", "--json"),
-            ("peers", "--json"),
+            ("peers", "show", "--json"),
             ("peek", r"shop\orders", "--json"),
             ("explain", r"shop\orders"),
             ("keys", "show", "office", "--json"),
