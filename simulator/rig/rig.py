@@ -38,9 +38,9 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f"mqproto-{prefix}-", dir=directory))
     except OSError as error:
-        raise UsageError(
-            f"{directory}: {error.strerror}; name a folder to write to with --directory"
-        ) from None
+        advice = "make room, or name another folder with " + ("--directory" if directory else "TMPDIR")
+        where = directory or (Path(error.filename).parent if error.filename else "temporary files")
+        raise UsageError(f"{where}: {error.strerror}; {advice}") from None
 
 
 async def until(holds: Callable[[], object], look_s: float = LOOK_S) -> None:

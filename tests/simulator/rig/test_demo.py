@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.tables import Tables
-from mqproto.simulator.cli.cli import DONE, FINDING, run_command
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.command.captured import names_of
 from mqproto.simulator.rig.demo import run_demo
 from mqproto.simulator.rig.load import workload
@@ -25,6 +25,7 @@ from mqproto.simulator.rig.report import DemoReport, Outage
 from mqproto.simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 from tests.simulator.certificates import over_tls
+from tests.simulator.typed import in_process
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -46,6 +47,19 @@ async def test_a_topology_whose_links_nobody_can_read_is_refused(tmp_path: Path)
         UsageError, match="the demo reads what crosses its links, and TLS is for nobody to read"
     ):
         await run_demo(workload.orders(1, 0), topology=over_tls(short(), tmp_path))
+
+
+@pytest.mark.parametrize("command", ["demo", "demo --edges", "validate ends", "crash", "crash -d {missing}"])
+def test_a_run_without_room_for_its_folder_says_where_to_name_another(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "missing"
+    monkeypatch.setattr("tempfile.tempdir", str(missing))
+    done = in_process(*command.format(missing=missing).split())
+    advice = (
+        f"make room, or name another folder with {'--directory' if '-d' in command.split() else 'TMPDIR'}"
+    )
+    assert (done.status, done.complaint) == (MISUSE, f"{missing}: No such file or directory; {advice}")
 
 
 @pytest.mark.long
