@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies codec coverage docs lint format bench samples pictures lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel dist plants truth rotation wine bodies codec coverage docs lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,13 @@ core:  ## the core of the tests on each other Python that is here; ARGS=python3.
 
 wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brings works, what lacks is named
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)
+
+dist: $(DEV)  ## sdist and wheel of the last commit in dist/; unless it is a release, TAG=+g71819341 has its version name it
+	@rm -rf dist build/source && mkdir -p build/source
+	@git archive HEAD | tar -x -C build/source
+	@cd build/source && "$(CURDIR)/$(VENV)/bin/python" -c "from setuptools.build_meta import build_sdist; \
+	  build_sdist('../../dist', {'--global-option': ['egg_info', '--tag-build=$(TAG)']})" >/dev/null
+	@$(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
 
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
 	@$(VENV)/bin/python -m tests.plants $(ARGS)

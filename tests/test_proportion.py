@@ -44,7 +44,7 @@ LINES: Final = {
     "mqproto/wire": 4_250,
     "pyspark_mqproto/.": 50,
     "simulator/.": 0,
-    "simulator/base": 2_250,
+    "simulator/base": 2_300,
     "simulator/cli": 2_800,
     "simulator/client": 3_050,
     "simulator/command": 2_500,
@@ -59,7 +59,7 @@ LINES: Final = {
     "simulator/testing": 300,
     "simulator/topology": 1_750,
     "simulator/world": 6_350,
-    "tests/.": 4_900,
+    "tests/.": 4_950,
     "tests/base": 350,
     "tests/bench": 3_800,
     "tests/bodies": 1_300,
@@ -75,7 +75,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_150,
+    "tests/simulator": 45_200,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,
@@ -85,7 +85,7 @@ LINES: Final = {
 TOTALS: Final = {
     "product": 98_500,
     "tests": 105_500,
-    "both": 203_500,
+    "both": 204_000,
 }
 CLASSES: Final = {
     "mqproto/manager/outbound.py:Outbound": 475,

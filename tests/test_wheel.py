@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import construct
 import pytest
 
+import mqproto
 from mqproto.simulator.base.program.extras import to_install
 from tests.conformance import ROOT
-from tests.wheels import CHECKS, DECODE, PYTEST, Check, Installed, built, write_theirs
+from tests.wheels import CHECKS, DECODE, PYTEST, Check, Installed, built, packed, write_theirs
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,25 @@ def test_a_missing_module_is_told_with_what_brings_it(module: str, arguments: li
 @pytest.mark.parametrize("module", [None, "_sqlite3", "mqproto.simulator.missing"])
 def test_no_extra_brings_a_part_of_python_or_of_ours(module: str | None) -> None:
     assert to_install(ModuleNotFoundError(name=module), ["demo"]) is None
+
+
+@pytest.mark.long
+def test_an_sdist_has_what_builds_the_same_wheel_and_tests_it(installed: Installed, tmp_path: Path) -> None:
+    sources = packed(tmp_path)
+    assert (sources.name, (sources / ".git").exists()) == (f"mqproto-{mqproto.__version__}+gab1", False)
+    build = [sys.executable, "-c", "from setuptools.build_meta import build_wheel; build_wheel('.')"]
+    subprocess.run(build, cwd=sources, capture_output=True, check=True)
+    [wheel] = sources.glob(f"{sources.name}-*.whl")
+    [ours] = installed.folder.glob("*.whl")
+    with ZipFile(wheel) as its, ZipFile(ours) as mine:
+        same = [{name for name in files.namelist() if "dist-info" not in name} for files in (its, mine)]
+        [about] = [its.read(name).decode() for name in its.namelist() if name.endswith("/METADATA")]
+    assert same[0] == same[1]
+    assert "](http" in about
+    assert re.findall(r"\]\((?!https?://)", about) == [], "such a link leads nowhere on an index"
+    tests = [sys.executable, "-m", "pytest", "-n", "0", "tests/wire", "tests/simulator/cli/test_start.py"]
+    done = subprocess.run(tests, cwd=sources, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_nothing_is_at_the_top_but_our_name_and_the_one_that_spark_looks_for(installed: Installed) -> None:

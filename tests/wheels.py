@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from tests.conformance import ROOT
 
 SOURCES: Final = (
     "pyproject.toml",
+    "setup.py",
     "README.md",
     "LICENSE",
     "mqproto",
@@ -259,6 +261,22 @@ def built(folder: Path) -> Path:
     )
     [wheel] = folder.glob("mqproto-*.whl")
     return wheel
+
+
+def packed(folder: Path) -> Path:
+    """The sdist of the sources as they are now, unpacked in a folder; its version names a commit, as with TAG."""
+    sources = folder / "sources"
+    left = shutil.ignore_patterns(
+        ".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "*.egg-info", "build", "dist"
+    )
+    shutil.copytree(ROOT, sources, symlinks=True, ignore=left)
+    tag = "{'--global-option': ['egg_info', '-b+gab1']}"
+    build = f"from setuptools.build_meta import build_sdist; build_sdist('..', {tag})"
+    subprocess.run([sys.executable, "-c", build], cwd=sources, capture_output=True, check=True)
+    [sdist] = folder.glob("mqproto-*.tar.gz")
+    with tarfile.open(sdist) as files:
+        files.extractall(folder)
+    return folder / sdist.name.removesuffix(".tar.gz")
 
 
 def faults(wheel: Path, extra: str, folder: Path) -> Iterator[str]:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +31,7 @@ from mqproto.simulator.base.log import Lines, node_log
 from mqproto.simulator.base.logfile import open_log
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
-from mqproto.simulator.base.program.extras import to_install
+from mqproto.simulator.base.program.extras import build, to_install
 from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.repeats import Repeats
 from mqproto.simulator.base.sockets import BACKLOG, listen
@@ -256,12 +255,11 @@ class RunningNode:
         from mqproto.simulator.base.http.monitoring import Monitored, served
         from mqproto.simulator.node.metrics.families import Facts, families
 
-        node = self._directory.node
+        node, version = self._directory.node, build()
 
         def collect() -> Iterator[Metric]:
             called = partial(known_as, self._directory.topology)
-            facts = Facts(node.name, guid_text(node.guid), version("mqproto"), called)
-            return families(self.status(), facts)
+            return families(self.status(), Facts(node.name, guid_text(node.guid), version, called))
 
         return served(Monitored(collect, lambda: self.trouble), self._log)
 

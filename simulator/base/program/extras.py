@@ -1,10 +1,17 @@
-"""The version of this package, and the extra that installs a missing module."""
+"""Which build of this package runs, and the extra that installs a missing module."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
 from typing import Final
+
+import mqproto
 
 EXTRA_OF: Final = {
     "decode": "captures",
@@ -38,8 +45,37 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
     return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"
 
 
+@cache
+def build() -> str:
+    """Return the version, with the commit if it is known: `0.6.0+g71819341`.
+
+    A wheel from `make dist` has both in its version. pip records the commit that it took from a repository (PEP 610),
+    and Git knows the commit of a checkout; it is asked once.
+    """
+    found = distribution("mqproto")
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    commit = origin.get("vcs_info", {}).get("commit_id", "")[:8]
+    checkout = Path(mqproto.__file__).parents[1]
+    if (checkout / ".git").exists():
+        asked = (
+            "git",
+            "-C",
+            str(checkout),
+            "describe",
+            "--always",
+            "--exclude=*",
+            "--abbrev=8",
+            "--dirty=.dirty",
+        )
+        try:
+            commit = subprocess.run(
+                asked, capture_output=True, text=True, timeout=5, check=False
+            ).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            commit = ""
+    return f"{found.version}+g{commit}" if commit and "+" not in found.version else found.version
+
+
 def version_line() -> str:
     """Return the line that --version prints."""
-    import mqproto
-
-    return f"mqproto {mqproto.__version__} (Python {'.'.join(map(str, sys.version_info[:3]))})"
+    return f"mqproto {build()} (Python {'.'.join(map(str, sys.version_info[:3]))})"

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -22,6 +21,7 @@ from mqproto.simulator.base.log import Lines, node_log
 from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.base.traces.asked import checked_collector
@@ -138,7 +138,7 @@ async def run_gateway(
             from mqproto.simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
             from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
-            edge = Edge(options.name, node, version("mqproto"))
+            edge = Edge(options.name, node, build())
 
             def collect() -> Iterator[Metric]:
                 queues = [queue.name for queue in queues_of(names.known)]

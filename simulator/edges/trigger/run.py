@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -19,6 +18,7 @@ from mqproto.simulator.base.log import node_log
 from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
+from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.program.manager import keep_telling
 from mqproto.simulator.base.program.output import complain
 from mqproto.simulator.base.traces.asked import checked_collector, shown
@@ -146,7 +146,7 @@ async def _start_metrics(
     from mqproto.simulator.edges.metrics.families import Edge, TriggerFigures, of_trigger
     from mqproto.simulator.edges.metrics.serving import answer_scrapes
 
-    edge = Edge(options.name, node, version("mqproto"))
+    edge = Edge(options.name, node, build())
 
     def collect() -> Iterator[Metric]:
         doing, judge, hook = trigger.doing(), trigger.judge, trigger.hook

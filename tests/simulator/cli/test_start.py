@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 import mqproto
-from mqproto.simulator.base.program.extras import version_line
+from mqproto.simulator.base.program import extras
+from mqproto.simulator.base.program.extras import build, version_line
 from mqproto.simulator.cli.start import SAFE_PATH, keep_the_installation
 from tests.conformance import ROOT
 
@@ -49,4 +54,44 @@ def test_the_version_is_said_without_what_commands_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [version_line(), "False"]
-    assert f"mqproto {mqproto.__version__} (" in version_line()
+    assert version_line().startswith(f"mqproto {build()} (Python 3.")
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, place: Path, version: str, **origin: object) -> None:
+    """Have a version installed in a place; `origin` is what pip records about where it came from (PEP 610)."""
+    record = json.dumps({"url": "https://example.org", **origin}) if origin else None
+    found = SimpleNamespace(version=version, read_text=lambda name: record)
+    monkeypatch.setattr(extras, "distribution", lambda name: found)
+    monkeypatch.setattr(mqproto, "__file__", str(place / "mqproto" / "__init__.py"))
+
+
+def test_a_build_names_its_commit_if_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vcs_info = {"vcs": "git", "commit_id": "71819341" * 5}
+    known: list[tuple[str, dict[str, object], str]] = [
+        ("0.6.0", {}, "0.6.0"),
+        ("0.6.0", {"dir_info": {}}, "0.6.0"),
+        ("0.6.0", {"vcs_info": vcs_info}, "0.6.0+g71819341"),
+        ("0.6.0+g01234567", {"vcs_info": vcs_info}, "0.6.0+g01234567"),
+    ]
+    for version, origin, said in known:
+        installed(monkeypatch, tmp_path, version, **origin)
+        assert build.__wrapped__() == said
+
+
+def test_a_checkout_names_the_commit_that_it_has_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        me = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+        return subprocess.check_output(["git", "-C", tmp_path, *me, *arguments], text=True).strip()
+
+    installed(monkeypatch, tmp_path, "0.6.0", dir_info={"editable": True})
+    git("init", "--quiet")
+    for text in ("first", "second"):
+        (tmp_path / "file").write_text(text)
+        git("add", "file")
+        git("commit", "--quiet", "--message", text)
+        commit = git("rev-parse", "--short=8", "HEAD")
+        assert build.__wrapped__() == f"0.6.0+g{commit}"
+    (tmp_path / "file").write_text("changed")
+    assert build.__wrapped__() == f"0.6.0+g{commit}.dirty"
+    monkeypatch.setenv("PATH", "")
+    assert build.__wrapped__() == "0.6.0"

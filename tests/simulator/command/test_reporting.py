@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import mqproto
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.tables import Tables
@@ -107,7 +108,7 @@ def test_tables_are_listed_described_and_asked(tables: Path, capsys: pytest.Capt
     assert run_command(["tables", str(tables)]) == DONE
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("run 1, 20")
-    assert said[0].endswith(" UTC, by mqproto 0.5.0")
+    assert said[0].endswith(f" UTC, by mqproto {mqproto.__version__}")
     assert "histories                9 rows  What became of a message of an application." in "\n".join(said)
     assert run_command(["tables", str(tables), "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["tables"]["packets"] == {

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 import trio
@@ -26,6 +25,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import TraceState
 from structlog.typing import FilteringBoundLogger
 
+from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.traces.asked import SpanDestination
 from mqproto.simulator.base.traces.sdk.exporting import CLOSE_S, Say, Watched, ended_within, otlp
 from mqproto.turn.effects import Trace
@@ -55,7 +55,7 @@ class Tracer:
         per_s: int = SPANS_PER_S,
     ) -> None:
         self._provider = provider
-        self._tracer = provider.get_tracer("mqproto", version("mqproto"))
+        self._tracer = provider.get_tracer("mqproto", build())
         self._say = say
         self._now_s = now_s
         self._per_s = per_s
@@ -135,7 +135,7 @@ def provider_of(exporter: SpanExporter, who: str) -> TracerProvider:
     The service is named as in the log, because each queue manager is a service of its own; OTEL_SERVICE_NAME and
     OTEL_RESOURCE_ATTRIBUTES override that.
     """
-    mine = Resource({SERVICE: who, "service.namespace": "mqproto", "service.version": version("mqproto")})
+    mine = Resource({SERVICE: who, "service.namespace": "mqproto", "service.version": build()})
     said = Resource.create({"service.instance.id": who})
     said = Resource({name: value for name, value in said.attributes.items() if not _is_default(name, value)})
     provider = TracerProvider(resource=mine.merge(said), shutdown_on_exit=False)

@@ -14,6 +14,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqproto.messages.drafts import Draft
+from mqproto.simulator.base.program.extras import build
 from mqproto.simulator.base.sockets import TCP_INFO
 from mqproto.simulator.client import Client, connect
 from mqproto.simulator.topology import Topology, parse
@@ -124,6 +125,7 @@ async def test_what_prometheus_reads_is_what_queues_says(tmp_path: Path) -> None
         done = await trio.to_thread.run_sync(partial(mqproto, *arguments))
         assert [(await ask(nodes, path)).text for path in ("/live", "/ready")] == ["live\n", "ready\n"]
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert f'version="{build()}"' in response.text
     read = series(response.text, "queue", "cause", "host", "le", "kind", "node")
     [said] = [node for node in json.loads(done.out) if node["node"] == "b"]
     for name, key in KINDS.items():
