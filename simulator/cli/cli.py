@@ -66,8 +66,6 @@ NO_PASSWORD: Final = (
 )
 
 TOO_MANY: Final = "unexpected extra argument"
-SHORT: Final = {"mqproto peers": "show", "mqproto failed": "list"}
-"""The command that was meant when a group was typed alone."""
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """What comes of a path that cannot be, such as a file to write in a folder that is not there."""
@@ -386,8 +384,6 @@ def run_command(arguments: list[str]) -> int:
             text = " ".join(text.split()).rstrip(".?")
             if now := RENAMED.get(f"{asked} {getattr(misuse, 'option_name', '')}"):
                 text = f"{text.split('(')[0].strip()}; it is --{now} now"
-            elif asked in SHORT:
-                text += f"; it is {asked} {SHORT[asked]} now"
             if TOO_MANY in text:
                 text += _how_a_topology_is_named(arguments)
             complain(f"{text}; see {asked} --help")

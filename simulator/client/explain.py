@@ -95,12 +95,12 @@ class Explainer:
         if status.unfinished_bytes:
             yield (
                 f"{name} has {status.unfinished_bytes:,} bytes of packets that strangers have begun: it waits for the "
-                f"rest, and ends them in time; `mqproto peers show {name}{self._options}` says who is there"
+                f"rest, and ends them in time; `mqproto peers {name}{self._options}` says who is there"
             )
         if status.unlisted:
             yield (
                 f"{name} has {status.unlisted:,} more outgoing queues, with {_messages(status.unlisted_waiting)}; "
-                f"`mqproto peers show {name}{self._options}` says who sends much"
+                f"`mqproto peers {name}{self._options}` says who sends much"
             )
         for file in status.in_doubt:
             yield (

@@ -169,7 +169,7 @@ def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[
         if not isinstance(status, Away) and status.unlisted:
             yield (
                 f"{name} has {status.unlisted:,} more outgoing queues, with {status.unlisted_waiting:,} messages; see "
-                f"who made them: mqproto peers show {name}{options}"
+                f"who made them: mqproto peers {name}{options}"
             )
 
 

@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, complain, run_task, tell
-from mqproto.simulator.command.options import Commands, JsonOption
+from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption
 from mqproto.simulator.edges.options import HistoryOption
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def audit(
 
 # What has failed
 
-failed = Commands(help="Messages that have failed: list them, try them again, or mark them as settled.")
+failed = Commands(
+    cls=FirstByDefault,
+    help="Messages that have failed: list them (mqproto failed), try them again, or mark them as settled.",
+)
 
 
 @failed.command("list")

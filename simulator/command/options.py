@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import typer
+from typer.core import TyperGroup
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import as_typed, value
@@ -68,14 +69,14 @@ def place_of(topology: str, directory: Path | None) -> Place:
 
 
 class Commands(typer.Typer):
-    """Commands that may take what several options say together; typed alone, a group shows its help.
+    """Commands that may take what several options say together; a group typed alone shows its help or its first.
 
     A Place is typed as --topology and --directory, and so is one that is looked at Later, as not every use of a command
     needs it; of a dataclass, each field that is Annotated is an option.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(no_args_is_help=True, **options)
+        super().__init__(no_args_is_help=options.get("cls") is not FirstByDefault, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Command], Command]:
         """`Typer.command`."""
@@ -85,6 +86,21 @@ class Commands(typer.Typer):
             return function
 
         return add
+
+
+class FirstByDefault(TyperGroup):
+    """Commands of which the first is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With it in front; a word that names no command is its argument, if it has any."""
+        name, first = next(iter(self.commands.items()))
+        takes_words = any(parameter.param_type_name == "argument" for parameter in first.params)
+        if not args or (
+            args[0] not in {*self.commands, *ctx.help_option_names}
+            and (takes_words or args[0].startswith("-"))
+        ):
+            args = [name, *args]
+        return super().parse_args(ctx, args)
 
 
 class _Unfolded:

@@ -14,7 +14,7 @@ from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, MISUSE, complain, print_json, run_task
-from mqproto.simulator.command.options import Commands, JsonOption, all_down
+from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption, all_down
 from mqproto.wire.guid import guid_from_text, guid_text
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 
 app = Commands(
-    help="Queue managers that are connected, and what they did. For the applications that receive from a queue, see "
-    "mqproto explain QUEUE."
+    cls=FirstByDefault,
+    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for the "
+    "first command. For the applications that receive from a queue, see mqproto explain QUEUE.",
 )
 NodeArgument = Annotated[str | None, ARGUMENT, "A node; by default all that run.", value("[NODE]")]
 PeerArgument = Annotated[str, ARGUMENT, value("NAME|GUID")]

@@ -1,6 +1,6 @@
 """Asks the nodes what they do: a few times a second, once for all browsers, and only while somebody looks.
 
-The questions are those of `mqproto queues` and `mqproto peers show`, over the control sockets. A node without an answer
+The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
 holds nobody up: the others are shown, and it is with what it said last and how long ago that was.
 """
 

@@ -125,10 +125,10 @@ async def test_who_is_connected_from_where_and_what_it_did(pair: Topology, tmp_p
             found = await until(client, ATTACKER, messages=3, refused=2, sessions=1)
             assert (found["kind"], found["manager"]) == ("stranger", guid_text(X))
             await until(client, "127.0.0.68", half_open=1)
-            shown = (await typed(tmp_path, "peers", "show", "office")).out.splitlines()
-            values = json.loads((await typed(tmp_path, "peers", "show", "--json")).out)
+            shown = (await typed(tmp_path, "peers", "office")).out.splitlines()
+            values = json.loads((await typed(tmp_path, "peers", "--json")).out)
         await until(client, ATTACKER, sessions=0)
-        later = (await typed(tmp_path, "peers", "show", "office")).out
+        later = (await typed(tmp_path, "peers", "office")).out
     assert shown[0] == "office: 4 peers"
     lines = {line.split(": ")[0].strip(): line for line in shown[1:]}
     assert re.match(
@@ -171,7 +171,7 @@ async def test_nobody_from_a_blocked_network_gets_an_answer_over_restarts_as_wel
         assert found["reason"] == "blocked by an operator"
         async with a_peer(pair, host="127.0.0.5", client=Y):
             await until(client, "127.0.0.5", sessions=1, blocked=False)
-        shown = (await typed(tmp_path, "peers", "show", "office")).out
+        shown = (await typed(tmp_path, "peers", "office")).out
         assert (
             "127.0.0.64/26 is blocked; to answer it again: mqproto peers unblock 127.0.0.64/26 office"
             in shown
@@ -186,7 +186,7 @@ async def test_nobody_from_a_blocked_network_gets_an_answer_over_restarts_as_wel
 def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
     pair: Topology, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = how_to("peers").partition("$ mqproto peers show office\n")[2].partition("```")[0].splitlines()
+    shown = how_to("peers").partition("$ mqproto peers office\n")[2].partition("```")[0].splitlines()
     shop = PeerStatus(
         host="10.0.0.7",
         kind=Kind.NEIGHBOUR,
@@ -271,10 +271,8 @@ async def test_where_a_node_comes_from_is_blocked_with_force_alone(pair: Topolog
 async def test_what_is_no_network_and_a_node_that_does_not_run_are_refused_in_one_line(
     pair: Topology, tmp_path: Path
 ) -> None:
-    assert (await typed(tmp_path, "peers", "show")).status == 1
-    assert (await typed(tmp_path, "peers", "show", "office")).complaint.startswith(
-        "node office is not running"
-    )
+    assert (await typed(tmp_path, "peers")).status == 1
+    assert (await typed(tmp_path, "peers", "office")).complaint.startswith("node office is not running")
     async with running(pair, "office", tmp_path):
         done = await typed(tmp_path, "peers", "block", "10.0.0")
         assert done.status == 2
