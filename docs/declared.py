@@ -14,16 +14,23 @@ from typer.main import get_command
 
 from mqproto import wire
 from mqproto.base import configuration
+from mqproto.captures.pipeline.tables import runs
 from mqproto.captures.pipeline.tables.schemas.page import page as tables
 from mqproto.simulator.cli.cli import app
+from mqproto.simulator.client import journal
 from mqproto.simulator.edges.gateway.front import ProducerPolicy
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import MEANINGS
+from mqproto.simulator.edges.history import tables as histories
 from mqproto.simulator.edges.metrics.families import of_gateway, of_trigger
 from mqproto.simulator.edges.trigger.telling import Offer
+from mqproto.simulator.node import control
 from mqproto.simulator.node.metrics.families import families
 from mqproto.simulator.rig.load.validator import Cue
 from mqproto.simulator.rig.validation.ends.ways import WAYS
+from mqproto.simulator.storage import tables as stores
+from mqproto.simulator.storage.care import export
+from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT
 from mqproto.simulator.topology import file
 from mqproto.turn.waypoints import Waypoint
 from tests import conformance, proportion
@@ -109,6 +116,21 @@ def http() -> Iterator[str]:
         rows = ((f"`{key}`", each.get("description", "")) for key, each in schema["properties"].items())
         yield from ("", f"## {name}", "", plain(schema.get("description", "")))
         yield from table("field | ", rows)
+
+
+def layouts() -> Iterator[str]:
+    """The numbers by which a program knows what it can read."""
+    yield from table(
+        "what | number | an earlier one",
+        (
+            ("protocol between a node and its clients", control.VERSION, "is refused by the client"),
+            ("stores", stores.LAYOUT, f"{EARLIER_LAYOUT} is upgraded at the start of its node"),
+            ("journals of clients and gateways", journal.LAYOUT, "is upgraded when it is opened"),
+            ("document histories", histories.LAYOUT, "is upgraded when it is opened"),
+            ("exports of stores", export.VERSION, "is refused"),
+            ("tables of captures", runs.VERSION, "is refused: analyse into another folder"),
+        ),
+    )
 
 
 def refusals() -> Iterator[str]:

@@ -116,7 +116,7 @@ WORDS: Final = {
     "captures/pipeline/README.md": 900,
     "docs": 200,
     "docs/how-to": 28_700,
-    "docs/reference": 3_400,
+    "docs/reference": 3_600,
     "docs/start": 800,
     "docs/why": 5_900,
     "mqproto/README.md": 1_200,

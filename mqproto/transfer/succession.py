@@ -33,8 +33,9 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId
 
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
-"""The lowest of our TimeStamps: above the seconds, UTC, that version 0.5 took, and that Windows takes by note <35>,
-until July 2029. The highest has 31 bits, because elsewhere the whole is a signed integer ([MS-MQMQ] 2.2.5)."""
+"""The lowest of our TimeStamps: above the seconds, UTC, that stores of layout 4 have, and that Windows takes by
+note <35>, until July 2029. The highest has 31 bits, because elsewhere the whole is a signed integer.
+[MS-MQMQ] 2.2.5"""
 LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """The number of ordinals among which a process chooses its first."""
@@ -59,11 +60,11 @@ def time_stamp_of(name: str) -> int:
 class Succession:
     """The sequences to one destination queue, in order.
 
-    Version 0.5 told names apart by case. Its sequences under several spellings form one succession with several
-    TimeStamps: the lower are sent first, and new ones have the highest, under the name of those that have it.
+    Stores of layout 4 told names apart by case. Their sequences under several spellings form one succession with
+    several TimeStamps: the lower are sent first, and new ones have the highest, under the name of those that have it.
 
     Args:
-        time_stamp: the TimeStamp of new sequences. Those that version 0.5 left may have another.
+        time_stamp: the TimeStamp of new sequences. Those of a store of layout 4 may have another.
         first_ordinal: the first Ordinal that cannot have been given before; 0 if that is not known.
         dice: a number from the shell, another one in each process.
         wake: tells that a sequence may have something to send.

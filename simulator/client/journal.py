@@ -31,7 +31,7 @@ ATTEMPTS: Final = 100
 EARLIER: Final = "earlier"
 """Stands for a life in a journal's record of its history that is older than lives."""
 LAYOUT: Final = 2
-"""Layout 1, from version 0.5, has no birth: the node knows its invoker from what it keeps about it, or not at all."""
+"""Layout 1 has no birth: the node knows its invoker from what it keeps about it, or not at all."""
 FOREIGN: Final = "it is no client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,

@@ -156,7 +156,7 @@ class StoreTables:
         self._files = files
         self._node = node
         self.is_upgraded = False
-        """Whether they came from version 0.5, and got their checksums now."""
+        """Whether they had layout 4, and got their checksums now."""
         self.forgotten_count = 0
         """How many sequences of strangers were forgotten because there were too many."""
         self._come_since: dict[int, int] = {}

@@ -42,7 +42,7 @@ class States(msgspec.Struct, array_like=True):
     incoming: list[IncomingRow]
     identifiers: list[IdentifierRow]
     forgotten_identifiers: list[tuple[Guid, int, int]] | int | None
-    """In a log of 0.5, the time before which all were forgotten, which nobody needs any more, or None."""
+    """In a log of layout 4, the time before which all were forgotten, which nobody needs any more, or None."""
     counters: dict[str, int]
     outcomes: list[OutcomeRow]
     forgotten_outcomes: list[tuple[bytes, int]]
@@ -95,7 +95,7 @@ def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
     """Decode a transaction from these bytes.
 
     Args:
-        packets: None in a log of version 0.5, where they stand behind the head and have no checksums.
+        packets: None in a log of layout 4, where they stand behind the head and have no checksums.
 
     Raises:
         ValueError: they are not a transaction.

@@ -31,7 +31,7 @@ from mqproto.simulator.storage.checksums import whole_message
 from mqproto.simulator.storage.contents import Contents, load
 from mqproto.simulator.storage.files import SYSTEM_FILES, Files
 from mqproto.simulator.storage.log import LIMITS, Log, LogLimits
-from mqproto.simulator.storage.opening.earlier import found_segment
+from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT, found_segment
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
 from mqproto.simulator.storage.segments import HEADER, Record, SegmentName
@@ -116,7 +116,7 @@ class Store:
                     undo.callback(segment.close)
                 self._tables.set_aside_found()
                 if self._tables.is_upgraded:
-                    self.notices.append(f"{path.name} was of version 0.5 and has got its checksums")
+                    self.notices.append(f"{path.name} had layout {EARLIER_LAYOUT} and has got its checksums")
                 self._see_which_life_it_is(dice)
                 self._contents = Contents(self._tables, self._recent)
             self._reserve.make()

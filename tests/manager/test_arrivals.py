@@ -805,7 +805,7 @@ def test_a_message_under_another_spelling_is_answered_for_when_it_is_received() 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 @pytest.mark.parametrize("time_stamps", [(60, 50), (50, 60)])
 def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stamps: tuple[int, int]) -> None:
-    """As our version 0.5 does; each spelling has a TimeStamp of its own."""
+    """As ours did with stores of layout 4; each spelling has a TimeStamp of its own."""
     net = chain("a", "c", queues=[ORDERS])
     spellings = (r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders")
     expected = []
@@ -827,7 +827,7 @@ def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stam
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 def test_two_sequences_of_one_name_that_an_older_store_kept_apart_both_go_on() -> None:
-    """Version 0.5 told names apart by case, and gave each a TimeStamp of its own."""
+    """With stores of layout 4 names were told apart by case, and gave each a TimeStamp of its own."""
     net = chain("a", "c", queues=[ORDERS])
     upper, lower = r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders"
     streams = {upper: TxSequenceId(time_stamp=60, ordinal=3), lower: TxSequenceId(time_stamp=50, ordinal=9)}

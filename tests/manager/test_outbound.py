@@ -110,7 +110,7 @@ def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_fir
     after=st.lists(st.sampled_from(SPELLINGS), max_size=4),
     is_lost=st.booleans(),
 )
-def test_what_version_0_5_kept_under_several_spellings_arrives_and_new_messages_follow(
+def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_messages_follow(
     before: list[tuple[str, bool, bool]], after: list[str], is_lost: bool
 ) -> None:
     """It kept a sequence for each, with a TimeStamp of its own, and AwaitingFinalACKTables of their own.

@@ -144,7 +144,7 @@ class Runs:
         form = pc.max(found["form"]).as_py()
         if form != VERSION:
             raise TablesError(
-                f"{self._store.root} has tables of version {form}, this program makes {VERSION}: "
+                f"{self._store.root} has tables of layout {form}, this program makes {VERSION}: "
                 "analyse the captures into another folder"
             )
         # Converting a time by pyarrow needs pandas, which takes 0.2 s to import.

@@ -59,7 +59,7 @@ assert _birth.size == BIRTH_BYTES
 class Recalled:
     """One invoker: what is remembered about its operations, and what of that is on disk.
 
-    birth_s: None if it is known only from a store of version 0.5.
+    birth_s: None if it is known only from a store of layout 4.
     """
 
     def __init__(self, invoker: bytes, *, lasting: bool, birth_s: int | None, now_s: int) -> None:

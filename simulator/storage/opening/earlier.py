@@ -1,4 +1,4 @@
-"""Stores of layout 4, which version 0.5 wrote: they had no checksums, and their log no witness."""
+"""Stores of layout 4: they had no checksums, and their log no witness."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _message_checksum(key: int, packet: bytes, message_id: int, final_ack: int, 
 
 
 class EarlierSegment(FoundSegment):
-    """A segment of a log that version 0.5 has left, read by its own rules."""
+    """A segment of a log of layout 4, read by its own rules."""
 
     def _read_header(self, name: SegmentName, node: Guid) -> None:
         fields = HEADER.unpack(self._data[: HEADER.size].ljust(HEADER.size, b"\0"))

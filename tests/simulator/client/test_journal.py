@@ -181,7 +181,7 @@ def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path
             second.result()
 
 
-def test_a_journal_of_version_0_5_goes_on_and_has_no_birth(tmp_path: Path) -> None:
+def test_a_journal_of_layout_1_goes_on_and_has_no_birth(tmp_path: Path) -> None:
     with opened(path := tmp_path / "a.journal") as journal:
         journal.begin([begun(0, b"zero")])
         name = journal.invoker

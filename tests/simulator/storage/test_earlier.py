@@ -1,4 +1,4 @@
-"""Stores that version 0.5 has left are given their checksums; version-0.5.tar.xz has two, made by that version."""
+"""Stores of layout 4 are given their checksums; layout-4.tar.xz has two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqproto.simulator.storage.witnesses.witness import witness_path
 from tests.simulator.series import NODE, series
 from tests.simulator.storage.batches import in_order, messages_in
 
-SAMPLE: Final = Path(__file__).with_name("version-0.5.tar.xz")
+SAMPLE: Final = Path(__file__).with_name("layout-4.tar.xz")
 """What is left of the first LENGTH transactions of a series when its process was stopped, and when it was killed."""
 SEED: Final = 5
 LENGTH: Final = 16
@@ -50,11 +50,11 @@ def model() -> Disk:
     return model
 
 
-def test_a_store_of_version_0_5_has_all_that_it_had_and_says_that_it_was_upgraded(
+def test_a_store_of_layout_4_has_all_that_it_had_and_says_that_it_was_upgraded(
     path: Path, model: Disk
 ) -> None:
     first = [
-        "a.sqlite was of version 0.5 and has got its checksums",
+        "a.sqlite had layout 4 and has got its checksums",
         "life 1 begins: from now on a.life tells whether a.sqlite was put back",
     ]
     for said in (first, []):
@@ -77,7 +77,7 @@ def test_an_upgrade_that_was_broken_off_is_done_again(
         assert messages_in(store) == messages_in(model)
 
 
-def test_a_segment_of_version_0_5_that_was_about_to_be_made_is_no_damage(path: Path, model: Disk) -> None:
+def test_a_segment_of_layout_4_that_was_about_to_be_made_is_no_damage(path: Path, model: Disk) -> None:
     """It has no header yet."""
     last = max([0, *(int(each.name[-6:]) for each in path.parent.glob("*-log-*"))])
     if last:
@@ -86,7 +86,7 @@ def test_a_segment_of_version_0_5_that_was_about_to_be_made_is_no_damage(path: P
         assert messages_in(store) == messages_in(model)
 
 
-def test_tables_of_another_form_that_say_they_are_of_version_0_5_are_damaged(path: Path) -> None:
+def test_tables_of_another_form_that_say_they_have_layout_4_are_damaged(path: Path) -> None:
     Store(path, NODE).close()
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(f"PRAGMA user_version = {EARLIER_LAYOUT}")
@@ -95,7 +95,7 @@ def test_tables_of_another_form_that_say_they_are_of_version_0_5_are_damaged(pat
 
 
 @pytest.mark.parametrize("what", ["cut", "flipped", "missing"])
-def test_damage_to_the_log_of_version_0_5_is_told(tmp_path: Path, what: str) -> None:
+def test_damage_to_the_log_of_layout_4_is_told(tmp_path: Path, what: str) -> None:
     unpack(tmp_path)
     path = tmp_path / "killed" / "a.sqlite"
     log = min(path.parent.glob("*-log-*"))

@@ -268,7 +268,7 @@ def test_tables_of_a_later_version_are_refused(tmp_path: Path, monkeypatch: pyte
         patched.setattr("mqproto.captures.pipeline.tables.tables.VERSION", VERSION + 1)
         add(tmp_path, {"packets": (1,)})
     with pytest.raises(
-        TablesError, match=f"has tables of version {VERSION + 1}, this program makes {VERSION}"
+        TablesError, match=f"has tables of layout {VERSION + 1}, this program makes {VERSION}"
     ):
         Tables(tmp_path)
 

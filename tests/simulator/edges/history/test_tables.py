@@ -19,7 +19,7 @@ ORDERS = "gateway/orders"
 
 
 def make_earlier(url: str, layout: int = 1) -> None:
-    """Have a history of an earlier layout: ids age by dates, and 1, of mqproto 0.5, says nothing of itself."""
+    """Have a history of an earlier layout: ids age by dates, and 1 says nothing of itself."""
     engine = create_engine(url)
     with engine.begin() as db:
         db.execute(text("DROP INDEX document_history_age"))

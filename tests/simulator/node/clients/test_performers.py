@@ -224,7 +224,7 @@ def test_with_another_store_nobody_is_remembered() -> None:
     assert machine.invoke(5) is None, "what it asks for now is new"
 
 
-def test_one_that_a_store_of_version_0_5_knows_goes_on_and_one_that_it_does_not_know_is_told_so() -> None:
+def test_one_that_a_store_of_layout_4_knows_goes_on_and_one_that_it_does_not_know_is_told_so() -> None:
     """That version gave no births, and wrote the date."""
     machine = Machine()
     machine.perform(5, lasting=True)
