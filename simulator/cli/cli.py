@@ -35,7 +35,7 @@ from mqproto.simulator.base.program.output import (
     run_task,
     tell,
 )
-from mqproto.simulator.base.program.settings import RENAMED
+from mqproto.simulator.base.program.settings import RENAMED, plainly
 from mqproto.simulator.cli import breaking, commands, keys, store
 from mqproto.simulator.cli.choosing import only
 from mqproto.simulator.cli.helping import ByTask, worded
@@ -381,7 +381,10 @@ def run_command(arguments: list[str]) -> int:
         else:
             context = getattr(misuse, "ctx", None)
             asked = context.command_path if context is not None else " ".join(["mqproto", *arguments[:1]])
-            text = " ".join(text.split()).rstrip(".?")
+            text = plainly(" ".join(text.split()).rstrip(".?"))
+            given: list[dict[str, Any]] = getattr(misuse.__cause__, "errors", list)()
+            if given:
+                text = text.replace("Invalid value", f"Invalid value {given[0]['input']!r}", 1)
             if now := RENAMED.get(f"{asked} {getattr(misuse, 'option_name', '')}"):
                 text = f"{text.split('(')[0].strip()}; it is --{now} now"
             if TOO_MANY in text:

@@ -39,7 +39,6 @@ RENAMED: Final = {
     "mqproto tokens revoke --from": "tokens",
 }
 """What options of commands were called before, and what to type instead."""
-BARE: Final = "[]."
 
 
 class Chosen(NamedTuple):
@@ -156,9 +155,13 @@ def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) 
             found[parameter.name] = typed = _typed(parameter, value)
             parameter.process_value(context, typed)
         except (typer.TyperException, ValueError) as error:
-            trouble = error.message if isinstance(error, typer.TyperException) else str(error)
-            raise UsageError(f"{where}: {key} = {value!r}: {trouble}") from None
+            raise UsageError(f"{where}: {key} = {value!r}: {plainly(str(error))}") from None
     return found
+
+
+def plainly(trouble: str) -> str:
+    """What is wrong with a value, which typer says in pydantic's words: of an input, and what it was parsed as."""
+    return trouble.replace("Value error, ", "").replace("Input should", "must").partition(", unable to")[0]
 
 
 def _typed(parameter: Any, value: object) -> bool | str | list[str]:
@@ -188,7 +191,7 @@ def _parameters(command: Any) -> Iterator[tuple[str, Any]]:
     """Yield each setting of a command with its name in a file."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            yield (parameter.metavar or parameter.name).strip(BARE).lower(), parameter
+            yield (parameter.metavar or parameter.name).strip("[].").lower(), parameter
             continue
         names = [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
         if names and not parameter.hidden and names[0] not in (CONFIG, "help"):

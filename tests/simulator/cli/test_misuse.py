@@ -14,8 +14,8 @@ from mqproto.simulator.cli.cli import MISUSE
 from tests.simulator.typed import in_process
 
 TYPED: Final = r"""
-send q -b x --count 0                           => '--count' / '-c': Input should be greater than or equal to 1
-send q -b x --count many                        => '--count' / '-c': Input should be a valid integer
+send q -b x --count 0                           => '--count' / '-c': must be greater than or equal to 1
+send q -b x --count many                        => '--count' / '-c': must be a valid integer;
 send q --cont 3                                 => No such option: --cont (Possible options: --count
 send q --body                                   => '--body' requires an argument; see mqproto send --help
 send q -b x --priority 8                        => '--priority'
@@ -27,8 +27,8 @@ send q -b x --json=yes                          => '--json' does not take a valu
 send q -b x -t nowhere                          => no topology is called 'nowhere'
 sned q -b x                                     => No such command 'sned'
 receive q --timeout nan                         => '--timeout'
-receive q --timeout 1s                          => '--timeout': Input should be a valid number
-peek q --count 501                              => '--count' / '-c': Input should be less than or equal to 500
+receive q --timeout 1s                          => '--timeout': must be a valid number;
+peek q --count 501                              => '--count' / '-c': must be less than or equal to 500
 top --interval inf                              => '--interval'
 probe                                           => Missing argument 'HOST'
 probe 127.0.0.1:99999                           => '127.0.0.1:99999' has no port from 1 to 65535
@@ -37,7 +37,7 @@ queue create                                    => Missing argument 'QUEUE'
 queue create q --quota-kb -1                    => '--quota-kb'
 peers add p                                     => say where it is: --address HOST
 store adopt sender --moved --copied             => say which: --moved
-failed list --since yesterday                   => '--since': Input should be a valid datetime
+failed list --since yesterday                   => '--since': must be a valid datetime
 failed retry --limit 0 --all                    => '--limit'
 keys make sender --into x                       => No such option: --into (Possible options: --bits)
 keys make sender --bits 5                       => a key of 5 bits: ask for 512 to 16,384
@@ -55,13 +55,16 @@ trigger q --call os:getcwd --resolver x         => 'x': write module:function
 trigger q --call os:getcwd --hook x             => 'x' is no URL of HTTP
 trigger q --url http://127.0.0.1 --headers-file /nowhere => /nowhere
 trigger q --url http://127.0.0.1 --lease nan    => '--lease'
-trigger q --url http://127.0.0.1 --parallel 65  => '--parallel': Input should be less than or equal to 64
+trigger q --url http://127.0.0.1 --parallel 65  => '--parallel': must be less than or equal to 64
 node --name a/b                                 => --name 'a/b': a node's name has
 node --name n --queue a:b                       => --queue 'a:b': write a queue's name
 console --listen 127.0.0.1:x                    => --listen: '127.0.0.1:x' has no port
 decode --limit 0 x                              => '--limit'
 decode --connection -1 x                        => '--connection'
-tables x --format json                          => '--format': Value error, 'json' is not one of 'parquet', 'csv'
+tables x --vacuum x                             => Invalid value 'x' for '--vacuum': must be a valid number; see
+tables x --vacuum --keep 3                      => Invalid value '--keep' for '--vacuum': must be a valid number; see
+tables x --keep x                               => No such option: --keep; it is --vacuum HOURS now; see
+tables x --format json                          => '--format': 'json' is not one of 'parquet', 'csv'
 simulate --seed -1                              => '--seed'
 simulate --scenario /nowhere                    => '--scenario': path '/nowhere' does not exist
 replay x --to 127.0.0.1 --timeout nan           => '--timeout'
@@ -72,8 +75,8 @@ WRITTEN: Final = r"""
 [node] name = 1 \ queue = "x"                   => queue = 'x': write a list
 [node] name = "n" \ allow-remote = "yes"        => allow-remote = 'yes': write true or false
 [node] nmae = "n"                               => 'nmae', and no such setting is known; did you mean 'name'
-[trigger] queue = "q" \ factor = nan            => factor = nan: Input should be
-[trigger] queue = "q" \ attempts = 0            => attempts = 0: Input should be greater than or equal to 1
+[trigger] queue = "q" \ factor = nan            => factor = nan: must be
+[trigger] queue = "q" \ attempts = 0            => attempts = 0: must be greater than or equal to 1
 [gateway] node = "n" \ rate = [1]               => rate = [1]: write a text or a number
 [gateway] node = "n" \ free-port = true         => 'free-port', and no such setting is known; it is listen HOST:0 now
 """
