@@ -18,7 +18,7 @@ do
   -- where the capture has all that it sent, from its SYN on, in order. Behind anything else the next segment that begins
   -- with a packet's head shows where packets begin.
   local tcp_stream, tcp_seq, tcp_len = Field.new("tcp.stream"), Field.new("tcp.seq_raw"), Field.new("tcp.len")
-  local tcp_syn = Field.new("tcp.flags.syn")
+  local tcp_syn, tcp_again = Field.new("tcp.flags.syn"), Field.new("tcp.analysis.retransmission")
   local sides, judged = {}, {}
 
   local LATE = {text = "the capture does not have the beginning of this stream"}
@@ -55,6 +55,8 @@ do
       side.why, side.is_again = AGAIN, true
       if ahead + size > known.sequence_numbers then side.stop = (first + size) % known.sequence_numbers end
     end
+    -- Where an acknowledgment stands before its segment, tcp takes it for a second one, and hands on the next alone.
+    if tcp_again() then side.why, side.is_again = AGAIN, true end
     if pinfo.caplen < pinfo.len then side.why = CUT end
     return side
   end
