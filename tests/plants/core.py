@@ -295,11 +295,7 @@ def never_connect_again(sound: Any) -> Any:
 )
 def lose_what_was_rolled_back(sound: Any) -> Any:
     """What a consumer gives back is gone."""
-
-    def roll_back(self: LocalQueue, consumer: int) -> None:
-        self._settled(consumer)
-
-    return roll_back
+    return lambda self, consumer: self._settled(consumer)
 
 
 @plant(LocalQueue, "_first", "higher_priorities_go_first")

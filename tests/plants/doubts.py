@@ -12,7 +12,6 @@ from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.numbering import Numbering
 from mqproto.turn.effects import StoredState
-from mqproto.turn.pending import PendingWrites
 from tests.plants.planting import plant
 
 
@@ -55,21 +54,13 @@ def take_what_was_set_aside_for_lost(sound: Any) -> Any:
 @plant(Doubts, "__init__", "letters_are_true", "whereabouts_tell_the_truth")
 def forget_what_is_in_doubt_after_a_restart(sound: Any) -> Any:
     """What a process before has given up is a dead letter for good."""
-
-    def restored(self: Doubts, desk: Any, letters: LocalQueue, next_queue: Any, state: StoredState) -> None:
-        sound(self, desk, letters, next_queue, StoredState(queues=state.queues))
-
-    return restored
+    return lambda self, *parts: sound(self, *parts[:-1], StoredState(queues=parts[-1].queues))
 
 
 @plant(LocalQueue, "recall", "letters_are_true", "endings_have_reasons", "whereabouts_tell_the_truth")
 def leave_the_letter_where_it_is(sound: Any) -> Any:
     """A late word is noted, and the dead letter stays beside the message that has arrived."""
-
-    def recall(self: LocalQueue, position: int, packet: bytes, writes: PendingWrites) -> bool:
-        return any(message.position == position for message in self.lane(0).window)
-
-    return recall
+    return lambda self, position, *others: any(one.position == position for one in self.lane(0).window)
 
 
 @plant(Doubts, "at", "letters_are_true", "nothing_is_retained", "whereabouts_tell_the_truth")

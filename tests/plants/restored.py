@@ -42,11 +42,7 @@ def send_before_the_sequence_before_is_done(sound: Any) -> Any:
 @plant(Outbound, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
 def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
     """A life begins with the MessageIDs where the store has left off."""
-
-    def begin(self: Outbound, life: Any) -> None:
-        sound(self, life._replace(first_message_id=self._next_message_id))
-
-    return begin
+    return lambda self, life: sound(self, life._replace(first_message_id=self._next_message_id))
 
 
 @plant(Identity, "_cause", *LOST, "handed_out_as_it_was_sent", "no_error_of_our_own")
@@ -75,8 +71,4 @@ def ignore_a_destination_that_is_behind(sound: Any) -> Any:
 @plant(IncomingSequence, "place", *LOST, "what_was_lost_is_sent_again")
 def say_nothing_of_a_sequence_of_which_nothing_is_here(sound: Any) -> Any:
     """An OrderAck is always about what was accepted, and there is none before anything was."""
-
-    def place(self: IncomingSequence) -> Any:
-        return (self.identifier, self.number) if self.number else None
-
-    return property(place)
+    return property(lambda self: (self.identifier, self.number) if self.number else None)

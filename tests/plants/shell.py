@@ -294,11 +294,7 @@ def take_a_torn_record_for_damage(sound: Any) -> Any:
 @plant(FoundSegment, "_may_be_torn", LOUD)
 def take_only_an_end_for_torn(sound: Any) -> Any:
     """Of a record that was being written the first sectors are thought to be there, as if a disk wrote in order."""
-
-    def may_be_torn(self: FoundSegment, at: int) -> bool:
-        return sound(self, at) and any(self._data[at : at + HEAD.size])
-
-    return may_be_torn
+    return lambda self, at: sound(self, at) and any(self._data[at : at + HEAD.size])
 
 
 @plant(FoundSegment, "records", ON_DISK, LOUD)

@@ -21,7 +21,6 @@ from mqproto.routing import Routes
 from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.wire import Guid, MessageClass
-from mqproto.wire.alike.shapes import Run
 from tests.plants.planting import plant
 
 # Who is who
@@ -105,13 +104,9 @@ def believe_the_order_ack_of_a_stranger(sound: Any) -> Any:
 @plant(Confirmations, "_final_ack", "endings_have_reasons", "nothing_is_retained", "all_is_accounted_for")
 def believe_the_final_ack_of_a_stranger(sound: Any) -> Any:
     """A FinalAck counts if its source is the destination, whoever brings it."""
-
-    def final_ack(
-        self: Confirmations, body: Any, message: Any, packet: bytes, remote: Remote, now: Moment
-    ) -> None:
-        sound(self, body, message, packet, remote._replace(is_proven=True), now)
-
-    return final_ack
+    return lambda self, body, message, packet, remote, now: sound(
+        self, body, message, packet, remote._replace(is_proven=True), now
+    )
 
 
 @plant(Confirmations, "_final_ack", "endings_have_reasons", "all_is_accounted_for", "nothing_is_retained")
@@ -186,11 +181,7 @@ def forward_what_strangers_send(sound: Any) -> Any:
 @plant(InSequence, "arrived", "nothing_is_retained")
 def hold_what_strangers_send_early(sound: Any) -> Any:
     """What a stranger sends behind a gap is held until the gap is closed, which it never is."""
-
-    def arrived(self: InSequence, queue: Any, run: Run, remote: Remote, now: Moment) -> None:
-        sound(self, queue, run, remote._replace(is_proven=True), now)
-
-    return arrived
+    return lambda self, queue, run, remote, now: sound(self, queue, run, remote._replace(is_proven=True), now)
 
 
 # Who was met
