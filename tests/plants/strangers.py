@@ -225,3 +225,15 @@ def forget_who_gave_up_a_place(sound: Any) -> Any:
 def tell_strangers_nothing(sound: Any) -> Any:
     """A stranger's transactional message that ends is not answered, and its sender repeats it for ever."""
     return lambda self, remote, now: False
+
+
+@plant(InSequence, "_place_given_up", "memory_is_bounded")
+def give_up_no_place(sound: Any) -> Any:
+    """Each sequence of a stranger has a place in memory, however many there are."""
+    return lambda self, source, remote: 0
+
+
+@plant(Door, "_make_room", "memory_is_bounded")
+def keep_whatever_strangers_begin(sound: Any) -> Any:
+    """Unfinished packets of strangers have no bound."""
+    return lambda self: iter(())

@@ -48,8 +48,29 @@ BY_HAND: Final = {
         seed=1,
         storm_ms=8_000,
     ),
-    # The second message is lost on its way, and those behind it are held; others fill the store, and it comes again.
-    "leave-on-disk-what-gives-way": from_file(WORLDS / "held-ones-that-give-way-to-the-awaited.json"),
+    # The second message is lost on its way, and those behind it are held: it comes again, and has no room beside them.
+    **dict.fromkeys(
+        (
+            "hold-whatever-comes-early",
+            "let-nothing-give-way",
+            "leave-on-disk-what-gives-way",
+            "count-what-gave-way-as-held",
+        ),
+        a_chain(
+            a_burst(),
+            a_burst(at_ms=1_000, size_bytes=6_000),
+            *(a_burst(at_ms=at_ms, size_bytes=1_000) for at_ms in range(1_200, 2_000, 50)),
+            rooms={"c": 9_000},
+            faults=(Fault(at_ms=900, kind="lossy", where="b", for_ms=200),),
+            settings={"resend_timeouts_short_s": 1},
+        ),
+    ),
+    # Two strangers begin a packet, and one is closed.
+    "keep-whatever-strangers-begin": a_chain(
+        *(a_burst(at_ms=at_ms) for at_ms in range(0, 1_000, 50)),
+        faults=tuple(Fault(at_ms=at_ms, kind="stranger", where="c", value=5) for at_ms in (1, 2)),
+        settings={"strangers_unfinished_bytes": 1_000},
+    ),
     # What closes each session is a message of the other's, and theirs is out on it.
     "blame-a-neighbour-for-what-was-refused-here": from_file(
         WORLDS / "out-when-its-node-refused-the-neighbour-s.json"

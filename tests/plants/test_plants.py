@@ -25,6 +25,8 @@ QUICK: Final = {
     "count-what-the-disk-lost": 139,
     "give-up-what-its-source-repeats": 32,
     "tell-strangers-nothing": 198,
+    "give-up-no-place": 22,
+    "wait-for-what-the-disk-lost": 29,
     "forget-message-ids-after-a-restart": 8,
     "forget-what-is-held-after-a-restart": 44,
     "order-ack-beyond-a-gap": 14,

@@ -12,6 +12,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager import identifiers, status, whereabouts
 from mqproto.manager.arriving.insequence import InSequence
+from mqproto.manager.arriving.room import Room
 from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.localqueues import LocalQueues
@@ -24,9 +25,10 @@ from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.incoming import IncomingSequence
-from mqproto.turn.effects import HurtPacket
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import POSITION_BITS, HurtPacket
 from mqproto.turn.endings import Ending, Place
-from mqproto.wire import MessageClass
+from mqproto.wire import MessageClass, TransactionHeader
 from tests.plants.planting import plant
 
 
@@ -202,7 +204,45 @@ def leave_on_disk_what_gives_way(sound: Any) -> Any:
     return lambda self: replace(sound(self), position=0)
 
 
+@plant(Room, "may_hold", "memory_is_bounded")
+def hold_whatever_comes_early(sound: Any) -> Any:
+    """What came early is held, however little room that leaves for what is awaited."""
+    return lambda self, size_bytes: True
+
+
+@plant(Room, "_gives_way", "nothing_is_retained", "what_was_lost_is_sent_again")
+def let_nothing_give_way(sound: Any) -> Any:
+    """The message that is awaited finds no room, because of those that wait for it."""
+    return lambda self, run, head: False
+
+
+@plant(IncomingSequence, "drop_held", "sums_are_true", "no_error_of_our_own")
+def count_what_gave_way_as_held(sound: Any) -> Any:
+    """A message that is held no more goes on to be counted among the bytes of those that are."""
+
+    def drop_held(self: IncomingSequence, header: TransactionHeader) -> Any:
+        held_bytes = self.held_bytes
+        position = sound(self, header)
+        self.held_bytes = held_bytes
+        return position
+
+    return drop_held
+
+
 # One message is not what was written
+
+
+@plant(Damage, "found", "gaps_are_bridged", "nothing_is_retained")
+def wait_for_what_the_disk_lost(sound: Any) -> Any:
+    """A hurt message ends where it was sent, and the next one of its sequence names it as if it would come."""
+
+    def found(self: Damage, key: int, packet: HurtPacket, now: Moment) -> None:
+        sound(self, key, packet, now)
+        queue = self._outbound.queue(key >> POSITION_BITS)
+        if isinstance(queue, OutgoingSequence):
+            queue.numbering.numbered = lambda position, packet: packet  # type: ignore[method-assign]
+
+    return found
 
 
 @plant(LocalQueue, "lose", "sums_are_true")

@@ -29,6 +29,7 @@ from mqproto.simulator.world.oracle import invariants
 from mqproto.simulator.world.oracle.oracle import Oracle
 from mqproto.simulator.world.oracle.watched import ROOMY
 from mqproto.simulator.world.scenarios.scenario import Scenario
+from mqproto.turn.effects import QueueKind
 from mqproto.turn.guard import NO_KEYS, Guard
 
 BACK_AFTER_MS: Final = 1_000
@@ -271,11 +272,15 @@ class Machine:
 
         A node stopped by its QueueManagerQuota gets more room, as from an operator: full nodes refuse one another's
         messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So does a node that knows as many senders
-        as it may, because none is ever forgotten. A deleted queue is made again.
+        as it may, because none is ever forgotten. But one whose room is for all messages, and that has nothing except
+        what it holds behind gaps, makes room by itself. A deleted queue is made again.
         """
         node = self.node
+        has = {queue.kind for queue in node.disk.queues.values() if node.disk.count(queue.queue)}
         quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
-        if node.settings.quota_bytes < quota_bytes or node.settings.maximum_sequences < sequences:
+        makes_room = node.name in self._world.scenario.rooms and has == {QueueKind.HELD}
+        needs_room = node.settings.quota_bytes < quota_bytes and not makes_room
+        if needs_room or node.settings.maximum_sequences < sequences:
             node.settings = replace(node.settings, quota_bytes=quota_bytes, maximum_sequences=sequences)
             node.do(self.stop, node.now_ms + BACK_AFTER_MS)
         self.files.flush_ms = 0

@@ -13,6 +13,7 @@ from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.kept import path_name_in
+from mqproto.neighbours.door import unfinished
 from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
@@ -692,8 +693,15 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     for sequence in inner.incoming:
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
+    if (held_bytes := sum(one.held_bytes for one in inner.incoming)) > settings.quota_bytes // 2:
+        return f"{node.name} holds {held_bytes:,} bytes behind gaps, half of {settings.quota_bytes:,} may be"
     if (senders := inner.arrivals.in_sequence.known_count) > settings.maximum_sequences:
         return f"{node.name} knows {senders} senders, {settings.maximum_sequences} may be"
+    if (places := len(inner.arrivals.in_sequence.places)) > settings.strangers_sequences:
+        return f"{node.name} has {places} places of strangers, {settings.strangers_sequences} may be"
+    begun_bytes = unfinished(inner.transports.sessions.values()).total()
+    if begun_bytes > settings.strangers_unfinished_bytes:
+        return f"{node.name} keeps {begun_bytes:,} bytes that strangers have begun"
     known, strangers = map(len, inner.histories)
     if known > settings.remove_duplicate_size or strangers > settings.strangers_remembered:
         return f"{node.name} remembers {known} identifiers, and {strangers} of strangers"
