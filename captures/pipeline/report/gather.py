@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from duckdb import DuckDBPyConnection
@@ -23,10 +24,19 @@ from mqproto.captures.pipeline.report.facts.overtime import steps_of
 from mqproto.captures.pipeline.tables.tables import Tables, TablesError
 
 FILES_SHOWN: Final = 50
-_CAPTURES: Final = """
-select file, size_bytes, frames, segment_frames, ping_frames, other_frames, other_reasons, cut_frames, first_ns,
-    last_ns, damage, damage_offset
-from captures order by place
+_CAPTURED: Final = """
+select count(*) as files, count(damage) as damaged, min(first_ns) as first_ns,
+    max(last_ns) filter (first_ns is not null) as last_ns,
+    coalesce(sum(columns('^(size_bytes|frames|(segment|ping|other|cut)_frames)$')), 0) as '\\1'
+from captures
+"""
+_REASONS: Final = """
+select reason.key, sum(reason.value)::bigint
+from (select unnest(map_entries(other_reasons)) as reason, place from captures)
+group by reason.key order by min(place), reason.key
+"""
+_SHOWN: Final = """
+select file, size_bytes, frames, first_ns, last_ns, damage, damage_offset from captures order by place limit $limit
 """
 
 
@@ -90,17 +100,6 @@ def _told(
 
 
 def _captured(connection: DuckDBPyConnection) -> Captured:
-    captured = Captured()
-    for row in rows(connection, _CAPTURES):
-        captured.files += 1
-        for name in ("size_bytes", "frames", "segment_frames", "ping_frames", "other_frames", "cut_frames"):
-            setattr(captured, name, getattr(captured, name) + row[name])
-        captured.reasons.update(dict(row["other_reasons"] or ()))
-        captured.damaged += row["damage"] is not None
-        if row["first_ns"] is not None:
-            times_ns = [captured.first_ns, captured.last_ns, row["first_ns"], row["last_ns"]]
-            known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
-            captured.first_ns, captured.last_ns = min(known_ns), max(known_ns)
-        if len(captured.shown) < FILES_SHOWN:
-            captured.shown.append(row)
-    return captured
+    [counts] = rows(connection, _CAPTURED)
+    reasons = Counter(dict(connection.execute(_REASONS).fetchall()))
+    return Captured(**counts, reasons=reasons, shown=[*rows(connection, _SHOWN, limit=FILES_SHOWN)])

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
-from mqproto.captures.decode.views import quality
+from mqproto.captures.decode.views import quality, words as numbers
 from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
 from mqproto.captures.pipeline.report.counts.messages import KEPT
 from mqproto.captures.pipeline.report.drawing import figures, routemap
@@ -31,8 +31,8 @@ from mqproto.captures.pipeline.report.facts.facts import (
     Hop,
     Queue,
     Spell,
+    slowest,
 )
-from mqproto.captures.pipeline.report.facts.ranking import slowest
 from mqproto.captures.pipeline.report.facts.words import TEXT_LIMIT, escaped
 from mqproto.edge.exactlyonce import Verdict
 
@@ -63,7 +63,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_harmless,
     )
-    for module in (words, outcomes, overtime, security, figures, routemap, quality):
+    for module in (numbers, words, outcomes, overtime, security, figures, routemap, quality):
         environment.globals |= vars(module)
     environment.globals |= {
         "any": any,
@@ -77,7 +77,6 @@ def _environment() -> Environment:
         "KEPT": KEPT,
         "TO_DESTINATION": TO_DESTINATION,
         "TO_ORDER_ACK": TO_ORDER_ACK,
-        "UNENDED": "not seen to end",
     }
     environment.filters |= {
         "joined": _joined,

@@ -6,17 +6,26 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
+from mqproto.base.words import counted
 from mqproto.captures.decode.views import quality
-from mqproto.captures.pipeline.report.facts.facts import TO_DESTINATION, TO_ORDER_ACK, Course, Facts, Story
+from mqproto.captures.decode.views.words import duration
+from mqproto.captures.pipeline.report.facts.facts import (
+    TO_DESTINATION,
+    TO_ORDER_ACK,
+    Course,
+    Facts,
+    Messages,
+    Queue,
+    Story,
+    slowest,
+    worth_a_look,
+)
 from mqproto.captures.pipeline.report.facts.overtime import SPELLS_SHOWN, slow_texts
-from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
 from mqproto.captures.pipeline.report.facts.security import Security, why_weak
 from mqproto.captures.pipeline.report.facts.spread import Spread
 from mqproto.captures.pipeline.report.facts.words import (
     about,
-    counted,
     decode_command,
-    duration,
     frame_filter,
     gaps_text,
     harmless,
@@ -220,37 +229,22 @@ def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
 
 def as_json(facts: Facts) -> dict[str, Any]:
     """The same for programs; times in ns since 1970."""
-    captured, messages = facts.captured, facts.messages
+    messages = facts.messages
     return {
-        "captures": {
-            "files": captured.files,
-            "size_bytes": captured.size_bytes,
-            "frames": captured.frames,
-            "damaged": captured.damaged,
-            "first_ns": captured.first_ns,
-            "last_ns": captured.last_ns,
-        },
+        "captures": _some(facts.captured, "files size_bytes frames damaged first_ns last_ns"),
         "points": [quality.as_json(point) for point in facts.points],
         "packets": facts.traffic.kinds if facts.traffic is not None else {},
         "messages": {
-            "count": messages.count,
-            "resends": messages.resends,
-            "outcomes": messages.outcomes,
-            "to_destination": messages.arrived.as_json(),
-            "until_order_ack": messages.confirmed.as_json(),
+            **_some(messages, "count resends outcomes"),
+            **_ends(messages),
             **{name: [_brief(row) for row in getattr(messages, name)[:BRIEFED]] for name in LISTS},
         },
         "queues": [
             {
                 "queue": queue.name,
                 "called": queue.called or None,
-                "messages": queue.messages,
-                "ended": queue.ended,
-                "failed": queue.failed,
-                "unended": queue.unended,
-                "oldest_ns": queue.oldest_ns,
-                "to_destination": queue.arrived.as_json(),
-                "until_order_ack": queue.confirmed.as_json(),
+                **_some(queue, "messages ended failed unended oldest_ns"),
+                **_ends(queue),
                 "course": _course(queue.course),
             }
             for queue in facts.queues.queues
@@ -259,29 +253,27 @@ def as_json(facts: Facts) -> dict[str, Any]:
             {
                 "from": hop.from_label,
                 "to": hop.to_label,
-                "messages": hop.messages,
-                "copies": hop.copies,
-                "first_ns": hop.first_ns,
-                "last_ns": hop.last_ns,
+                **_some(hop, "messages copies first_ns last_ns"),
                 "waited": hop.waited.as_json(),
                 "answered": hop.answered.as_json(),
                 "course": _course(hop.course),
             }
             for hop in facts.routes.hops
         ],
-        "sequences": {
-            "count": facts.sequences.count,
-            "gaps": facts.sequences.gaps,
-            "gaps_open": facts.sequences.gaps_open,
-        },
-        "findings": [
-            {"severity": each.severity, "code": each.code, "count": each.count}
-            for each in facts.judgments.found
-        ],
+        "sequences": _some(facts.sequences, "count gaps gaps_open"),
+        "findings": [_some(each, "severity code count") for each in facts.judgments.found],
         "security": _counts(facts.security),
         "sessions": facts.judgments.sessions,
         "arrivals": facts.judgments.verdicts,
     }
+
+
+def _some(facts: object, names: str) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in names.split()}
+
+
+def _ends(of: Messages | Queue) -> dict[str, Any]:
+    return {"to_destination": of.arrived.as_json(), "until_order_ack": of.confirmed.as_json()}
 
 
 def _counts(found: Security) -> dict[str, Any]:
@@ -301,9 +293,7 @@ def _course(course: Course | None) -> dict[str, Any] | None:
         return [ns if count else None for ns, count in zip(values, course.counts, strict=True)]
 
     return {
-        "first_ns": course.first_ns,
-        "step_ns": course.step_ns,
-        "counts": course.counts,
+        **_some(course, "first_ns step_ns counts"),
         "p50_ns": known(course.half_ns),
         "p95_ns": known(course.slow_ns),
         "most_ns": known(course.most_ns),

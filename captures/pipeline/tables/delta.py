@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from mqproto.captures.pipeline.source.storage import S3, endpoint
@@ -166,20 +166,3 @@ def _sync(path: Path) -> None:
 def why(error: Any) -> str:
     """Return deltalake's message, on one line."""
     return str(error).partition("\n")[0]
-
-
-__all__ = [
-    "DeltaError",
-    "DeltaTable",
-    "commit",
-    "create",
-    "dataset",
-    "files",
-    "location",
-    "newest",
-    "opened",
-    "parts",
-    "restore",
-    "sync",
-    "why",
-]

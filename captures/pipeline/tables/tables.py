@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from mqproto.captures.pipeline.source.storage import is_pattern
 from mqproto.captures.pipeline.tables import delta, runs
@@ -66,7 +68,7 @@ class Tables:
         self.history = Runs(self.store)
         self._state: State | None = None
         self._parts: dict[str, list[Part]] = {}
-        self.last: dict[str, delta.DeltaTable] = {}
+        self.last: dict[str, DeltaTable] = {}
         self._load(run)
 
     @property
@@ -187,7 +189,7 @@ class Tables:
     def _load(self, run: int | None) -> None:
         try:
             self.row = self.history.last() if run is None else self._earlier(run)
-        except delta.DeltaError as error:
+        except DeltaError as error:
             raise TablesError(f"{self.folder} cannot be read: {delta.why(error)}") from None
         self._state = None
         self._parts = {}
@@ -201,16 +203,16 @@ class Tables:
             raise TablesError(f"{self.folder} has no run {run}: its table `runs` has those that there were")
         return found
 
-    def _opened(self, table: str) -> delta.DeltaTable | None:
+    def _opened(self, table: str) -> DeltaTable | None:
         if self.row is None or table not in self.row.versions:
             return None
         try:
             return delta.opened(self.store, table, self.row.versions[table])
-        except delta.DeltaError as error:
+        except DeltaError as error:
             why = f"table {table} as of run {self.row.run} cannot be read: {delta.why(error)}"
             raise TablesError(f"{self.folder}: {why}") from None
 
-    def _there(self, table: str) -> delta.DeltaTable:
+    def _there(self, table: str) -> DeltaTable:
         found = self._opened(table)
         if found is None:
             raise TablesError(f"{self.folder} has no table {table}: analyse captures into it first")
@@ -243,7 +245,7 @@ class Tables:
             found, version = delta.opened(self.store, table), self.row.versions[table]
             if found.version() != version:
                 found = delta.restore(found, version)
-        except delta.DeltaError as error:
+        except DeltaError as error:
             raise TablesError(f"{self.folder}: table {table} cannot be read: {delta.why(error)}") from None
         self.last[table] = found
         self._parts[table] = delta.parts(found, table)
@@ -325,7 +327,7 @@ class Run:
             )
             store.write(row.state, after.as_json())
             forgotten += tables.history.add(row)
-        except delta.DeltaError as error:
+        except DeltaError as error:
             raise TablesError(
                 f"{tables.folder} has been written by another run meanwhile, or cannot be written: "
                 f"run this once more ({delta.why(error)})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, groupby
 from typing import Any, Final
 
 from duckdb import DuckDBPyConnection
@@ -29,12 +28,19 @@ with asked as (select unnest($asked::struct(
         least(greatest(last_ns, from_ns), until_ns - 1) as ends_ns,
         last_ns < until_ns and 'reset' in (coalesce(client_ending, ''), coalesce(server_ending, '')) as is_reset
     from of_one
+), used as (
+    select number, slot_ns, if(is_here, (begins_ns - from_ns) // slot_ns, 0) as low,
+        if(is_here, (ends_ns - from_ns) // slot_ns + 1, 0) as high, is_here and is_reset as reset
+    from told
+), lacking as (
+    select *, low - coalesce(max(high) over (
+        partition by number order by low rows between unbounded preceding and 1 preceding), 0) as lacked
+    from used
 )
-select number, if(is_here, (begins_ns - from_ns) // slot_ns, 0) as low,
-    if(is_here, (ends_ns - from_ns) // slot_ns + 1, 0) as high, bool_or(is_here and is_reset) as reset
-from told group by all order by number, low
+select number, bool_or(reset) as reset, greatest(max(lacked), $slots - max(high)) * max(slot_ns) as lacked_ns
+from lacking group by number order by number
 """
-"""By the spell, which slots connections used: from `low` to those before `high`; none if they were not used then."""
+"""By the spell, for how long at most none of its connections was used: each is from the slot `low` to before `high`."""
 
 
 def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queues, ended_ns: int) -> None:
@@ -43,24 +49,31 @@ def look_at_spells(connection: DuckDBPyConnection, routes: Routes, queues: Queue
     Args:
         ended_ns: when the captures ended.
     """
-    spells = list(_asked(routes, queues, ended_ns))
-    asked = [each.asked | {"number": number} for number, each in enumerate(spells)]
-    for number, used in groupby(rows(connection, _USED, asked=asked), lambda row: row["number"]):
-        spells[number].tell([*used])
+    spells = list(_asked(routes, queues))
+    asked = [
+        _span(course, spell, ended_ns) | {"number": number, "key": key, "other": other}
+        for number, (course, spell, _, key, other) in enumerate(spells)
+    ]
+    for row in rows(connection, _USED, asked=asked, slots=SLOTS):
+        course, spell, name, *_ = spells[row["number"]]
+        spell.reset = bool(spell.reset) or row["reset"]
+        if row["lacked_ns"] > slow_level_ns(course):
+            spell.without[name] = row["lacked_ns"]
 
 
-def _asked(routes: Routes, queues: Queues, ended_ns: int) -> Iterator[_Spell]:
+def _asked(routes: Routes, queues: Queues) -> Iterator[tuple[Course, Spell, str, str, str | None]]:
+    """Each spell with the node whose connections it needs, or the two ends of these; and what it is called."""
     keys: dict[str, list[str]] = {}
     for key, label in routes.labels.items():
         keys.setdefault(label, []).append(key)
     for hop in routes.hops:
         for course, spell in _spells(hop.course):
-            yield _Spell(course, spell, ended_ns, "this hop", hop.from_key, hop.to_key)
+            yield course, spell, "this hop", hop.from_key, hop.to_key
     for queue in queues.queues:
         for course, spell in _spells(queue.course):
             for label in queue.hosts:
                 for key in keys.get(label, ()):
-                    yield _Spell(course, spell, ended_ns, label, key)
+                    yield course, spell, label, key, None
 
 
 def _spells(course: Course | None) -> Iterator[tuple[Course, Spell]]:
@@ -68,40 +81,14 @@ def _spells(course: Course | None) -> Iterator[tuple[Course, Spell]]:
         yield from ((course, spell) for spell in course.spells)
 
 
-class _Spell:
-    """One of which the connections of one node are asked for, or those between two.
-
-    Attributes:
-        asked: of whom, and when.
-    """
-
-    def __init__(
-        self, course: Course, spell: Spell, ended_ns: int, name: str, key: str, other: str | None = None
-    ) -> None:
-        self._spell, self._name = spell, name
-        self._level_ns = slow_level_ns(course)
-        # What is slow in a step may have waited since the one before it, and what began in it went on beyond its end.
-        from_ns = spell.from_ns - course.step_ns
-        steps = slice(_step_of(course, spell.from_ns), _step_of(course, spell.until_ns))
-        until_ns = (spell.until_ns or ended_ns) + max(course.half_ns[steps])
-        until_ns = max(min(until_ns, ended_ns), spell.from_ns) + 1
-        self._slot_ns = -(-(until_ns - from_ns) // SLOTS)
-        self.asked = {
-            "key": key,
-            "other": other,
-            "from_ns": from_ns,
-            "until_ns": until_ns,
-            "slot_ns": self._slot_ns,
-        }
-
-    def tell(self, used: list[dict[str, Any]]) -> None:
-        """What came out, by the slots that each connection used, the first of them first."""
-        self._spell.reset = bool(self._spell.reset) or any(row["reset"] for row in used)
-        ends = [0, *accumulate((row["high"] for row in used), max)]
-        begins = [*(row["low"] for row in used), SLOTS]
-        lacked_ns = max(begin - end for begin, end in zip(begins, ends, strict=True)) * self._slot_ns
-        if lacked_ns > self._level_ns:
-            self._spell.without[self._name] = lacked_ns
+def _span(course: Course, spell: Spell, ended_ns: int) -> dict[str, Any]:
+    """From when to when connections are looked at, and how long a slot of that is."""
+    # What is slow in a step may have waited since the one before it, and what began in it went on beyond its end.
+    from_ns = spell.from_ns - course.step_ns
+    steps = slice(_step_of(course, spell.from_ns), _step_of(course, spell.until_ns))
+    until_ns = (spell.until_ns or ended_ns) + max(course.half_ns[steps])
+    until_ns = max(min(until_ns, ended_ns), spell.from_ns) + 1
+    return {"from_ns": from_ns, "until_ns": until_ns, "slot_ns": -(-(until_ns - from_ns) // SLOTS)}
 
 
 def _step_of(course: Course, time_ns: int | None) -> int | None:

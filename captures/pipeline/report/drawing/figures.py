@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mqproto.captures.decode.views.words import duration
 from mqproto.captures.drawing.charts import (
     WIDTH,
     Canvas,
@@ -34,7 +35,7 @@ from mqproto.captures.pipeline.report.facts.facts import (
 )
 from mqproto.captures.pipeline.report.facts.overtime import nice_step_ns, spoken
 from mqproto.captures.pipeline.report.facts.spread import Spread
-from mqproto.captures.pipeline.report.facts.words import about, duration, harmless, size, when
+from mqproto.captures.pipeline.report.facts.words import about, harmless, size, when
 
 COURSES_DRAWN: Final = 4
 LEAST_NS: Final = 1_000

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mqproto.base.words import counted
 from mqproto.captures.drawing.charts import CHARACTER, LINE, label, picture
 from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
 from mqproto.captures.drawing.shapes import Shape
 from mqproto.captures.pipeline.report.drawing.figures import Figure
-from mqproto.captures.pipeline.report.facts.facts import Hop, Routes
-from mqproto.captures.pipeline.report.facts.ranking import worth_a_look
-from mqproto.captures.pipeline.report.facts.words import about, counted, harmless, rate
+from mqproto.captures.pipeline.report.facts.facts import Hop, Routes, worth_a_look
+from mqproto.captures.pipeline.report.facts.words import about, harmless, rate
 
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24

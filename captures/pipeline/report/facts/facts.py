@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mqproto.captures.pipeline.report.facts.security import Secured, Security
 from mqproto.captures.pipeline.report.facts.spread import Spread
@@ -214,6 +214,24 @@ class Queue:
     def most_ns(self) -> int:
         """What the slowest took, or has taken."""
         return max(self.took.most, self.oldest_ns)
+
+
+Ranked = TypeVar("Ranked", Hop, Queue)
+
+
+def slowest(rows: Iterable[Ranked]) -> list[Ranked]:
+    """The slowest first."""
+    return sorted(rows, key=lambda row: (-row.slow_ns, -row.most_ns, -row.messages))
+
+
+def worth_a_look(rows: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """So many of those that are slowest or have most messages, by turns; the slowest of all comes first.
+
+    Args:
+        rows: those with most messages first.
+    """
+    turns = [row for both in zip(slowest(rows), rows, strict=True) for row in both]
+    return list({id(row): row for row in turns}.values())[:limit]
 
 
 class Resender(NamedTuple):

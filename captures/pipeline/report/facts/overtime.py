@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from mqproto.base.words import counted
 from mqproto.captures.pipeline.report.facts.facts import Captured, Course, Spell
-from mqproto.captures.pipeline.report.facts.words import about, clock, counted
+from mqproto.captures.pipeline.report.facts.words import about, clock
 
 STEPS: Final = 120
 """How many there are at most."""

@@ -9,26 +9,8 @@ from typing import Final
 from mqproto.base import words
 from mqproto.base.words import counted
 from mqproto.captures.decode.names import printable
-from mqproto.captures.decode.views.words import duration, share, short
+from mqproto.captures.decode.views.words import duration, short
 from mqproto.captures.pipeline.report.facts.facts import Sentence, Sequences
-
-__all__ = [
-    "about",
-    "clock",
-    "counted",
-    "decode_command",
-    "duration",
-    "escaped",
-    "frame_filter",
-    "gaps_text",
-    "harmless",
-    "rate",
-    "sentence",
-    "share",
-    "size",
-    "took",
-    "when",
-]
 
 TEXT_LIMIT: Final = 300
 """A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""

@@ -10,8 +10,8 @@ import pytest
 from mqproto.captures.drawing.placing import ranks
 from mqproto.captures.pipeline.report.counts.judgments import EXAMPLES
 from mqproto.captures.pipeline.report.counts.messages import ARRIVALS_EACH
+from mqproto.captures.pipeline.report.facts.facts import slowest
 from mqproto.captures.pipeline.report.facts.overtime import STEPS, nice_step_ns
-from mqproto.captures.pipeline.report.facts.ranking import slowest
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.summary import lines

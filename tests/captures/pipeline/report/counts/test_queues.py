@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from mqproto.captures.pipeline.report.facts.facts import slowest, worth_a_look
 from mqproto.captures.pipeline.report.gather import gather
 from mqproto.captures.pipeline.report.page import page
 from mqproto.captures.pipeline.report.summary import as_json, lines

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.captures.decode.selection import moment_named
+from mqproto.captures.decode.views.words import duration, share
 from mqproto.captures.pipeline.report.facts.words import (
     about,
     decode_command,
-    duration,
     escaped,
     harmless,
     rate,
     sentence,
-    share,
     took,
     when,
 )
