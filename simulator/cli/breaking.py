@@ -84,11 +84,8 @@ def mend(
 
 def _have_done(place: Place, deed: str, nodes: list[str]) -> int:
     from mqproto.simulator.rig import byhand
-    from mqproto.simulator.topology import places
 
-    path = places.run_socket(place.directory, place.topology.name)
-    otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: mqproto run{place.again}"
-    done = run_task(partial(byhand.asked, path, byhand.Deed(deed), nodes, otherwise))
+    done = run_task(partial(byhand.asked, place, byhand.Deed(deed), nodes))
     for effect in done.effects:
         print(effect.told(place.again))
     done.raise_failure()

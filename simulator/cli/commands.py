@@ -344,14 +344,11 @@ def explain(
     from mqproto.simulator.edges.operators.account import asked_after
     from mqproto.simulator.edges.trigger.standing import told
     from mqproto.simulator.rig.byhand import broken_now
-    from mqproto.simulator.topology import places
 
     place = run_task(partial(as_it_is, place))
     account, found = run_task(partial(asked_after, place, subject, count, history, node))
     triggers = _triggers_of(place, history, found)
-    by_hand = run_task(
-        partial(broken_now, places.run_socket(place.directory, place.topology.name), place.again)
-    )
+    by_hand = run_task(partial(broken_now, place))
     if as_json:
         said = oversee.explanations_as_json(place.topology, found)
         for one in said:

@@ -19,16 +19,17 @@ from mqproto.base.errors import UsageError
 from mqproto.base.foreign import shown
 from mqproto.base.words import counted
 from mqproto.simulator.client import oversee
-from mqproto.simulator.console.breaking import Breaking
 from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.edges.gateway.tokens import Opened
 from mqproto.simulator.edges.operators import desk
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
-from mqproto.simulator.rig.byhand import Deed
+from mqproto.simulator.rig.byhand import Deed, asked
 from mqproto.simulator.topology.places import Place
 
 MESSAGES_LIMIT: Final = 500
+PATIENCE_S: Final = 30.0
+"""How long a run may take to break or mend something; a node that is restarted is stopped first."""
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,13 +76,11 @@ class Deeds:
     def __init__(
         self,
         place: Callable[[], Place],
-        breaking: Breaking,
         traffic: ConsoleTraffic,
         hurry: Callable[[], None],
         log: FilteringBoundLogger,
     ) -> None:
         self._place = place
-        self._breaking = breaking
         self._traffic = traffic
         self._hurry = hurry
         self._log = log
@@ -109,7 +108,9 @@ class Deeds:
             if (operation := self._operations.get(wish.deed)) is not None:
                 lines = await operation(wish)
             else:
-                lines = await self._breaking.order(Deed(wish.deed), wish.nodes)
+                done = await asked(self._place(), Deed(wish.deed), wish.nodes, PATIENCE_S)
+                done.raise_failure()
+                lines = [effect.text for effect in done.effects]
         finally:
             self._hurry()
         self._log.info(

@@ -16,7 +16,6 @@ from mqproto.simulator.base.http.server import Server
 from mqproto.simulator.base.log import Lines, node_log
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.console import stories
-from mqproto.simulator.console.breaking import Breaking
 from mqproto.simulator.console.deeds import Deeds
 from mqproto.simulator.console.feed import Feed, event
 from mqproto.simulator.console.front import LIMITS, Backstage, Front, Question, faulty
@@ -25,11 +24,14 @@ from mqproto.simulator.console.state import State
 from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.console.watch import NodeWatch, Sample
 from mqproto.simulator.edges.gateway.tokens import TokenFile
+from mqproto.simulator.rig.byhand import Deed, asked
 from mqproto.simulator.topology.places import Place
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
 """Where a console is, if nobody names another and no other program is there."""
+LOOK_PATIENCE_S: Final = 0.3
+"""How long the run may take to say which links are broken."""
 ADVICE: Final = "name another with --listen, or leave that out"
 
 
@@ -62,16 +64,16 @@ async def serve_console(
     """
     lines = node_log(log, "console")
     guard = ConsoleGuard(TokenFile(options.tokens, str, lines) if options.tokens else None)
-    state, feed, breaking = State(place), Feed(), Breaking(place)
+    state, feed = State(place), Feed()
 
     async def tell(samples: Mapping[str, Sample]) -> None:
         try:
-            broken = await breaking.broken()
+            broken = (await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)).broken
         except MqprotoError:
             state.breakable, state.broken = None, {}
         else:
             state.breakable = {"links": broken is not None}
-            state.broken = broken or {}
+            state.broken = {name: str(deed) for name, deed in (broken or {}).items()}
         try:
             feed.put(event("state", state.now(samples)))
         except Exception as error:  # A page that stands still is seen; what it runs beside goes on.
@@ -80,7 +82,7 @@ async def serve_console(
     traffic = ConsoleTraffic(lambda: state.place, lines)
     watch = NodeWatch(place, tell, traffic.stop)
     state.traffic = traffic.facts
-    deeds = Deeds(lambda: state.place, breaking, traffic, watch.hurry, lines)
+    deeds = Deeds(lambda: state.place, traffic, watch.hurry, lines)
     questions: dict[str, Question] = {
         "/explain": lambda asked: stories.explain(state.place, asked),
         "/story": lambda asked: stories.tell(state.place, asked),

@@ -22,7 +22,7 @@ from mqproto.simulator.edges.operators.failures import FailureFilter
 from mqproto.simulator.rig.byhand import broken_now
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
-from mqproto.simulator.topology.places import Place, run_socket, start_again
+from mqproto.simulator.topology.places import Place, start_again
 from mqproto.turn.waypoints import DROPS, Waypoint
 
 FIRST: Final = 20
@@ -68,8 +68,7 @@ async def explain(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
     account, found = await asked_after(place, subject, FIRST, node=asked.get("node") or None)
     explainer = Explainer(place.topology, *start_again(place))
     lines = account.told(explainer) if account else oversee.explained(explainer, subject, found)
-    run = run_socket(place.directory, place.topology.name)
-    by_hand = [link.told() for link in await broken_now(run, place.again)]
+    by_hand = [link.told() for link in await broken_now(place)]
     return {"lines": [_line(line) for line in (*by_hand, *lines)]}
 
 

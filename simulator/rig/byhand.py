@@ -21,6 +21,7 @@ from mqproto.base.words import counted
 from mqproto.simulator.rig.links import BreakableLink, Links
 from mqproto.simulator.rig.supervisor import NodeError, Supervisor
 from mqproto.simulator.topology import Action, TopologyError, places
+from mqproto.simulator.topology.places import Place
 
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
@@ -254,23 +255,21 @@ async def _read(stream: trio.SocketStream) -> bytes:
     return said
 
 
-async def asked(
-    path: Path, deed: Deed, nodes: Sequence[str], otherwise: str, patience_s: float = math.inf
-) -> Done:
-    """Send an order to the run that listens at a path; return its answer.
-
-    Args:
-        otherwise: the error text if there is no run.
+async def asked(place: Place, deed: Deed, nodes: Sequence[str] = (), patience_s: float = math.inf) -> Done:
+    """Send an order to the run of these nodes; return its answer.
 
     Raises:
         MqprotoError: there is no run, or it did not answer completely.
     """
+    path = places.run_socket(place.directory, place.topology.name)
     answer = b""
     with trio.move_on_after(patience_s):
         try:
             stream = await trio.open_unix_socket(str(path))
         except (FileNotFoundError, ConnectionError):
-            raise MqprotoError(otherwise) from None
+            raise MqprotoError(
+                f"no mqproto run has the nodes of {place.topology.name}; start it: mqproto run{place.again}"
+            ) from None
         except OSError as error:
             raise MqprotoError(f"{path}: {error.strerror}") from None
         with suppress(trio.BrokenResourceError):
@@ -287,17 +286,13 @@ async def asked(
         ) from None
 
 
-async def broken_now(path: Path, again: str) -> list[BrokenLink]:
-    """Return the links broken by hand in the run that listens at a path; none if no run answers.
-
-    Args:
-        again: the options that name the topology and the directory, if they have to be typed.
-    """
+async def broken_now(place: Place) -> list[BrokenLink]:
+    """Return the links broken by hand in the run of these nodes; none if no run answers."""
     try:
-        done = await asked(path, Deed.LOOK, [], "", LOOK_PATIENCE_S)
+        done = await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)
     except MqprotoError:
         return []
     return [
-        BrokenLink([first, second], WORDS[deed], f"mqproto mend {first} {second}{again}")
+        BrokenLink([first, second], WORDS[deed], f"mqproto mend {first} {second}{place.again}")
         for first, second, deed in done.links
     ]

@@ -13,6 +13,7 @@ from mqproto.simulator.rig.byhand import Deed, Hands, asked, broken_now
 from mqproto.simulator.rig.links import Links
 from mqproto.simulator.rig.supervisor import Supervisor
 from mqproto.simulator.topology import load, places
+from mqproto.simulator.topology.places import Place
 
 TOPOLOGY = load("three-node")
 ENDS = ("sender", "intermediate")
@@ -74,36 +75,39 @@ async def test_links_that_have_no_proxies_cannot_be_broken(tmp_path: Path) -> No
 
 
 async def test_who_orders_through_the_socket_hears_what_was_done_and_what_could_not_be(
-    hands: Hands, tmp_path: Path
+    hands: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "run"
+    place = Place(TOPOLOGY, tmp_path)
     async with trio.open_nursery() as nursery:
-        await nursery.start(hands.serve, path)
-        done = await asked(path, Deed.CUT, ENDS, "nobody")
+        await nursery.start(hands.serve, places.run_socket(tmp_path, TOPOLOGY.name))
+        done = await asked(place, Deed.CUT, ENDS)
         done.raise_failure()
         assert (done.effects[0].undone_by, done.broken) == (f"mend {' '.join(ENDS)}", {"-".join(ENDS): "cut"})
         with pytest.raises(UsageError, match="name a node"):
-            (await asked(path, Deed.KILL, [], "nobody")).raise_failure()
+            (await asked(place, Deed.KILL)).raise_failure()
         nursery.cancel_scope.cancel()
-    with pytest.raises(MqprotoError, match=r"^nobody$"):
-        await asked(path, Deed.LOOK, [], "nobody")
-    path.touch()
-    with pytest.raises(MqprotoError, match=r"/run/below: Not a directory"):
-        await asked(path / "below", Deed.LOOK, [], "nobody")
+    with pytest.raises(
+        MqprotoError, match=r"^no mqproto run has the nodes of three-node; start it: mqproto run"
+    ):
+        await asked(place, Deed.LOOK)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(places, "run_socket", lambda *_: tmp_path / "file" / "below")
+    with pytest.raises(MqprotoError, match=r"/file/below: Not a directory"):
+        await asked(place, Deed.LOOK)
 
 
 async def test_who_asks_what_was_broken_by_hand_hears_how_to_mend_it(
     hands: Hands, tmp_path: Path, said: list[str]
 ) -> None:
-    path = tmp_path / "run"
-    assert await broken_now(path, "") == []  # No run is there.
+    place = Place(TOPOLOGY, tmp_path)
+    assert await broken_now(place) == []  # No run is there.
     async with trio.open_nursery() as nursery:
-        await nursery.start(hands.serve, path)
-        assert await broken_now(path, "") == []  # All links are whole.
+        await nursery.start(hands.serve, places.run_socket(tmp_path, TOPOLOGY.name))
+        assert await broken_now(place) == []  # All links are whole.
         await hands.carry_out(Deed.SLOW, ENDS)
         said.clear()
-        [link] = await broken_now(path, " --topology shop.toml")
-        mend = "mqproto mend sender intermediate --topology shop.toml"
+        [link] = await broken_now(place)
+        mend = f"mqproto mend sender intermediate --directory {tmp_path}"
         assert (link.nodes, link.state, link.undone_by) == ([*ENDS], "slow", mend)
         assert link.told() == f"sender-intermediate is slow by hand; undone by: {mend}"
         assert said == []  # To look is nothing that the run tells of.
@@ -116,17 +120,16 @@ async def test_an_answer_that_does_not_come_to_its_end_is_none(
     tmp_path: Path, answer: bytes, ends: bool
 ) -> None:
     """The run is killed while it answers, or takes too long."""
-    path = tmp_path / "run"
 
     async def answers(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.send_all(answer)
             await trio.sleep(0 if ends else math.inf)
 
-    with places.listening(path, 1) as listener:
+    with places.listening(places.run_socket(tmp_path, TOPOLOGY.name), 1) as listener:
         listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, answers, listeners)
             with pytest.raises(MqprotoError, match="not answered, or not to the end"):
-                await asked(path, Deed.MEND, [], "nobody", 0.1)
+                await asked(Place(TOPOLOGY, tmp_path), Deed.MEND, patience_s=0.1)
             nursery.cancel_scope.cancel()
