@@ -65,10 +65,9 @@ class LinkProxy:
         recorded_host: the address to show for the side that connects; its port is shown as it is. By default
             its own.
         recorded_server: the address and port to show for the other side, by default `target`.
-        beyond_loopback: allows listening outside 127.0.0.0/8.
 
     Raises:
-        UsageError: an address is not IPv4, or `listen` is not loopback without `beyond_loopback`.
+        UsageError: an address is not IPv4, or `listen` is not loopback.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class LinkProxy:
         *,
         recorded_host: str | None = None,
         recorded_server: tuple[str, int] | None = None,
-        beyond_loopback: bool = False,
     ) -> None:
         self.address = Endpoint(*listen).validated()
         self.statistics = LinkStatistics()
@@ -87,8 +85,8 @@ class LinkProxy:
         self._recorder = recorder
         self._recorded_host = recorded_host and Endpoint(recorded_host, 0).validated().host
         self._recorded_server = Endpoint(*(recorded_server or target)).validated()
-        if not beyond_loopback and not ipaddress.IPv4Address(self.address.host).is_loopback:
-            raise UsageError(f"{self.address} is not on loopback: ask for it with beyond_loopback=True")
+        if not ipaddress.IPv4Address(self.address.host).is_loopback:
+            raise UsageError(f"{self.address} is not on loopback: a link joins nodes of one machine")
         self._listener: socket.socket | None = None  # bound while `run` runs, listening unless refusing
         self._welcome = Gate()
         self._flow = Gate()

@@ -43,6 +43,7 @@ PAUSE_LIMIT_S: Final = 60.0
 STEADY_S: Final = 60.0
 """A node that ran for this long is started again at once; the pauses begin anew."""
 STOP_TIMEOUT_S: Final = 10
+TAIL_BYTES: Final = 8_192
 
 
 class NodeError(MqprotoError):
@@ -462,7 +463,7 @@ def last_error(log: Path, start: int = 0) -> str:
     return ""
 
 
-def _tail(file: BinaryIO, start: int, size_bytes: int = 8192) -> bytes:
+def _tail(file: BinaryIO, start: int) -> bytes:
     file.seek(0, os.SEEK_END)
-    file.seek(max(start, file.tell() - size_bytes))
+    file.seek(max(start, file.tell() - TAIL_BYTES))
     return file.read()

@@ -55,8 +55,6 @@ class Handover:
     requests: int = 0
     retries: Counter[str] = field(default_factory=Counter)
     """By why the answer before was not final."""
-    asked_again: int = 0
-    """Requests for messages that had their 200."""
     accepted: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -90,7 +88,6 @@ class Producer:
                 while not await self._post(client, message):
                     pass
                 if message.key in self._handover.accepted and self._happens(DOUBT):
-                    self._handover.asked_again += 1
                     while not await self._post(client, message):
                         pass
 

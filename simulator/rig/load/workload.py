@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import (
@@ -18,6 +18,7 @@ from mqproto.messages.drafts import (
     SEALING_BYTES,
     SECURITY_BYTES,
     SIGNATURE_BYTES,
+    Draft,
 )
 
 BATCH_MESSAGES: Final = 200
@@ -55,11 +56,6 @@ class Item(NamedTuple):
 
     label: str
     body: bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """The room that it takes in a request."""
-        return len(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +165,15 @@ def lines(path: Path) -> Workload:
     return Workload(f"the {count:,} lines of {path}", count, items)
 
 
-class Weighted(Protocol):
-    """Anything that takes room in a request."""
-
-    @property
-    def size_bytes(self) -> int: ...
-
-
-Thing = TypeVar("Thing", bound=Weighted)
-
-
-def as_batches(things: Iterable[Thing]) -> Iterator[list[Thing]]:
+def as_batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
     """Yield messages in groups, each small enough for one request to a node."""
-    batch: list[Thing] = []
+    batch: list[Draft] = []
     size_bytes = 0
-    for thing in things:
-        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + thing.size_bytes > BATCH_BYTES):
+    for draft in drafts:
+        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + draft.size_bytes > BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0
-        batch.append(thing)
-        size_bytes += thing.size_bytes
+        batch.append(draft)
+        size_bytes += draft.size_bytes
     if batch:
         yield batch

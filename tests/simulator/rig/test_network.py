@@ -481,10 +481,9 @@ async def test_no_descriptor_to_spare_is_waited_for(
             assert failures == []
 
 
-def test_listening_beyond_loopback_has_to_be_asked_for() -> None:
-    with pytest.raises(UsageError, match="beyond_loopback=True"):
+def test_no_link_listens_beyond_loopback() -> None:
+    with pytest.raises(UsageError, match="is not on loopback"):
         LinkProxy(("0.0.0.0", 1801), ("127.0.0.2", 1801))
-    LinkProxy(("0.0.0.0", 1801), ("127.0.0.2", 1801), beyond_loopback=True)
 
 
 @pytest.mark.parametrize("address", [("localhost", 1801), ("::1", 1801), ("127.0.0.1", 70_000)])

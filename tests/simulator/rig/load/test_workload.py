@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import BODY_LIMIT_BYTES, LABEL_LIMIT, Draft
 from mqproto.simulator.rig.load import workload
-from mqproto.simulator.rig.load.workload import BATCH_BYTES, BATCH_MESSAGES, Item, as_batches
+from mqproto.simulator.rig.load.workload import BATCH_BYTES, BATCH_MESSAGES, as_batches
 
 
 @pytest.mark.parametrize("sizes", [workload.SIZES, workload.HEAVY])
@@ -94,9 +94,9 @@ def test_what_cannot_be_sent_is_said_before_anything_is(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, BATCH_BYTES // 2 + 1), max_size=600))
 def test_batches_keep_the_order_and_fit_a_request(sizes: list[int]) -> None:
     blank = bytes(BATCH_BYTES)
-    items = [Item(str(place), memoryview(blank)[:size]) for place, size in enumerate(sizes)]  # type: ignore[arg-type]
-    batches = list(as_batches(items))
-    assert [item for batch in batches for item in batch] == items
+    drafts = [Draft(body=memoryview(blank)[:size]) for size in sizes]  # type: ignore[arg-type]
+    batches = list(as_batches(drafts))
+    assert [id(draft) for batch in batches for draft in batch] == list(map(id, drafts))
     for batch in batches:
         assert 1 <= len(batch) <= BATCH_MESSAGES
-        assert len(batch) == 1 or sum(len(item.body) for item in batch) <= BATCH_BYTES
+        assert len(batch) == 1 or sum(len(draft.body) for draft in batch) <= BATCH_BYTES
