@@ -53,7 +53,7 @@ LINES: Final = {
     "simulator/fuzz": 5_600,
     "simulator/node": 3_800,
     "simulator/replay": 1_500,
-    "simulator/rig": 4_050,
+    "simulator/rig": 4_100,
     "simulator/security": 400,
     "simulator/storage": 4_450,
     "simulator/testing": 300,

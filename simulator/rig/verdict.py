@@ -42,6 +42,16 @@ BLANKS: Final[Mapping[str, Mapping[Oracle, str]]] = {
         Oracle.LOG: WAYPOINTS,
         Oracle.THROUGHPUT: "producers wait for answers, and all programs are killed in turn",
     },
+    "validate": {
+        Oracle.GROUPS: "its trigger has all of a queue in order: nothing groups the messages",
+        Oracle.LOG: WAYPOINTS,
+        Oracle.THROUGHPUT: "a scenario sends a few messages, and each stage is counted",
+    },
+    "ends": {
+        Oracle.REORDERED: "each way has a message and, mostly, a queue of its own",
+        Oracle.GROUPS: "its triggers have all of a queue in order: nothing groups the messages",
+        Oracle.THROUGHPUT: "one message is sent after the other, and each is waited for",
+    },
     "strangers": {Oracle.GROUPS: NO_GROUPS, Oracle.AUDIT: NO_GATEWAY},
 }
 """By scenario, the oracles that do not apply to it, and why."""

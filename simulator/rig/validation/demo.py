@@ -19,20 +19,17 @@ from typing import Final
 
 import trio
 
-from mqproto.edge.custody import End, end_of
+from mqproto.edge.custody import end_of
 from mqproto.simulator.base.screen import ProgressScreen
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable
-from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.client.story import logs_in, read_step, story_of, told
-from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.links import free
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
 from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
-from mqproto.simulator.rig.rig import Rig, new_folder, until
-from mqproto.simulator.rig.supervisor import programs_in
-from mqproto.simulator.rig.validation.report import EdgesReport, Failed
+from mqproto.simulator.rig.rig import new_folder, until
+from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address
+from mqproto.simulator.rig.validation.report import EdgesReport
 from mqproto.simulator.topology import load
-from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
@@ -59,7 +56,6 @@ DOWN_S: Final = 2.0
 FULL_S: Final = 1.0
 FULL_KB: Final = 8
 """What is rough, and for how long."""
-GATEWAY: Final = "gateway"
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
     (GATEWAY,),
@@ -127,7 +123,7 @@ def messages_of(producer: int, count: int, seed: int) -> list[Outgoing]:
     return messages
 
 
-class EdgesDemo(Rig):
+class EdgesDemo(EdgeRig):
     """One run; all of it is as `run_edges_demo` says."""
 
     history, rounds, is_rough = "", ROUNDS, False
@@ -141,7 +137,6 @@ class EdgesDemo(Rig):
         self._handover = Handover()
         self._consumer = Validator(self._cue)
         self._kills = Counter[str]()
-        self._commands: dict[str, list[str]] = {}
 
     async def run(self) -> EdgesReport:
         """Start everything, hand in and kill, and wait until what is owed has come.
@@ -149,19 +144,16 @@ class EdgesDemo(Rig):
         Raises:
             NodeError: a program does not start.
         """
-        async with self.running() as nursery, programs_in(self.directory) as self.programs:
-            port: int = await nursery.start(self._consumer.serve)
-            url = self._set_up(f"http://127.0.0.1:{port}")
-            for name, command in self._commands.items():
-                await self.programs.start(name, command)
-            nursery.start_soon(self.measure, self.programs)
+        address, (_, port) = free_address(), reserved_address()
+        consume = partial(self._consumer.serve, port)
+        async with self.running(), self.edges(consume, self._programs(address, port)):
             with self.screen.shown():
-                await self._hand_in_and_kill(url)
+                await self._hand_in_and_kill(f"http://{address}")
             duration_s = self.elapsed_s()
             await self.programs.stop(TRIGGER)
-            audited = await trio.to_thread.run_sync(self._audit)
+            audit = await self.audit(self.history)
             letters = await self._dead_letters()
-            failed = await self._in_the_error_queue()
+            failed = await self.given_up("errors")
         said, longest = _said_in(self.directory)
         story = list(told(story_of(longest, logs_in(self.directory), self.topology), self.topology))
         return EdgesReport(
@@ -176,7 +168,7 @@ class EdgesDemo(Rig):
             dropped_by_consumer=self._consumer.duplicates,
             questions=self._consumer.questions,
             failed=failed,
-            audited=audited,
+            audited={message: end_of(known) for message, known in audit.answered.items()},
             letters=letters if self.is_rough else None,
             said=said,
             usage=self.usage,
@@ -239,11 +231,6 @@ class EdgesDemo(Rig):
             )
             await trio.sleep(BEAT_S)
 
-    def _audit(self) -> dict[str, End]:
-        """Who has each message that was answered 200; the nodes and the gateway run."""
-        found = audited(Place(self.topology, self.directory), self.history)
-        return {message: end_of(known) for message, known in found.answered.items()}
-
     async def _dead_letters(self) -> set[str]:
         """What the first node has in its dead-letter queue for transactional messages; a peek shows a part of many."""
         letters = set[str]()
@@ -251,19 +238,6 @@ class EdgesDemo(Rig):
             while found := await client.receive("deadxact", limit=100, timeout_s=0):
                 letters |= {str(letter.id) for letter in found}
         return letters
-
-    async def _in_the_error_queue(self) -> list[Failed]:
-        """The messages that the trigger gave up; it has ended."""
-        failed = []
-        async with self.connect("destination") as client:
-            while messages := await client.receive("errors", limit=100, timeout_s=0):
-                for message in messages:
-                    key = Envelope.of(message.extension).producer_key
-                    note = FailureNote.of(message.extension)
-                    failed.append(
-                        Failed(key, message.body, note.failure if note else "", note.reason if note else "")
-                    )
-        return failed
 
     # What is rough
 
@@ -329,40 +303,27 @@ class EdgesDemo(Rig):
                     nursery.start_soon(self._kill_and_start, name)
 
     async def _kill_and_start(self, name: str) -> None:
-        if name in self._commands:
-            await self.programs.kill(name)
-            await self.programs.start(name, self._commands[name])
-        else:
-            await self.supervisor.kill(name)
-            await self.supervisor.start(name)
+        await self.kill_and_start(name)
         self._kills[name] += 1
 
-    def _set_up(self, consumer: str) -> str:
-        """Choose how gateway and trigger are started; the gateway's URL."""
+    def _programs(self, address: str, port: int) -> dict[str, list[str]]:
+        """Return how gateway and trigger are started."""
         history = ["--history", self.history] if self.history else []
-        address = "{}:{}".format(*reserved_address())
-        self._commands = {
-            GATEWAY: [
-                *(GATEWAY, "sender", "--topology", str(self.supervisor.topology_file("sender"))),
-                *("--listen", address, *history),
-            ],
-            TRIGGER: [
-                *(
-                    TRIGGER,
-                    r"destination\orders",
-                    "--topology",
-                    str(self.supervisor.topology_file("destination")),
-                ),
+        consumer = f"http://127.0.0.1:{port}"
+        return {
+            GATEWAY: self.gateway(address, *history),
+            TRIGGER: self.trigger(
+                "orders",
+                consumer + "/orders",
                 *history,
-                *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
+                *("--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1"),
                 *("--attempts", str(ATTEMPTS_ROUGH if self.is_rough else ATTEMPTS)),
                 # With a breaker an outage uses up no attempts, and nothing would be given up.
                 *(("--breaker", "0") if self.is_rough else ()),
-            ],
+            ),
         }
-        return f"http://{address}"
 
 
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:

@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.table import Table
 
-from mqproto.edge.custody import End
 from mqproto.simulator.base.screen import show_verdict, wide_console
-from mqproto.simulator.rig.load.posting import Handover, Outgoing
 from mqproto.simulator.rig.load.validator import CODE, Cue
 from mqproto.simulator.rig.observer import Figures, excess
-from mqproto.simulator.rig.verdict import Oracle, by_oracle, judged
+from mqproto.simulator.rig.validation.ledger import EdgeLedger
+from mqproto.simulator.rig.verdict import Found, Oracle, judged
 
-UNKNOWN_QUEUE: Final = "unknown-queue"
 GATEWAY: Final = "sender gateway"
 TRIGGER: Final = "destination trigger"
 """As their logs call them."""
 STORY_LINES: Final = 40
-LOOKED: Final = (Oracle.LOST, Oracle.DOUBLED, Oracle.ALTERED, Oracle.GROUPS, Oracle.AUDIT)
-
-
-class Failed(NamedTuple):
-    """A message of the error queue: the producer's id of it, its body, and why it is there."""
-
-    key: str
-    body: bytes
-    failure: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EdgesReport:
+class EdgesReport(EdgeLedger):
     """All that a run ends with.
 
-    messages: all that the producers had to hand in, those of each in order.
-    processed: bodies by key, in the order in which the consumer processed them.
     calls: what the consumer did at each, and how often.
     dropped_by_consumer: calls for what it had processed already.
     questions: how often it was asked whether it had.
-    audited: by the identifier of each message that was answered 200 who has it, as `mqproto audit` says before the
-        error queue is emptied.
-    letters: of a rough run, the dead letters at the first node; else None: then there is no reason for any.
     said: how many lines of each event are in the log of each program.
     story: of the message that most happened to, line by line.
     kills: how often each program was killed, and started again.
@@ -55,15 +38,9 @@ class EdgesReport:
     duration_s: float
     folder: str
     kills: dict[str, int]
-    messages: list[Outgoing]
-    handover: Handover
-    processed: dict[str, bytes]
     calls: Counter[Cue]
     dropped_by_consumer: int
     questions: int
-    failed: list[Failed]
-    audited: dict[str, End]
-    letters: set[str] | None
     said: Counter[tuple[str, str]]
     story: list[str]
     usage: dict[str, Figures] = field(default_factory=dict)
@@ -71,85 +48,17 @@ class EdgesReport:
     @property
     def broken(self) -> list[str]:
         """The promises that were not kept; none if all were."""
-        return judged("edges", by_oracle(LOOKED, self._found()), excess(self.usage))
+        return judged("edges", self.found(), self._refused_otherwise(), excess(self.usage))
 
-    def _found(self) -> Iterator[tuple[Oracle, str]]:
-        for wrong in self.handover.wrong:
-            yield Oracle.DOUBLED, wrong
-        in_error_queue = Counter(failed.key for failed in self.failed)
-        for key in sorted(key for key, count in in_error_queue.items() if count > 1):
-            yield Oracle.DOUBLED, f"{key} is in the error queue {in_error_queue[key]} times"
-        for message in self.messages:
-            if self.letters is None or message.key not in self.handover.accepted:
-                yield from self._found_of(message, set(in_error_queue))
-        for key in {*self.processed, *in_error_queue} - {message.key for message in self.messages}:
-            yield Oracle.ALTERED, f"{key!r} was never handed in, and came out"
-        for text in self._out_of_order():
-            yield Oracle.GROUPS, text
-        if self.letters is None:
-            audited = self._audited_otherwise(set(in_error_queue))
-        else:
-            audited = self._unaccounted(set(in_error_queue), self.letters)
-        for text in audited:
-            yield Oracle.AUDIT, text
-        for message_id in self.audited.keys() - set(self.handover.accepted.values()):
-            yield Oracle.AUDIT, f"{message_id} was never answered 200, and the audit has it"
-        for failed in self.failed if self.letters is None else []:
-            if not failed.reason.startswith(CODE):
-                text = f"is in the error queue for another reason: {failed.failure}, {failed.reason}"
-                yield Oracle.LOST, f"{failed.key} {text}"
-
-    def _found_of(self, message: Outgoing, in_error_queue: set[str]) -> Iterator[tuple[Oracle, str]]:
-        key = message.key
-        ends = (key in self.processed) + (key in in_error_queue)
-        if key in self.handover.accepted:
-            if not ends:
-                yield Oracle.LOST, f"{key} was accepted, and is lost"
-            elif ends > 1:
-                yield Oracle.DOUBLED, f"{key} was processed, and is in the error queue"
-        elif key in self.handover.refused:
-            if self.handover.refused[key] != UNKNOWN_QUEUE or message.queue == "orders":
-                yield Oracle.LOST, f"{key} was refused: {self.handover.refused[key]}"
-            if ends:
-                yield Oracle.ALTERED, f"{key} was refused, and came out"
-        else:
-            yield Oracle.LOST, f"{key} never had an answer that was final"
-        if self.processed.get(key, message.body) != message.body:
-            yield Oracle.ALTERED, f"{key} came out with another body"
-
-    def _audited_otherwise(self, in_error_queue: set[str]) -> Iterator[str]:
-        """What producers, consumer and error queue have seen is what the audit says."""
-        for key, message in self.handover.accepted.items():
-            end = self.audited.get(message, End.UNACCOUNTED)
-            has_it = End.PROCESSED if key in self.processed else End.IN_ERROR_QUEUE
-            if end is not has_it and key in self.processed.keys() | in_error_queue:
-                yield f"{key} is {has_it}, and the audit says {end}"
-
-    def _unaccounted(self, in_error_queue: set[str], letters: set[str]) -> Iterator[str]:
-        """Each accepted message is where the audit says, and that is an end."""
-        for key, message in self.handover.accepted.items():
-            end = self.audited.get(message, End.UNACCOUNTED)
-            is_there = {
-                End.PROCESSED: key in self.processed,
-                End.IN_ERROR_QUEUE: key in in_error_queue,
-                End.DEAD_LETTER: message in letters,
-                End.LETTER_IN_DOUBT: message in letters,
-            }
-            if not is_there.get(end, False):
-                yield f"{key} is {end}, as the audit says"
-
-    def _out_of_order(self) -> Iterator[str]:
-        """The unit of order is the producer: what it handed in first is processed first."""
-        places = {key: place for place, key in enumerate(self.processed)}
-        last: dict[int, tuple[int, str]] = {}
-        for message in self.messages:
-            place = places.get(message.key)
-            if place is None:
-                continue
-            before, key = last.get(message.group, (-1, ""))
-            if place < before:
-                yield f"{message.key} was processed before {key}"
-            last[message.group] = max((place, message.key), (before, key))
+    def _refused_otherwise(self) -> Found:
+        """The consumer has refused what it does not accept, and nothing else."""
+        return {
+            Oracle.LOST: [
+                f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
+                for failed in self.failed
+                if self.letters is None and not failed.reason.startswith(CODE)
+            ]
+        }
 
     @property
     def stages(self) -> dict[str, tuple[str, str, str]]:

@@ -14,7 +14,7 @@ duplicates = ">=0"
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -143,6 +143,7 @@ class Outcome(NamedTuple):
 
     counts: by stage.
     trouble: why it did not come to its end; empty if it did.
+    promises: those that were broken, in words.
     logs: the folder of the logs, if something is broken.
     """
 
@@ -150,6 +151,7 @@ class Outcome(NamedTuple):
     scenario: Scenario
     counts: dict[str, int]
     trouble: str = ""
+    promises: Sequence[str] = ()
     logs: str = ""
 
     @property
@@ -160,22 +162,21 @@ class Outcome(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether everything was as expected."""
-        return not (self.trouble or self.broken)
+        return not (self.trouble or self.broken or self.promises)
 
 
-def show(outcomes: Iterable[Outcome]) -> None:
+def show(outcomes: Sequence[Outcome]) -> None:
     """A table with a row for each scenario, and what is broken."""
     table = plain_table("", *(stage.replace("_", " ") for stage in STAGES))
-    kept = list(outcomes)
-    for outcome in kept:
+    for outcome in outcomes:
         marks = {stage: "!" * (stage in outcome.broken) for stage in STAGES}
         table.add_row(outcome.name, *(f"{outcome.counts[stage]:,}{marks[stage]}" for stage in STAGES))
     wide_console().print(table, markup=False)
-    for outcome in kept:
+    for outcome in outcomes:
         for line in told(outcome):
             print(line)
-    held = sum(outcome.holds for outcome in kept)
-    print(f"{held} of {len(kept)} scenarios went as expected")
+    held = sum(outcome.holds for outcome in outcomes)
+    print(f"{held} of {len(outcomes)} scenarios went as expected")
 
 
 def told(outcome: Outcome) -> Iterator[str]:
@@ -185,6 +186,8 @@ def told(outcome: Outcome) -> Iterator[str]:
     for stage in outcome.broken:
         expected = outcome.scenario.expected(stage)
         yield f"{outcome.name}: {STAGES[stage]}: {outcome.counts[stage]:,}, expected {expected}"
+    for text in outcome.promises:
+        yield f"{outcome.name}: {text}"
     if outcome.logs:
         yield f"{outcome.name}: logs are in {outcome.logs}"
 
@@ -199,6 +202,7 @@ def as_json(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
             "counts": outcome.counts,
             "expected": outcome.scenario.expect,
             "broken": outcome.broken,
+            "promises": list(outcome.promises),
             "trouble": outcome.trouble,
             "logs": outcome.logs,
         }

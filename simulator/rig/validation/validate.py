@@ -2,16 +2,16 @@
 
 The "Test Project" of "Transactions in OSB. Reliable Messaging" records how often a message is read from its queue, and
 whether it reaches its final destination. Here everything is real but the consumer: processes, disks, HTTP. What
-happened is counted from their logs, and what the consumer has seen from itself.
+happened is counted from their logs, and what the consumer has seen from itself. Beside the counts that a scenario
+expects, each is judged by the oracles of the rig.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,32 +19,30 @@ from typing import Final
 
 import trio
 
-from mqproto.base.errors import MqprotoError
-from mqproto.edge.custody import End
-from mqproto.simulator.client import connect
+from mqproto.edge.custody import End, end_of
 from mqproto.simulator.client.story import Step, logs_in, read_step
-from mqproto.simulator.edges.operators.reading import audited
 from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
-from mqproto.simulator.rig.load.validator import Validator, scripted
-from mqproto.simulator.rig.rig import new_folder
-from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
+from mqproto.simulator.rig.load.validator import Cue, Validator, scripted
+from mqproto.simulator.rig.observer import excess
+from mqproto.simulator.rig.rig import DESTINATION, SENDER, new_folder
+from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address, three_nodes
+from mqproto.simulator.rig.validation.ledger import EdgeLedger
 from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, Strike
-from mqproto.simulator.topology import DeclaredQueue, Topology, load
-from mqproto.simulator.topology.places import Place
+from mqproto.simulator.rig.verdict import Oracle, judged
+from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.ports import reserved_address
 
-SENDER, DESTINATION, QUEUE, ERRORS, IN_DOUBT = "sender", "destination", "orders", "errors", "in-doubt"
+QUEUE, ERRORS, IN_DOUBT = "orders", "errors", "in-doubt"
 PLACE: Final = f"{DESTINATION}%5C{QUEUE}"
 """The queue, in a URL."""
+TRIGGER: Final = "trigger"
 LIMIT_S: Final = 60.0
 """How long a scenario may take; what has not happened by then will not."""
 LOOK_S: Final = 0.05
 INTERVAL_S: Final = 0.1
 """Until the trigger's second attempt, and its third, and so on."""
-
-
-class ValidationError(MqprotoError):
-    """A scenario could not be run to its end."""
+LIARS: Final = frozenset({Cue.FAIL_LATE, Cue.LATE, Cue.DIE})
+"""After these a consumer has processed what it has not accepted, so it may be given that again, or have it given up."""
 
 
 class Logs:
@@ -74,133 +72,147 @@ class Logs:
             self.look()
 
 
-@dataclass(frozen=True)
+class Validation(EdgeRig):
+    """Scenarios, one after the other, on the same nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        queues = {
+            name: DeclaredQueue(name=name, identifier=number, transactional=True)
+            for name, number in ((ERRORS, 100), (IN_DOUBT, 101))
+        }
+        super().__init__(three_nodes(queues).with_waypoints(), folder)
+        self.before: set[str] = set()
+        """The identifiers of all messages of the scenarios before."""
+
+    async def outcome(self, name: str, scenario: Scenario) -> Outcome:
+        """Carry a scenario out; everything of it is stopped at the end."""
+        async with self.connect(DESTINATION) as client:
+            for queue in (QUEUE, ERRORS, IN_DOUBT):
+                await client.purge(queue)
+        stage = Stage(self, Path(name).stem, scenario)
+        trouble = f"not all of it had happened after {LIMIT_S:g} s"
+        async with self.edges(stage.consume, stage.commands()):
+            with trio.move_on_after(LIMIT_S):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(stage.strike)
+                    await stage.produce()
+                    await stage.settled()
+                await self.programs.stop(TRIGGER)  # All that it has to say is in its log then.
+                trouble = ""
+            counts, broken = await stage.judged()
+        self.before |= set(stage.handover.accepted.values())
+        outcome = Outcome(name, scenario, counts, trouble, broken)
+        return outcome if outcome.holds else outcome._replace(logs=str(self.directory))
+
+
 class Stage:
-    """What a scenario has around it.
+    """One scenario, and what has come of it so far."""
 
-    consumer_port, gateway_port: of 127.0.0.1.
-    programs: the gateway and the trigger, while they run.
-    sent: by the producer's id, the identifiers of the messages that were accepted, in the order of sending.
-    """
-
-    name: str
-    scenario: Scenario
-    nodes: Supervisor
-    logs: Logs
-    validator: Validator
-    consumer_port: int
-    gateway_port: int
-    programs: Programs
-    sent: dict[str, str] = field(default_factory=dict)
-
-    # Processes
-
-    async def start(self, name: str) -> None:
-        """Start the gateway or the trigger.
-
-        Raises:
-            NodeError: it ended instead, or was not ready in time.
-        """
-        await self.programs.start(name, self._command(name))
-
-    def _command(self, name: str) -> list[str]:
-        topology = str(self.nodes.topology_file(SENDER))
-        if name == "gateway":
-            return ["gateway", SENDER, "--topology", topology, "--listen", f"127.0.0.1:{self.gateway_port}"]
-        scenario = self.scenario
-        return [
-            *("trigger", f"{DESTINATION}\\{QUEUE}", "--topology", topology),
-            *("--url", f"http://127.0.0.1:{self.consumer_port}/"),
-            *("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{IN_DOUBT}"),
-            *("--interval", str(INTERVAL_S), "--factor", "1", "--timeout", str(scenario.timeout_s)),
-            *("--attempts", str(scenario.attempts)),
+    def __init__(self, rig: Validation, name: str, scenario: Scenario) -> None:
+        self._rig = rig
+        self._scenario = scenario
+        self._logs = Logs(rig.directory)
+        self._consumer = Validator(scripted(scenario.cues, scenario.only))
+        self._port, self._address = reserved_address()[1], free_address()
+        self._messages = [
+            Outgoing(key, PLACE, key.encode()) for key in (f"{name}-{n}" for n in range(scenario.messages))
         ]
+        self.handover = Handover()
+
+    def commands(self) -> dict[str, list[str]]:
+        """Return what starts gateway and trigger."""
+        scenario, rig = self._scenario, self._rig
+        gateway = {GATEWAY: rig.gateway(self._address)} if scenario.via == GATEWAY else {}
+        copies = (
+            "--error-queue",
+            f"{DESTINATION}\\{ERRORS}",
+            "--in-doubt-queue",
+            f"{DESTINATION}\\{IN_DOUBT}",
+        )
+        options = ("--interval", str(INTERVAL_S), "--factor", "1", "--timeout", str(scenario.timeout_s))
+        attempts = ("--attempts", str(scenario.attempts))
+        url = f"http://127.0.0.1:{self._port}/"
+        return {**gateway, TRIGGER: rig.trigger(QUEUE, url, *copies, *options, *attempts)}
 
     async def strike(self) -> None:
         """Kill whom the scenario names, and start it again."""
-        for strike in self.scenario.strikes:
-            await self.logs.until(partial(self._is_due, strike))
-            if strike.kill in self.nodes.topology.nodes:
-                await self.nodes.kill(strike.kill)
-                await self.nodes.start(strike.kill)
-            else:
-                await self.programs.kill(strike.kill)
-                await self.start(strike.kill)
+        for strike in self._scenario.strikes:
+            await self._logs.until(partial(self._is_due, strike))
+            await self._rig.kill_and_start(strike.kill)
 
     def _is_due(self, strike: Strike) -> bool:
         if strike.when == "called":
-            return self.validator.calls.total() >= strike.count
-        return sum(step.event == strike.when for step in self.logs.steps) >= strike.count
+            return self._consumer.calls.total() >= strike.count
+        return sum(step.event == strike.when for step in self._logs.steps) >= strike.count
 
     # Producer and consumer
 
     async def produce(self) -> None:
         """Send all messages, by the rules of a producer: what was answered 200 is not sent again, all else is."""
-        for number in range(self.scenario.messages):
-            key = f"{Path(self.name).stem}-{number}"
-            if self.scenario.via == "client":
-                async with connect(self.nodes.topology, SENDER, self.nodes.directory) as client:
-                    message = await client.send(
-                        f"{DESTINATION}\\{QUEUE}", key.encode(), transactional=True, final_ack=True
-                    )
-                self.sent[str(message)] = str(message)
-                continue
-            for _ in range(self.scenario.unread):
-                await self._submit_unread(key)
-            self.sent[key] = await self._submit(key)
-
-    async def _submit(self, key: str) -> str:
-        """By the rules of a producer."""
-        handover = Handover()
-        message = Outgoing(key, PLACE, key.encode())
-        await Producer(f"http://127.0.0.1:{self.gateway_port}", [message], handover).run()
-        if key in handover.refused:
-            raise ValidationError(f"the gateway refuses {key}: {handover.refused[key]}")
-        return handover.accepted[key]
+        if self._scenario.via == "client":
+            async with self._rig.connect(SENDER) as client:
+                for place, message in enumerate(self._messages):
+                    queue = f"{DESTINATION}\\{QUEUE}"
+                    sent = await client.send(queue, message.body, transactional=True, final_ack=True)
+                    self._messages[place] = replace(message, key=str(sent))
+                    self.handover.accepted[str(sent)] = str(sent)
+            return
+        for message in self._messages:
+            for _ in range(self._scenario.unread):
+                await self._submit_unread(message.key)
+            await Producer(f"http://{self._address}", [message], self.handover).run()
 
     async def _submit_unread(self, key: str) -> None:
         """Hand a message in, and hang up once it is accepted, without a look at the answer."""
-        stream = await trio.open_tcp_stream("127.0.0.1", self.gateway_port)
+        host, _, port = self._address.partition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
         async with stream:
             head = f"POST /queues/{PLACE}/messages HTTP/1.1\r\nHost: gateway\r\nIdempotency-Key: {key}\r\n"
             await stream.send_all(f"{head}Content-Length: {len(key)}\r\n\r\n{key}".encode())
-            await self.logs.until(lambda: any(step.facts.get("key") == key for step in self.logs.steps))
+            await self._logs.until(lambda: any(step.facts.get("key") == key for step in self._logs.steps))
 
     async def consume(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Be there from the first message on, or after a while."""
-        if self.scenario.absent:
-            task_status.started(self.consumer_port)
-            await self.logs.until(lambda: self._at_queue()["rolled-back"] >= self.scenario.absent)
-            await self.validator.serve(self.consumer_port)
+        if absent := self._scenario.absent:
+            task_status.started(self._port)
+            await self._logs.until(lambda: self._at_queue()["rolled-back"] >= absent)
+            await self._consumer.serve(self._port)
         else:
-            await self.validator.serve(self.consumer_port, task_status=task_status)
+            await self._consumer.serve(self._port, task_status=task_status)
 
     async def settled(self) -> None:
         """Wait until each message has left its queue for good."""
-        await self.logs.until(lambda: self._at_queue()["committed"] == len(self.sent))
+        await self._logs.until(lambda: self._at_queue()["committed"] == len(self.handover.accepted))
 
-    # What is counted
+    # What came of it
 
     def _at_queue(self) -> Counter[str]:
         """How often the messages came to each waypoint in their queue."""
-        messages = set(self.sent.values())
+        messages = set(self.handover.accepted.values())
         return Counter(
             step.event
-            for step in self.logs.steps
+            for step in self._logs.steps
             if step.who == DESTINATION and step.facts.get("queue") == QUEUE and step.message in messages
         )
 
-    async def count(self) -> dict[str, int]:
-        """How often each stage was reached."""
-        self.logs.look()
-        events = Counter((step.who, step.event) for step in self.logs.steps)
-        at_queue = self._at_queue()
-        async with connect(self.nodes.topology, DESTINATION, self.nodes.directory) as client:
+    async def judged(self) -> tuple[dict[str, int], list[str]]:
+        """Return how often each stage was reached, and the broken promises."""
+        self._logs.look()
+        async with self._rig.connect(DESTINATION) as client:
             waiting = {queue.name: queue.waiting for queue in (await client.queues()).local}
-        order = list(self.sent)
-        places = [order.index(key) for key in self.validator.reached if key in self.sent]
+        audit, consumer, handover = await self._rig.audit(), self._consumer, self.handover
+        known = {message: end_of(known) for message, known in audit.answered.items()}
+        is_heard = self._scenario.via == GATEWAY
+        if is_heard:  # The others were sent from within, and answered by nobody.
+            known |= {m: End.UNACCOUNTED for m in handover.accepted.values() if m not in known}
+        events = Counter((step.who, step.event) for step in self._logs.steps)
+        at_queue = self._at_queue()
+        order = list(handover.accepted)
+        places = [order.index(key) for key in consumer.reached if key in handover.accepted]
         counts = {
-            "accepted": len({s.message for s in self.logs.steps if (s.who, s.event) == (SENDER, "accepted")}),
+            "accepted": len(
+                {s.message for s in self._logs.steps if (s.who, s.event) == (SENDER, "accepted")}
+            ),
             "dropped": events[f"{SENDER} gateway", "duplicate-dropped"],
             "read": at_queue["delivered"],
             "attempted": events[f"{DESTINATION} trigger", "attempted"],
@@ -208,55 +220,26 @@ class Stage:
             "committed": at_queue["committed"],
             "error_queue": waiting[ERRORS],
             "in_doubt": waiting[IN_DOUBT],
-            "validator": len(self.validator.reached),
-            "duplicates": self.validator.duplicates,
+            "validator": len(consumer.reached),
+            "duplicates": consumer.duplicates,
             "out_of_order": sum(later < earlier for earlier, later in pairwise(places)),
-            "unaccounted": await trio.to_thread.run_sync(self._unaccounted),
+            "unaccounted": sum(end is End.UNACCOUNTED for end in known.values()),
         }
         assert set(counts) == set(STAGES)
-        return counts
-
-    def _unaccounted(self) -> int:
-        """What `mqproto audit` misses, of this scenario and those before it, or does not know to be answered 200."""
-        found = audited(Place(self.nodes.topology, self.nodes.directory))
-        unknown = set(self.sent.values()) - set(found.answered) if self.scenario.via == "gateway" else set()
-        return len(found.counted()[End.UNACCOUNTED]) + len(unknown)
-
-
-def validation_topology() -> Topology:
-    """Three nodes in a row, and beside the queue one for errors and one for doubts."""
-    three = load("three-node").with_free_ports().with_waypoints()
-    node = three.nodes[DESTINATION]
-    more = {
-        name: DeclaredQueue(name=name, identifier=number, transactional=True)
-        for name, number in ((ERRORS, 100), (IN_DOUBT, 101))
-    }
-    return replace(three, nodes={**three.nodes, DESTINATION: replace(node, queues={**node.queues, **more})})
-
-
-@asynccontextmanager
-async def staged(name: str, scenario: Scenario, nodes: Supervisor) -> AsyncIterator[Stage]:
-    """Gateway, trigger and consumer, all ready, and empty queues; all stopped at the end."""
-    async with connect(nodes.topology, DESTINATION, nodes.directory) as client:
-        for queue in (QUEUE, ERRORS, IN_DOUBT):
-            await client.purge(queue)
-    async with programs_in(nodes.directory) as programs, trio.open_nursery() as nursery:
-        stage = Stage(
-            name=name,
-            scenario=scenario,
-            nodes=nodes,
-            logs=Logs(nodes.directory),
-            validator=Validator(scripted(scenario.cues, scenario.only)),
-            consumer_port=reserved_address()[1],
-            gateway_port=reserved_address()[1],
-            programs=programs,
+        ledger = EdgeLedger(
+            messages=self._messages,
+            handover=handover,
+            processed=consumer.reached,
+            failed=await self._rig.given_up(ERRORS, IN_DOUBT),
+            audited={message: end for message, end in known.items() if message not in self._rig.before},
+            is_heard=is_heard,
+            is_honest=not LIARS & set(self._scenario.cues),
         )
-        await nursery.start(stage.consume)
-        if scenario.via == "gateway":
-            await stage.start("gateway")
-        await stage.start("trigger")
-        yield stage
-        nursery.cancel_scope.cancel()
+        twice = {
+            Oracle.DOUBLED: [f"{consumer.duplicates} came again"]
+            * bool(consumer.duplicates and ledger.is_honest)
+        }
+        return counts, judged("validate", ledger.found(), twice, excess(self._rig.usage))
 
 
 async def validate(
@@ -267,26 +250,11 @@ async def validate(
     Args:
         begin: called with the name of each before it runs.
     """
-    folder = new_folder("validate")
-    outcomes = []
-    async with supervised(validation_topology(), folder) as nodes:
+    rig, outcomes = Validation(new_folder("validate")), []
+    async with rig.running():
         for name, scenario in scenarios.items():
             begin(name)
-            outcomes.append(await _validate(name, scenario, nodes))
+            outcomes.append(await rig.outcome(name, scenario))
     if all(outcome.holds for outcome in outcomes):
-        shutil.rmtree(folder)
+        shutil.rmtree(rig.directory)
     return outcomes
-
-
-async def _validate(name: str, scenario: Scenario, nodes: Supervisor) -> Outcome:
-    trouble = f"not all of it had happened after {LIMIT_S:g} s"
-    async with staged(name, scenario, nodes) as stage:
-        with trio.move_on_after(LIMIT_S):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(stage.strike)
-                await stage.produce()
-                await stage.settled()
-            await stage.programs.stop("trigger")  # All that it has to say is in its log then.
-            trouble = ""
-        outcome = Outcome(name, scenario, await stage.count(), trouble)
-    return outcome if outcome.holds else outcome._replace(logs=str(nodes.directory))

@@ -13,21 +13,29 @@ from mqproto.simulator.fuzz.hostile.plan import Plan
 from mqproto.simulator.fuzz.hostile.suite import run_strangers
 from mqproto.simulator.rig import crash, demo
 from mqproto.simulator.rig.load.workload import orders
-from mqproto.simulator.rig.validation import demo as edges
+from mqproto.simulator.rig.validation import demo as edges, validate
+from mqproto.simulator.rig.validation.ends import system
+from mqproto.simulator.rig.validation.ends.running import run_ends
+from mqproto.simulator.rig.validation.scenario import load as load_scenario
 from mqproto.simulator.rig.verdict import BLANKS, Oracle, judged
 from mqproto.simulator.topology import load
 
 WORDS = {
-    Oracle.LOST: "messages lost|are blocked|was accepted, and is lost",
+    Oracle.LOST: "messages lost|are blocked|was accepted, and is lost|no message went this way",
     Oracle.DOUBLED: "delivered more than once",
     Oracle.REORDERED: "out of order",
-    Oracle.ALTERED: "messages altered|came out with another body",
+    Oracle.ALTERED: "messages altered|came out with another body|was never handed in",
     Oracle.MEMORY: "MB resident, at most 200",
     Oracle.LOG: "bytes of log",
     Oracle.THROUGHPUT: "honest throughput was",
 }
-ELSEWHERE = {"edges": {Oracle.DOUBLED, Oracle.GROUPS, Oracle.AUDIT}}
-"""A trigger takes one message at a time, and its history drops what comes twice: test_demo.py plants these."""
+ELSEWHERE = {
+    "edges": {Oracle.DOUBLED, Oracle.GROUPS, Oracle.AUDIT},
+    "validate": {Oracle.DOUBLED, Oracle.REORDERED, Oracle.AUDIT},
+    "ends": {Oracle.DOUBLED, Oracle.ALTERED, Oracle.AUDIT},
+}
+"""A trigger takes one message at a time, and its history drops what comes twice: test_demo.py plants these. The first
+message that does not come ends the ways: test_ends.py plants what is not found by then."""
 
 
 async def broken_of(scenario: str, folder: Path) -> list[str]:
@@ -40,6 +48,12 @@ async def broken_of(scenario: str, folder: Path) -> list[str]:
     if scenario == "strangers":
         plan = Plan(7, 600, ("many sessions",), rounds=1, with_tls=False, patience_s=2, directory=folder)
         return (await run_strangers(plan)).broken
+    if scenario == "validate":
+        [outcome] = await validate.validate({"many": replace(load_scenario("accepted"), messages=40)})
+        shutil.rmtree(outcome.logs)
+        return list(outcome.promises)
+    if scenario == "ends":
+        return (await run_ends(folder)).broken
     report = await edges.run_edges_demo(400, seed=3, rounds=0)
     shutil.rmtree(report.folder)
     return report.broken
@@ -53,6 +67,7 @@ async def test_each_oracle_finds_what_is_planted_for_it(
     monkeypatch.setattr("mqproto.simulator.rig.supervisor.PROGRAM", "tests.simulator.rig.planted")
     monkeypatch.setattr(demo, "SETTLE_S", 2.0)
     monkeypatch.setattr(edges, "SETTLE_S", 2.0)
+    monkeypatch.setattr(system, "PATIENCE_S", 2.0)
     broken = await broken_of(scenario, tmp_path)
     assert all(BLANKS[scenario].values())
     for oracle in set(Oracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set()):

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from mqproto.edge.custody import End, end_of
 from mqproto.simulator.edges.operators.reading import Answered
+from mqproto.simulator.rig.verdict import Found, Oracle
 
 
 class Holder(StrEnum):
@@ -52,10 +53,22 @@ class Lists:
 
     answered: the producer's, by the identifier in the answer.
     has: by a message's text, who has it. A text goes through all that happens to a message; its identifier does not.
+    twice: what came to somebody else before, in words.
     """
 
     answered: dict[str, Sent] = field(default_factory=dict)
     has: dict[str, Holder] = field(default_factory=dict)
+    twice: list[str] = field(default_factory=list)
+
+    def found(self) -> Found:
+        """Return what came twice, and what came that nobody sent."""
+        sent = {one.text for one in self.answered.values()}
+        altered = [
+            f"{holder} has {text!r}, which nobody sent"
+            for text, holder in self.has.items()
+            if text not in sent
+        ]
+        return {Oracle.DOUBLED: self.twice, Oracle.ALTERED: altered}
 
     def differences(self, audited: Answered) -> Iterator[str]:
         """What an audit says otherwise, each line with the identifier of the message that it is about."""

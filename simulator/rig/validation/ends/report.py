@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from mqproto.edge.custody import End, Evidence, end_of, reason_of
 from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.edges.operators.reading import Audit
+from mqproto.simulator.rig.observer import Figures, excess
 from mqproto.simulator.rig.validation.ends import HEADING, NAME, TITLE
 from mqproto.simulator.rig.validation.ends.lists import Lists
 from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
+from mqproto.simulator.rig.verdict import Oracle, judged
 from mqproto.simulator.topology.places import Place
 
 
@@ -21,12 +23,14 @@ class EndsReport:
 
     audit: taken while all of it ran.
     trouble: the way on which it came to a halt; empty if it came to its end.
+    usage: the most that each program took in one of its lives.
     """
 
     audit: Audit
     lists: Lists
     place: Place
     trouble: str = ""
+    usage: Mapping[str, Figures] = field(default_factory=dict)
 
     def of(self, way: Way) -> Evidence | None:
         """What is known of the message that went a way; None if none did."""
@@ -36,15 +40,18 @@ class EndsReport:
     @property
     def broken(self) -> list[str]:
         """What is not as it should be, a line each."""
-        return list(self._broken())
+        lost = [f"{way.name}: no message went this way" for way in WAYS if self.of(way) is None]
+        found = {
+            Oracle.LOST: [self.trouble] * bool(self.trouble) + lost,
+            Oracle.AUDIT: list(self._otherwise()),
+        }
+        return judged(NAME, found, self.lists.found(), excess(self.usage))
 
-    def _broken(self) -> Iterator[str]:
-        if self.trouble:
-            yield self.trouble
+    def _otherwise(self) -> Iterator[str]:
+        """What the audit says otherwise than it was expected, and than those who have the messages."""
         for way in WAYS:
-            if (known := self.of(way)) is None:
-                yield f"{way.name}: no message went this way"
-            elif (end_of(known), reason_of(known)) != (way.end, way.reason):
+            known = self.of(way)
+            if known is not None and (end_of(known), reason_of(known)) != (way.end, way.reason):
                 yield f"{way.name}: {_said(end_of(known), reason_of(known))}, expected {_said(way.end, way.reason)}"
         yield from self.lists.differences(self.audit.answered)
         answered, ends = len(self.lists.answered), self.audit.counted()

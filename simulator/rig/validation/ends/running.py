@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-import httpx
-import trio
-
-from mqproto.simulator.client import connect
-from mqproto.simulator.edges.history.history import open_history
-from mqproto.simulator.edges.operators.reading import audited
-from mqproto.simulator.rig.load.validator import Validator
-from mqproto.simulator.rig.rig import new_folder
-from mqproto.simulator.rig.supervisor import Programs, Supervisor, programs_in, supervised
+from mqproto.simulator.rig.rig import DESTINATION, new_folder
+from mqproto.simulator.rig.validation.edgerig import GATEWAY, free_address
 from mqproto.simulator.rig.validation.ends.report import EndsReport
-from mqproto.simulator.rig.validation.ends.system import (
-    DESTINATION,
-    INTERMEDIATE,
-    SENDER,
-    System,
-    WayError,
-    ends_topology,
-    script,
-)
+from mqproto.simulator.rig.validation.ends.system import System, WayError
 from mqproto.simulator.rig.validation.ends.ways import (
     CUES,
     DOUBTS,
@@ -41,13 +25,11 @@ from mqproto.simulator.rig.validation.ends.ways import (
     TOLD,
     WAYS,
 )
-from mqproto.simulator.topology import DeclaredQueue, Topology, places
-from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.ports import reserved_address
 
 SECONDS: Final = "0.02"
 """Until a trigger's second attempt, which is the last."""
-GATEWAY: Final = "gateway"
 
 
 async def validate_ends(begin: Callable[[str], None] = lambda name: None) -> EndsReport:
@@ -71,14 +53,20 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
         begin: called with the name of each way before a message goes it.
     """
     trouble = ""
-    async with _system(folder) as system:
+    system = System(_queues(), CUES, folder)
+    consume, address = partial(system.consumer.serve, port := reserved_address()[1]), free_address()
+    async with (
+        system.running(),
+        system.edges(consume, _commands(system, f"http://127.0.0.1:{port}/", address)),
+        system.clients(f"http://{address}"),
+    ):
         try:
             await _go(system, begin)
         except WayError as error:
             trouble = str(error)
         system.end()
-        found = await trio.to_thread.run_sync(audited, system.place)
-    return EndsReport(found, system.lists, system.place, trouble)
+        found = await system.audit()
+    return EndsReport(found, system.lists, system.place, trouble, system.usage)
 
 
 async def _go(system: System, begin: Callable[[str], None]) -> None:
@@ -100,72 +88,30 @@ async def _go(system: System, begin: Callable[[str], None]) -> None:
     await system.until("the gateway has heard all", all_is_heard)
 
 
-def topology() -> Topology:
-    """The nodes, with a queue for each way, and those of the triggers."""
+def _queues() -> dict[str, DeclaredQueue]:
+    """A queue for each way, and those of the triggers."""
     names = [*(way.name for way in WAYS), ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD]
-    return ends_topology(
-        {
-            name: DeclaredQueue(
-                name=name,
-                identifier=100 + number,
-                transactional=name not in PLAIN,
-                quota_kb=FULL_KB if name == "queue-full" else None,
-            )
-            for number, name in enumerate(names)
-        }
-    )
-
-
-@asynccontextmanager
-async def _system(folder: Path) -> AsyncIterator[System]:
-    async with AsyncExitStack() as held:
-        nodes = await held.enter_async_context(supervised(topology(), folder))
-        nursery = await held.enter_async_context(trio.open_nursery())
-        held.callback(nursery.cancel_scope.cancel)
-        # They are killed before the consumer goes: what was begun stays so.
-        programs = await held.enter_async_context(programs_in(folder))
-        consumer = Validator(script(CUES))
-        port: int = await nursery.start(consumer.serve)
-        listens = f"127.0.0.1:{reserved_address()[1]}"
-        commands = _commands(nodes, f"http://127.0.0.1:{port}/", listens)
-        await _start(programs, commands)
-        url = f"http://{listens}"
-        producer = httpx.AsyncClient(base_url=url, timeout=60, trust_env=False)
-        sender, intermediate, destination = [
-            await held.enter_async_context(connect(nodes.topology, name, folder))
-            for name in (SENDER, INTERMEDIATE, DESTINATION)
-        ]
-        yield System(
-            place=Place(nodes.topology, folder),
-            sender=sender,
-            intermediate=intermediate,
-            destination=destination,
-            producer=await held.enter_async_context(producer),
-            history=await held.enter_async_context(open_history(places.history_url(folder))),
-            programs=programs,
-            consumer=consumer,
+    return {
+        name: DeclaredQueue(
+            name=name,
+            identifier=100 + number,
+            transactional=name not in PLAIN,
+            quota_kb=FULL_KB if name == "queue-full" else None,
         )
+        for number, name in enumerate(names)
+    }
 
 
-async def _start(programs: Programs, commands: Mapping[str, list[str]]) -> None:
-    async with trio.open_nursery() as nursery:
-        for name, command in commands.items():
-            nursery.start_soon(partial(programs.start, name, command))
-
-
-def _commands(nodes: Supervisor, url: str, listens: str) -> dict[str, list[str]]:
+def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
     """By their names: the gateway and the triggers."""
-    file = str(nodes.topology_file(SENDER))
 
     def trigger(queue: str, *options: str) -> list[str]:
-        return [
-            *("trigger", f"{DESTINATION}\\{queue}", "--topology", file, "--name", queue, "--url", url),
-            *("--interval", SECONDS, "--factor", "1", "--attempts", "2", *options),
-        ]
+        often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")
+        return system.trigger(queue, url, "--name", queue, *often, *options)
 
     copies = ("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{DOUBTS}")
     return {
-        GATEWAY: ["gateway", SENDER, "--topology", file, "--listen", listens],
+        GATEWAY: system.gateway(listens),
         ORDERS: trigger(ORDERS, *copies),
         SHOP: trigger(SHOP, "--no-history"),
         TILL: trigger(TILL, "--no-error-queue"),

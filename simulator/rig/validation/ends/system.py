@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -11,18 +12,17 @@ import trio
 
 from mqproto.base.errors import MqprotoError
 from mqproto.simulator.client import Client
-from mqproto.simulator.edges.history.history import DocumentHistory
+from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.operators import desk
 from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
 from mqproto.simulator.edges.operators.reading import Unknown, failures_in
 from mqproto.simulator.rig.load.validator import Cue, Validator
-from mqproto.simulator.rig.supervisor import Programs
+from mqproto.simulator.rig.rig import DESTINATION, INTERMEDIATE, SENDER
+from mqproto.simulator.rig.validation.edgerig import EdgeRig, three_nodes
 from mqproto.simulator.rig.validation.ends.lists import Holder, Lists, Sent
-from mqproto.simulator.topology import DeclaredQueue, Topology, load
-from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology import DeclaredQueue, places
 
-SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 PATIENCE_S: Final = 30.0
 """How long anything may take; what has not happened by then will not."""
 LOOK_S: Final = 0.02
@@ -37,23 +37,37 @@ class WayError(MqprotoError):
     """A message did not go the way that it was to go."""
 
 
-@dataclass(frozen=True)
-class System:
+class System(EdgeRig):
     """What the ways act on.
 
     sender, intermediate, destination: clients of the nodes.
     producer: a client of the gateway, which is the sender's.
     """
 
-    place: Place
     sender: Client
     intermediate: Client
     destination: Client
     producer: httpx.AsyncClient
     history: DocumentHistory
-    programs: Programs
-    consumer: Validator
-    lists: Lists = field(default_factory=Lists)
+
+    def __init__(
+        self, queues: Mapping[str, DeclaredQueue], cues: Mapping[str, Sequence[Cue]], folder: Path
+    ) -> None:
+        super().__init__(three_nodes(queues), folder)
+        self.consumer = Validator(script(cues))
+        self.lists = Lists()
+
+    @asynccontextmanager
+    async def clients(self, url: str) -> AsyncIterator[None]:
+        """Be connected in the block to the nodes, the gateway and the history."""
+        async with (
+            self.connect(SENDER) as self.sender,
+            self.connect(INTERMEDIATE) as self.intermediate,
+            self.connect(DESTINATION) as self.destination,
+            httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as self.producer,
+            open_history(places.history_url(self.directory)) as self.history,
+        ):
+            yield
 
     async def until(self, what: str, happened: Callable[[], Awaitable[object]]) -> None:
         """Wait until something is so.
@@ -119,8 +133,8 @@ class System:
 
     async def receive(self, queue: str) -> None:
         """A program takes a message out of a queue of the destination for good."""
-        [message] = await self.destination.receive(queue, timeout_s=PATIENCE_S)
-        self.has(Holder.PROGRAM, message.body)
+        for message in await self.destination.receive(queue, timeout_s=PATIENCE_S):
+            self.has(Holder.PROGRAM, message.body)
 
     async def take(self, client: Client, queue: str, text: str) -> None:
         """An operator takes one message that failed out of its queue by hand."""
@@ -129,8 +143,11 @@ class System:
             self.has(Holder.OPERATOR, taken[0].body)
 
     def has(self, holder: Holder, body: bytes) -> None:
-        """Somebody has a message."""
-        self.lists.has[_text(body)] = holder
+        """Somebody has a message; a producer hears of what a program has."""
+        text = _text(body)
+        if (before := self.lists.has.get(text)) and holder is not Holder.PRODUCER:
+            self.lists.twice.append(f"{text} came to {before}, and then to {holder}")
+        self.lists.has[text] = holder
 
     def end(self) -> None:
         """The consumer says what it has processed."""
@@ -183,10 +200,3 @@ def script(cues: Mapping[str, Sequence[Cue]]) -> Callable[[str, bytes, int], Cue
         return found[min(call, len(found) - 1)]
 
     return cue
-
-
-def ends_topology(queues: Mapping[str, DeclaredQueue]) -> Topology:
-    """Three nodes in a row, with these queues at the destination."""
-    three = load("three-node").with_free_ports()
-    node = three.nodes[DESTINATION]
-    return replace(three, nodes={**three.nodes, DESTINATION: replace(node, queues=dict(queues))})

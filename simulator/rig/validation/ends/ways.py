@@ -13,8 +13,9 @@ from mqproto.edge.custody import End
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.simulator.client import Client, Reject
 from mqproto.simulator.rig.load.validator import Cue
+from mqproto.simulator.rig.rig import DESTINATION
 from mqproto.simulator.rig.validation.ends.lists import Holder
-from mqproto.simulator.rig.validation.ends.system import DESTINATION, LETTERS, LIMIT, System
+from mqproto.simulator.rig.validation.ends.system import LETTERS, LIMIT, System
 from mqproto.simulator.topology.directory import known_as
 
 ORDERS, ERRORS, DOUBTS, SHOP, TILL, TOLD = "orders", "errors", "doubts", "shop", "till", "told"

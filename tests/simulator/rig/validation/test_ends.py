@@ -18,10 +18,12 @@ from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.edges.history.history import open_history
 from mqproto.simulator.edges.operators.reading import Audit, audited
 from mqproto.simulator.edges.trail import Trail, trail_of
-from mqproto.simulator.rig.validation.ends.lists import HOLDERS, Holder, Lists
+from mqproto.simulator.rig.validation.ends.lists import HOLDERS, Holder, Lists, Sent
 from mqproto.simulator.rig.validation.ends.report import EndsReport
 from mqproto.simulator.rig.validation.ends.running import run_ends
+from mqproto.simulator.rig.validation.ends.system import System
 from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
+from mqproto.simulator.rig.verdict import Oracle
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
@@ -179,6 +181,21 @@ def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
     assert named(Lists(answered, report.lists.has), stopped) == [message]
     lists = Lists({**report.lists.answered, "nobody's": sent._replace(way="none")}, report.lists.has)
     assert named(lists, report.audit) == ["nobody's"]
+
+
+def test_what_comes_twice_or_altered_is_found(tmp_path: Path) -> None:
+    system = System({}, {}, tmp_path)
+    system.lists.answered["1"] = Sent("way", "queue", "way", "way")
+    system.has(Holder.PROGRAM, b"way  ")
+    system.has(Holder.PRODUCER, b"way")
+    assert system.lists.found() == {Oracle.DOUBLED: [], Oracle.ALTERED: []}
+    system.consumer.reached["way"] = b"way"
+    system.has(Holder.PROGRAM, b"wax")
+    system.end()
+    assert system.lists.found() == {
+        Oracle.DOUBLED: ["way came to the producer, whose own queue was told, and then to the consumer"],
+        Oracle.ALTERED: ["a program that receives has 'wax', which nobody sent"],
+    }
 
 
 def message_of(report: EndsReport, way: Way) -> str:

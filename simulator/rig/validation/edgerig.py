@@ -1,0 +1,105 @@
+"""Nodes with what stands around them: a gateway at the first, triggers at the last, and a consumer in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias
+
+import trio
+
+from mqproto.simulator.edges.operators.reading import Audit, audited
+from mqproto.simulator.rig.rig import DESTINATION, SENDER, Rig
+from mqproto.simulator.rig.supervisor import Programs, programs_in
+from mqproto.simulator.rig.validation.ledger import Failed
+from mqproto.simulator.topology import DeclaredQueue, Topology, load
+from mqproto.simulator.topology.places import Place
+from mqproto.simulator.topology.ports import reserved_address
+
+GATEWAY: Final = "gateway"
+Commands: TypeAlias = Mapping[str, list[str]]
+
+
+class EdgeRig(Rig):
+    """One run of nodes, of programs at their edges, and of a consumer behind HTTP.
+
+    programs: the gateway and the triggers, while they run.
+    """
+
+    programs: Programs
+    _commands: Commands
+
+    @property
+    def place(self) -> Place:
+        """Where nodes, logs and the history are."""
+        return Place(self.topology, self.directory)
+
+    @asynccontextmanager
+    async def edges(
+        self, consume: Callable[..., Awaitable[object]], commands: Commands
+    ) -> AsyncIterator[None]:
+        """Run a consumer and programs in the block; measure what programs and nodes take.
+
+        Args:
+            consume: serves until cancelled, and says when it has begun.
+            commands: what starts each program, by its name.
+        """
+        self.usage.clear()
+        self._commands = commands
+        async with trio.open_nursery() as nursery:
+            # Programs are killed before the consumer goes: so a call that it has not answered stays one.
+            async with programs_in(self.directory) as self.programs:
+                await nursery.start(consume)
+                async with trio.open_nursery() as starting:
+                    for name, command in commands.items():
+                        starting.start_soon(self.programs.start, name, command)
+                nursery.start_soon(self.measure, self.programs)
+                yield
+            nursery.cancel_scope.cancel()
+
+    async def kill_and_start(self, name: str) -> None:
+        """Kill a program or a node, and start it again."""
+        if name in self._commands:
+            await self.programs.kill(name)
+            await self.programs.start(name, self._commands[name])
+        else:
+            await self.supervisor.kill(name)
+            await self.supervisor.start(name)
+
+    def gateway(self, address: str, *options: str) -> list[str]:
+        """Return the command of a gateway that listens at an address."""
+        return [GATEWAY, SENDER, *self._at(SENDER), "--listen", address, *options]
+
+    def trigger(self, queue: str, url: str, *options: str) -> list[str]:
+        """Return the command of a trigger of a queue, with the consumer's URL."""
+        return ["trigger", rf"{DESTINATION}\{queue}", *self._at(DESTINATION), "--url", url, *options]
+
+    def _at(self, node: str) -> list[str]:
+        return ["--topology", str(self.supervisor.topology_file(node))]
+
+    async def audit(self, history: str = "") -> Audit:
+        """Say who has each message that was answered 200, as `mqproto audit` does."""
+        return await trio.to_thread.run_sync(partial(audited, self.place, history))
+
+    async def given_up(self, *queues: str) -> list[Failed]:
+        """Take what triggers have given up out of these queues; they have ended."""
+        failed: list[Failed] = []
+        async with self.connect(DESTINATION) as client:
+            for queue in queues:
+                while copies := await client.receive(queue, limit=100, timeout_s=0):
+                    failed += map(Failed.of, copies)
+        return failed
+
+
+def three_nodes(queues: Mapping[str, DeclaredQueue]) -> Topology:
+    """Return three nodes in a row, with these queues beside the others of the destination."""
+    three = load("three-node").with_free_ports()
+    host = three.nodes[DESTINATION]
+    return three.with_node(replace(host, queues={**host.queues, **queues}))
+
+
+def free_address() -> str:
+    """Return an address to listen at."""
+    return "{}:{}".format(*reserved_address())
