@@ -90,7 +90,6 @@ TOTALS: Final = {
 CLASSES: Final = {
     "mqproto/manager/outbound.py:Outbound": 475,
     "mqproto/manager/queuemanager.py:QueueManager": 615,
-    "mqproto/queues/localqueue.py:LocalQueue": 483,
     "mqproto/transfer/sequence.py:OutgoingSequence": 424,
     "simulator/client/exchange.py:Exchange": 439,
     "simulator/edges/trigger/trigger.py:Trigger": 448,

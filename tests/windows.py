@@ -12,13 +12,15 @@ from typing import Any, Final, TypeAlias
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
+from mqproto.queues.consumers import Consumer
 from mqproto.queues.joining import joining
 from mqproto.queues.lanes import Lane
-from mqproto.queues.localqueue import Consumer, LocalQueue, QueueDeclaration
+from mqproto.queues.localqueue import LocalQueue, QueueDeclaration
 from mqproto.session import InFlight
 from mqproto.simulator.storage.disk import Disk
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
     Departure,
     QueueKind,
@@ -174,9 +176,10 @@ class Hosted(Alone):
         """The process begins, or begins again."""
         self.forget()
         known = self.store.load().queues
+        desk = Desk(guid_of("b"), self.settings, self.timers, self.writes, endings=self.endings)
         numbers = count(1 + max((stored.queue for stored in known), default=0))
         ours = [stored for stored in known if stored.kind is QueueKind.LOCAL]
-        self.queue = LocalQueue(self.declaration, self.settings, lambda: next(numbers), ours)
+        self.queue = LocalQueue(desk, self.declaration, lambda: next(numbers), ours)
         self.queue.lane(0).register(self.writes)
         self.commit_all()
 
@@ -184,20 +187,20 @@ class Hosted(Alone):
         """A message reaches the queue; its key."""
         packet = a_packet(body, priority=priority, recoverable=recoverable, **changes)
         message = joining(packet, 5, recoverable, expires_s=receive_deadline_s(packet))
-        self.queue.insert(message, self.writes, priority=priority)
+        self.queue.insert(message, priority=priority)
         self.commit_all()
         lane = self.queue.lane(priority)
         return lane.key(lane.last_position)
 
     def ask(self, consumer: int, limit: int = 1_000, *, transactional: bool = False) -> None:
         """A consumer asks for messages."""
-        self.queue.ask(Consumer(consumer, limit, transactional))
+        self.queue.consumers.ask(Consumer(consumer, limit, transactional))
 
     def hand_out(self) -> dict[int, list[str]]:
         """What each consumer is given of what is in memory: the bodies."""
         given_out: dict[int, list[str]] = {}
         self.delivery_counts: dict[str, int] = {}
-        for consumer, received in self.queue.hand_out(self.now, self.writes, self.endings):
+        for consumer, received in self.queue.hand_out(self.now):
             given_out[consumer.consumer] = [body_of(one.packet) for one in received]
             self.delivery_counts |= {body_of(one.packet): one.delivery_count for one in received}
         self.commit_all()
@@ -205,25 +208,24 @@ class Hosted(Alone):
 
     def settle(self, consumer: int) -> None:
         """A consumer commits."""
-        self.queue.settle(consumer, self.now, self.writes, self.endings)
+        self.queue.settle(consumer, self.now)
         self.commit_all()
 
     def reject(self, consumer: int) -> None:
         """A consumer rejects for good."""
-        self.queue.reject(consumer, self.writes, self.endings)
+        self.queue.reject(consumer)
         self.commit_all()
 
     def let_go(self) -> None:
         """What is in memory and purged or over leaves."""
-        self.queue.let_go(self.now, self.writes, self.endings)
+        self.queue.let_go(self.now)
         self.commit_all()
 
     def let_go_on_disk(self) -> None:
         """What is on disk alone and over leaves."""
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
             [lane] = [lane for lane in self.queue.lanes if lane.queue == key >> 40]
-            args = self.now, self.writes, self.endings
-            self.queue.let_go_on_disk(lane, key - lane.key(0), packet, *args)
+            self.queue.let_go_on_disk(lane, key - lane.key(0), packet, self.now)
         self.commit_all()
 
     def wanted(self) -> Pages:
@@ -254,7 +256,7 @@ class Hosted(Alone):
         while True:
             self.ask(99)
             found = self.turn()
-            self.queue.abandon(99)
+            self.queue.consumers.abandon(99)
             if not found:
                 return bodies
             bodies += found

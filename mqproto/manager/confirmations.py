@@ -413,7 +413,7 @@ class Confirmations:
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
         found = self._queues.of_lane(doubt.lane)
-        recalled = letters and found and found[0].recall(doubt.letter, letters[0], self._desk.writes)
+        recalled = letters and found and found[0].recall(doubt.letter, letters[0])
         self._desk.notes.append(
             Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"})
         )

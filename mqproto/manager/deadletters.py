@@ -52,7 +52,7 @@ class DeadLetters:
         sent = 0
         for one in chosen:
             if (again := self._send(one, now)) is not None:
-                queue.take_out(one.key, self._desk.writes, again)
+                queue.take_out(one.key, again)
                 sent += 1
         self._queues.stir(queue)
         return sent

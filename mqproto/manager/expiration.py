@@ -78,7 +78,7 @@ class Expiration:
         """The timer is due: let go of expired messages in memory, then ask the store."""
         self._deadline_s = None
         for queue in self._queues:
-            queue.let_go(now, self._desk.writes, self._desk.endings)
+            queue.let_go(now)
             self._queues.stir(queue)
             for lane in queue.lanes:
                 for message in lane.window:
@@ -151,9 +151,7 @@ class Expiration:
                 break
             if local is not None:
                 queue, lane = local
-                gone = queue.let_go_on_disk(
-                    lane, position, packet, now, self._desk.writes, self._desk.endings
-                )
+                gone = queue.let_go_on_disk(lane, position, packet, now)
             else:
                 gone = outgoing is not None and self._end_on_disk(outgoing, position, packet, now)
             if not gone:

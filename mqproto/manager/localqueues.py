@@ -109,14 +109,14 @@ class LocalQueues:
         if queue is None and len(self._gone) >= GONE:
             queue = self._forgotten()
         if queue is not None:
-            queue.become(declaration, self._desk.writes)
+            queue.become(declaration)
             return queue
         name = declaration.name
         spelling = name if name in self._stored else self._spellings.get(name.lower(), name)
         stored = self._stored.pop(spelling, ())
-        queue = LocalQueue(declaration, self._desk.settings, self._next_queue, stored, self._desk.waypoints)
+        queue = LocalQueue(self._desk, declaration, self._next_queue, stored)
         if spelling != name:
-            queue.respell(self._desk.writes)
+            queue.respell()
         return queue
 
     def _forgotten(self) -> LocalQueue | None:
@@ -129,7 +129,7 @@ class LocalQueues:
 
     def _set_aside(self, queue: LocalQueue) -> int:
         """Take a queue out of use; its messages end. Return how many those are."""
-        queue.purge(MessageClass.NACK_Q_DELETED)
+        queue.purging.begin(queue.lanes, MessageClass.NACK_Q_DELETED)
         self._gone[queue.name.lower()] = queue
         self.stir(queue)
         return queue.count
@@ -252,7 +252,7 @@ class LocalQueues:
             declaration.connector,
         ), f"queue {declaration.name} is to be another"
         journal = self._journals.get(queue.queue)
-        if journal is not None and not declaration.journal and (journal.count or journal.is_in_use):
+        if journal is not None and not declaration.journal and (journal.count or journal.consumers):
             raise UsageError(f"{journal.name} is not empty: receive what is there, or purge it, first")
         self._declarations.change(declaration)
         queue.declaration = declaration
@@ -268,7 +268,7 @@ class LocalQueues:
         if queue.is_system:
             raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
         for used in (queue, self._journals.get(queue.queue)):
-            if used is not None and used.is_in_use:
+            if used is not None and used.consumers:
                 raise UsageError(f"an application receives from {used.name}: stop it first")
         self._declarations.delete(queue.declaration)
         del self._by_name[queue.name.lower()]

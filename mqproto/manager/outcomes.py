@@ -189,7 +189,7 @@ class Outcomes:
             return False
         self._desk.waypoints.kept(packet, queue.name, message_class)
         kept = joining(packet, message.user.message_id, message.user.recoverable)
-        queue.insert(kept, self._desk.writes, priority=message.base.priority, is_kept=True)
+        queue.insert(kept, priority=message.base.priority, is_kept=True)
         self._queues.stir(queue)
         return True
 
@@ -370,7 +370,7 @@ class Outcomes:
         if destination.manager == self._desk.identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):
-                queue.insert(posted, self._desk.writes, priority=priority)
+                queue.insert(posted, priority=priority)
                 self._queues.stir(queue)
             return
         if way is None and (destination.host is not None or self._outbound.leads_to(destination.address)):

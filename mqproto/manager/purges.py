@@ -139,7 +139,7 @@ class Damage:
         elif local is not None:
             queue, lane = local
             self._queues.stir(queue)
-            if not queue.lose(lane, position, packet, self._desk.writes):
+            if not queue.lose(lane, position, packet):
                 self._left(key, packet, queue.name, GOES)
             else:
                 ending = Ending(packet, MessageClass.NACK_Q_PURGED, Place.IN_QUEUE, queue.queue)

@@ -51,7 +51,8 @@ from mqproto.neighbours.blocks import network_of
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.hosts import BLOCKED
 from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
-from mqproto.queues.localqueue import Consumer, QueueDeclaration
+from mqproto.queues.consumers import Consumer
+from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.session import Session
 from mqproto.transfer.incoming import IncomingSequence
@@ -333,7 +334,7 @@ class QueueManager:
             UsageError: there is no such queue, the limit is below 1, or the consumer has not settled.
         """
         local = self._parts.queues.named(queue)
-        local.ask(Consumer(consumer, limit, transactional))
+        local.consumers.ask(Consumer(consumer, limit, transactional))
         self._parts.queues.stir(local)
 
     def is_empty(self, queue: str) -> bool:
@@ -363,9 +364,9 @@ class QueueManager:
         """
         local = self._parts.queues.named(queue)
         if commit:
-            local.settle(consumer, now, self._parts.desk.writes, self._parts.desk.endings)
+            local.settle(consumer, now)
         else:
-            local.roll_back(consumer)
+            local.consumers.roll_back(consumer)
             self._parts.expiration.look_again(now)
         self._parts.queues.stir(local)
 
@@ -376,13 +377,13 @@ class QueueManager:
             UsageError: it was given nothing.
         """
         local = self._parts.queues.named(queue)
-        local.reject(consumer, self._parts.desk.writes, self._parts.desk.endings)
+        local.reject(consumer)
         self._parts.queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
         """A consumer is gone; the messages that it did not settle go back to where they were."""
         local = self._parts.queues.named(queue)
-        local.abandon(consumer)
+        local.consumers.abandon(consumer)
         self._parts.expiration.look_again(now)
         self._parts.queues.stir(local)
 
@@ -446,7 +447,7 @@ class QueueManager:
                 self._parts.purges.begin(one)
             return count
         local = self._parts.queues.named(queue)
-        local.purge(writes=self._parts.desk.writes)
+        local.purging.begin(local.lanes, writes=self._parts.desk.writes)
         self._parts.queues.stir(local)
         return local.count
 
@@ -456,7 +457,7 @@ class QueueManager:
             self._parts.purges.go_on(outgoing, last)
             return
         found = self._parts.queues.of_lane(number)
-        if found is None or not found[0].go_on_purging(found[1], last):
+        if found is None or not found[0].purging.go_on(found[1], last):
             self._parts.desk.writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
@@ -468,7 +469,7 @@ class QueueManager:
         if outgoing:
             return any(map(self._parts.purges.is_going_through, outgoing))
         try:
-            return self._parts.queues.named(queue).is_emptying
+            return self._parts.queues.named(queue).purging.is_reading
         except UsageError:
             return False  # It was deleted meanwhile.
 
@@ -615,10 +616,10 @@ class QueueManager:
         while True:
             for queue in parts.queues.take_stirred(now):
                 if queue.purging:
-                    queue.let_go(now, desk.writes, desk.endings)
+                    queue.let_go(now)
                 deliveries += [
                     Delivery(consumer.consumer, queue.name, received)
-                    for consumer, received in queue.hand_out(now, desk.writes, desk.endings)
+                    for consumer, received in queue.hand_out(now)
                 ]
                 reads += queue.pages()
             turn = parts.neighbours.turn(now)

@@ -369,9 +369,7 @@ class Sending:
         expires_s = receive_deadline_s(packets[0])
         self._desk.waypoints.accepted(packets, run.destination.name)
         until = [expires_s] * len(packets)
-        queue.insert(
-            Joining(packets, ordinals, recoverable, False, until), self._desk.writes, priority=priority
-        )
+        queue.insert(Joining(packets, ordinals, recoverable, False, until), priority=priority)
         if reports:
             self._desk.endings += [
                 Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION) for packet in packets

@@ -192,7 +192,7 @@ class Whereabouts:
     def _local_spot(self, queue: LocalQueue, lane: Lane, position: int) -> Spot | None:
         if _waits(lane, position):
             return Spot.IN_QUEUE
-        given = (one for handed in queue.unsettled.values() for one in handed if one.lane is lane)
+        given = (one for one in queue.consumers.handed if one.lane is lane)
         return Spot.UNSETTLED if any(one.message.position == position for one in given) else None
 
     def unstored(self) -> Iterator[Found]:
@@ -202,10 +202,9 @@ class Whereabouts:
                 for message in lane.window:
                     if not message.stored:
                         yield Found(Spot.IN_QUEUE, queue.name, lane.key(message.position), message.packet)
-            for handed in queue.unsettled.values():
-                for lane, message in handed:
-                    if not message.stored:
-                        yield Found(Spot.UNSETTLED, queue.name, lane.key(message.position), message.packet)
+            for lane, message in queue.consumers.handed:
+                if not message.stored:
+                    yield Found(Spot.UNSETTLED, queue.name, lane.key(message.position), message.packet)
         for outgoing in self._outbound:
             for message in outgoing.window:
                 if not message.stored:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
-from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.kept import is_letter
+from mqproto.queues.consumers import Consumer, Consumers
 from mqproto.queues.delays import Delays
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import LANE, Handed, Lane
 from mqproto.queues.protection import OPEN, Protection
-from mqproto.turn.effects import UNKNOWN_COUNT, Departure, QueueKind, ReadPage, Received, StoredQueue, Waiting
+from mqproto.queues.purging import Purging
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Departure, QueueKind, ReadPage, Received, StoredQueue, Waiting
 from mqproto.turn.endings import Ending, Place
-from mqproto.turn.pending import PendingWrites
-from mqproto.turn.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import receive_deadline_s, sent_time_s, user_flags
 from mqproto.wire.guid import Guid
@@ -88,15 +87,6 @@ class QueueDeclaration:
         return f".\\{self.name}" if self.public is not None else f".\\private$\\{self.name}"
 
 
-@dataclass(slots=True)
-class Consumer:
-    """One request of an application for messages."""
-
-    consumer: int
-    limit: int
-    transactional: bool
-
-
 class LocalQueue:
     """A queue of ours: messages by priority and in order, some of them handed out and not yet settled.
 
@@ -105,37 +95,20 @@ class LocalQueue:
 
     def __init__(
         self,
+        desk: Desk,
         declaration: QueueDeclaration,
-        settings: Settings,
         next_queue: Callable[[], int],
         stored: Iterable[StoredQueue],
-        waypoints: Waypoints = OFF,
     ) -> None:
-        self.declaration = declaration
-        self.is_system = is_system(declaration.name)
-        """Whether it is a dead-letter queue or a journal: messages that are kept there have ended already."""
         self.count = 0
         self.size_bytes = 0
-        self.delays = Delays()
-        """How long messages were here until they were received."""
-        self.unsettled: dict[int, list[Handed]] = {}
-        self._fresh: list[bytes] = []
-        """The packets that came since `take_fresh` was called, except letters, whose way had ended before."""
-        self._fresh_letters = self._entered_before = 0
-        self._settings = settings
+        self._desk = desk
         self._next_queue = next_queue
-        self._waypoints = waypoints
         self._lanes: dict[int, Lane] = {}
-        self._waiting: deque[Consumer] = deque()
-        self._purging: dict[Lane, int] = {}
-        self._purges_kept: set[Lane] = set()
-        """The lanes whose purge is in the store, and how far it goes."""
-        self._purge_class = MessageClass.NACK_Q_PURGED
-        self._given_back: dict[int, int] = {}
-        """How often a message in the queue was handed out and came back, by its key."""
+        self._begin(declaration)
         for known in stored:
             self._open(
-                Lane(known.queue, QueueKind.LOCAL, self.name, settings, known, priority=known.priority)
+                Lane(known.queue, QueueKind.LOCAL, self.name, desk.settings, known, priority=known.priority)
             )
             self.count += known.message_count
             self.size_bytes += known.size_bytes
@@ -147,24 +120,32 @@ class LocalQueue:
         """The queue's name, without a host or `private$`."""
         return self.declaration.name
 
-    def become(self, declaration: QueueDeclaration, writes: PendingWrites) -> None:
+    def become(self, declaration: QueueDeclaration) -> None:
         """Become this queue: it was deleted and is empty. New messages stand behind those that have left."""
         assert not self.count, f"{self.name} still has {self.count} messages"
-        assert not self.is_in_use, f"an application receives from {self.name}"
-        self.declaration, self.is_system = declaration, is_system(declaration.name)
-        self._fresh.clear()
-        self._fresh_letters = self._entered_before = self._restored_count = 0
-        self.delays = Delays()
-        self._purging.clear()
-        self._purge_class = MessageClass.NACK_Q_PURGED
+        assert not self.consumers, f"an application receives from {self.name}"
+        self._begin(declaration)
         for lane in self.lanes:
-            lane.rename(declaration.name, writes)
+            lane.rename(declaration.name, self._desk.writes)
 
-    def respell(self, writes: PendingWrites) -> None:
+    def _begin(self, declaration: QueueDeclaration) -> None:
+        """Begin as a queue that nothing has come to in this process."""
+        self.declaration = declaration
+        self.is_system = is_system(declaration.name)
+        """Whether it is a dead-letter queue or a journal: messages that are kept there have ended already."""
+        self.delays = Delays()
+        """How long messages were here until they were received."""
+        self.consumers = Consumers(declaration.name, self._desk.waypoints)
+        self.purging = Purging()
+        self._fresh: list[bytes] = []
+        """The packets that came since `take_fresh` was called, except letters, whose way had ended before."""
+        self._fresh_letters = self._entered_before = self._restored_count = 0
+
+    def respell(self) -> None:
         """Tell the store this spelling of the name; it has it in another case."""
         for lane in self.lanes:
             lane.registered = False
-            lane.register(writes)
+            lane.register(self._desk.writes)
 
     @property
     def entered_count(self) -> int:
@@ -193,7 +174,7 @@ class LocalQueue:
 
         It is the first of a priority; those that consumers have come before it.
         """
-        first = [handed[0].message for handed in self.unsettled.values() if handed]
+        first = [handed[0].message for handed in self.consumers.unsettled.values() if handed]
         first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
         return min((sent_time_s(message.packet) for message in first), default=None)
 
@@ -206,7 +187,9 @@ class LocalQueue:
         """The lane of a priority, opened when it is first needed."""
         lane = self._lanes.get(priority)
         if lane is None:
-            lane = Lane(self._next_queue(), QueueKind.LOCAL, self.name, self._settings, priority=priority)
+            lane = Lane(
+                self._next_queue(), QueueKind.LOCAL, self.name, self._desk.settings, priority=priority
+            )
             self._open(lane)
         return lane
 
@@ -223,9 +206,7 @@ class LocalQueue:
         quota = self.declaration.quota_bytes
         return quota is None or self.size_bytes + size_bytes <= quota
 
-    def insert(
-        self, messages: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
-    ) -> None:
+    def insert(self, messages: Joining, *, priority: int, is_kept: bool = False) -> None:
         """Insert messages that have reached their destination, or are kept where they ended.  3.1.5.8.8"""
         packets = messages.packets
         self.count += len(packets)
@@ -234,53 +215,48 @@ class LocalQueue:
             self._fresh_letters += len(packets)
         else:
             self._fresh += packets
-            self._waypoints.queued(packets, self.name)
+            self._desk.waypoints.queued(packets, self.name)
         lane = self._lanes.get(priority)
         if lane is None:
             lane = self.lane(priority)
-        lane.join(messages, writes)
+        lane.join(messages, self._desk.writes)
 
-    def insert_held(self, key: int, messages: Joining, writes: PendingWrites) -> None:
+    def insert_held(self, key: int, messages: Joining) -> None:
         """Insert a transactional message that the store already holds, behind a gap that is closed now."""
         [packet] = messages.packets
         self.count += 1
         self.size_bytes += len(packet)
         self._fresh.append(packet)
-        self._waypoints.queued(messages.packets, self.name)
-        self.lane(0).join_from(key, messages, writes)
+        self._desk.waypoints.queued(messages.packets, self.name)
+        self.lane(0).join_from(key, messages, self._desk.writes)
 
-    def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
+    def _left(self, handed: Sequence[Handed]) -> None:
         """Messages have left the queue."""
         self.count -= len(handed)
         self.size_bytes -= sum(len(message.packet) for _, message in handed)
-        if self._given_back:
+        if given_back := self.consumers.given_back:
             for one in handed:
-                self._given_back.pop(one.key, None)
+                given_back.pop(one.key, None)
         for lane, run in groupby(handed, LANE):
             if stored := [message.position for _, message in run if message.stored]:
-                writes.urgent().remove_each(lane.queue, stored)
+                self._desk.writes.urgent().remove_each(lane.queue, stored)
 
-    def _end(
-        self,
-        handed: Sequence[Handed],
-        message_class: MessageClass,
-        writes: PendingWrites,
-        endings: list[Ending],
-    ) -> None:
+    def _end(self, handed: Sequence[Handed], message_class: MessageClass) -> None:
         """Messages leave the queue for the reason that their class gives.  3.1.7.2
 
         Nobody wants to hear about most received messages, so they are not looked at again.
         """
-        self._left(handed, writes)
+        self._left(handed)
         if stored := [message.packet for _, message in handed if message.stored]:
-            writes.urgent().departures.append(Departure(self.name, message_class, stored))
+            self._desk.writes.urgent().departures.append(Departure(self.name, message_class, stored))
         quiet = message_class == MessageClass.ACK_RECEIVE and not self.declaration.journal
+        waypoints = self._desk.waypoints
         for _, message in handed:
             packet = message.packet
-            self._waypoints.ended(packet, message_class, self.name)
+            waypoints.ended(packet, message_class, self.name)
             if self.is_system or (quiet and not message.final_ack and not user_flags(packet) & HEARD_OF):
                 continue
-            endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
+            self._desk.endings.append(Ending(packet, message_class, Place.IN_QUEUE, self.queue))
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which an application may receive a message from here; None if there is no limit."""
@@ -293,44 +269,26 @@ class LocalQueue:
 
     # Applications receive
 
-    def ask(self, consumer: Consumer) -> None:
-        """An application asks for messages, now or as soon as there are some.
-
-        Raises:
-            UsageError: this consumer is asking already, has not settled what it was given, or asks for nothing.
-        """
-        if consumer.limit < 1:
-            raise UsageError(
-                f"consumer {consumer.consumer} asks for {consumer.limit} messages; ask for 1 or more"
-            )
-        if consumer.consumer in self.unsettled or any(c.consumer == consumer.consumer for c in self._waiting):
-            raise UsageError(
-                f"consumer {consumer.consumer} must settle queue {self.name} before it asks again"
-            )
-        self._waiting.append(consumer)
-
-    def hand_out(
-        self, now: Moment, writes: PendingWrites, endings: list[Ending]
-    ) -> Iterator[tuple[Consumer, list[Received]]]:
+    def hand_out(self, now: Moment) -> Iterator[tuple[Consumer, list[Received]]]:
         """Give messages to those who wait, first come, first served."""
-        while self._waiting:
-            consumer = self._waiting[0]
+        consumers = self.consumers
+        while consumers.waiting:
+            consumer = consumers.waiting[0]
             handed: list[Handed] = []
             while len(handed) < consumer.limit and (lane := self._first()) is not None:
                 for message in lane.window.take(consumer.limit - len(handed)):
                     if message.expires_s is not None and self._is_over(message, now):
-                        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+                        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT)
                     else:
                         handed.append(Handed(lane, message))
             if not handed:
                 return
-            self._waiting.popleft()
-            received = [self.received(one) for one in handed]
-            self._waypoints.delivered(received, self.name, consumer.consumer)
+            consumers.waiting.popleft()
+            received = consumers.give(consumer.consumer, handed)
             if consumer.transactional:
-                self.unsettled[consumer.consumer] = handed
+                consumers.unsettled[consumer.consumer] = handed
             else:
-                self._receive(handed, now, writes, endings)
+                self._receive(handed, now)
             yield consumer, received
 
     def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[Received]:
@@ -340,8 +298,7 @@ class LocalQueue:
             UsageError: one is not in memory, because it has left or somebody has it, or its time is over; or
                 this consumer has not settled what it was given.
         """
-        if consumer in self.unsettled:
-            raise UsageError(f"consumer {consumer} must settle queue {self.name} before it asks again")
+        self.consumers.check_settled(consumer)
         wanted = set(keys)
         found = [
             Handed(lane, message)
@@ -355,19 +312,8 @@ class LocalQueue:
             )
         for lane, message in found:
             lane.window.forget(message.position)
-        self.unsettled[consumer] = found
-        received = [self.received(one) for one in found]
-        self._waypoints.delivered(received, self.name, consumer)
-        return received
-
-    def received(self, handed: Handed) -> Received:
-        """Return a message as an application gets it."""
-        lane, message = handed
-        key = lane.first_key | message.position
-        count = self._given_back.get(key, 0) + 1
-        if message.position <= lane.loaded_through:
-            count = UNKNOWN_COUNT
-        return Received(key, message.packet, count)
+        self.consumers.unsettled[consumer] = found
+        return self.consumers.give(consumer, found)
 
     def _first(self) -> Lane | None:
         """The lane whose turn it is; None if a higher one has messages that are still to be read."""
@@ -378,64 +324,35 @@ class LocalQueue:
                 return None
         return None
 
-    def settle(self, consumer: int, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
+    def settle(self, consumer: int, now: Moment) -> None:
         """The messages that an application was given leave the queue: it has received them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        self._receive(self._settled(consumer), now, writes, endings)
+        self._receive(self.consumers.settled(consumer), now)
 
-    def _receive(
-        self, handed: Sequence[Handed], now: Moment, writes: PendingWrites, endings: list[Ending]
-    ) -> None:
+    def _receive(self, handed: Sequence[Handed], now: Moment) -> None:
         if not self.is_system:
             self.delays.received(handed, now)
-        self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
+        self._end(handed, MessageClass.ACK_RECEIVE)
 
-    def reject(self, consumer: int, writes: PendingWrites, endings: list[Ending]) -> None:
+    def reject(self, consumer: int) -> None:
         """The messages that an application was given leave the queue: it has rejected them for good.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        self._end(self._settled(consumer), MessageClass.NACK_RECEIVE_REJECTED, writes, endings)
-
-    def roll_back(self, consumer: int) -> None:
-        """The messages that a consumer was given go back to where they were.
-
-        Raises:
-            UsageError: nothing was handed out to this consumer.
-        """
-        by_lane: dict[Lane, list[Waiting]] = {}
-        handed = self._settled(consumer)
-        self._waypoints.rolled_back((one.message.packet for one in handed), self.name, consumer)
-        for one in handed:
-            by_lane.setdefault(one.lane, []).append(one.message)
-            self._given_back[one.key] = self._given_back.get(one.key, 0) + 1
-        for lane, messages in by_lane.items():
-            lane.window.give_back(messages)
-
-    def _settled(self, consumer: int) -> list[Handed]:
-        try:
-            return self.unsettled.pop(consumer)
-        except KeyError:
-            raise UsageError(f"consumer {consumer} has nothing of queue {self.name} to settle") from None
-
-    def abandon(self, consumer: int) -> None:
-        """The application is gone: it waits no longer, and what it did not settle is rolled back."""
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.consumer != consumer)
-        if consumer in self.unsettled:
-            self.roll_back(consumer)
+        self._end(self.consumers.settled(consumer), MessageClass.NACK_RECEIVE_REJECTED)
 
     def peek(self, limit: int) -> list[Received]:
         """Return the first messages, at most as many as are in memory."""
         messages = (Handed(lane, message) for lane in self._lanes.values() for message in lane.window)
-        return [self.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
+        return [self.consumers.received(handed) for handed, _ in zip(messages, range(limit), strict=False)]
 
     # Messages that leave unreceived
 
-    def take_out(self, key: int, writes: PendingWrites, again: int = 0) -> bytes | None:
+    def take_out(self, key: int, again: int = 0) -> bytes | None:
         """Remove one message from the queue, if it is in memory. Return its packet.
 
         again: the MessageID of the message that was sent in its place.
@@ -445,14 +362,14 @@ class LocalQueue:
             if 0 < position <= lane.window.last:
                 message = lane.window.forget(position)
                 if message is not None:
-                    self._left([Handed(lane, message)], writes)
+                    self._left([Handed(lane, message)])
                     if message.stored:
                         left = Departure(self.name, MessageClass.NORMAL, [message.packet], again)
-                        writes.urgent().departures.append(left)
+                        self._desk.writes.urgent().departures.append(left)
                     return message.packet
         return None
 
-    def recall(self, position: int, packet: bytes, writes: PendingWrites) -> bool:
+    def recall(self, position: int, packet: bytes) -> bool:
         """Remove a message of lane 0, even if it is only on disk, or an application has it and has not
         settled. Return whether it was there."""
         lane = self.lane(0)
@@ -462,120 +379,53 @@ class LocalQueue:
             window.forget_on_disk(position)
             message = Waiting(position, packet, final_ack=False, stored=True)
         if message is None:
-            message = self._taken_back(lane, position)
+            message = self.consumers.take_back(lane, position)
         if message is None:
             return False
-        self._left([Handed(lane, message)], writes)
+        self._left([Handed(lane, message)])
         return True
 
-    def _taken_back(self, lane: Lane, position: int) -> Waiting | None:
-        for handed in self.unsettled.values():
-            for one in handed:
-                if one.lane is lane and one.message.position == position:
-                    handed.remove(one)
-                    return one.message
-        return None
-
-    def let_go(self, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
+    def let_go(self, now: Moment) -> None:
         """Let go of messages in memory that were purged or whose time is over."""
         for lane in self._lanes.values():
-            purged = self._purging.get(lane, 0)
+            purged = self.purging.through(lane)
             for message in list(lane.window):
                 if message.position <= purged:
-                    message_class = self._purge_class
+                    message_class = self.purging.message_class
                 elif self._is_over(message, now):
                     message_class = MessageClass.NACK_RECEIVE_TIMEOUT
                 else:
                     continue
                 lane.window.forget(message.position)
-                self._end([Handed(lane, message)], message_class, writes, endings)
+                self._end([Handed(lane, message)], message_class)
             if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
-                del self._purging[lane]
-                if lane in self._purges_kept:
-                    self._purges_kept.remove(lane)
-                    writes.purge_until(lane.queue, 0)
+                self.purging.end(lane, self._desk.writes)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
         """Whether a consumer has a message of a lane up to a position, and may give it back."""
-        return any(
-            one.lane is lane and one.message.position <= position
-            for handed in self.unsettled.values()
-            for one in handed
-        )
+        return any(one.lane is lane and one.message.position <= position for one in self.consumers.handed)
 
-    def let_go_on_disk(
-        self,
-        lane: Lane,
-        position: int,
-        packet: bytes,
-        now: Moment,
-        writes: PendingWrites,
-        endings: list[Ending],
-    ) -> bool:
+    def let_go_on_disk(self, lane: Lane, position: int, packet: bytes, now: Moment) -> bool:
         """Let go of a message that only the store has, if its time is over. Return whether it was."""
         message = Waiting(position, packet, final_ack=False, stored=True)
         if not lane.window.read_through < position <= lane.window.last or not self._is_over(message, now):
             return False
         lane.window.forget_on_disk(position)
-        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT, writes, endings)
+        self._end([Handed(lane, message)], MessageClass.NACK_RECEIVE_TIMEOUT)
         return True
 
-    def lose(self, lane: Lane, position: int, packet: bytes, writes: PendingWrites) -> bool:
+    def lose(self, lane: Lane, position: int, packet: bytes) -> bool:
         """Remove a message that only the store has, and that is damaged. Return whether it was there."""
         if not lane.window.read_through < position <= lane.window.last:
             return False
         lane.window.forget_on_disk(position)
-        self._left([Handed(lane, Waiting(position, packet, final_ack=False, stored=True))], writes)
+        self._left([Handed(lane, Waiting(position, packet, final_ack=False, stored=True))])
         return True
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether an application waits for a message, or has some that it has not settled."""
-        return bool(self._waiting or self.unsettled)
-
-    @property
-    def consumer_count(self) -> int:
-        """How many such applications there are."""
-        return len(self._waiting) + len(self.unsettled)
-
-    def purge(
-        self, message_class: MessageClass = MessageClass.NACK_Q_PURGED, writes: PendingWrites | None = None
-    ) -> None:
-        """Delete all that is in the queue now; messages that consumers have not settled go if they give them back.
-
-        Args:
-            writes: keeps how far to delete, if a process that starts again would not know.
-        """
-        self._purge_class = message_class
-        for lane in self._lanes.values():
-            if lane.window.last:
-                self._purging[lane] = lane.window.last
-                if writes is not None:
-                    self._purges_kept.add(lane)
-                    writes.purge_until(lane.queue, lane.window.last)
-
-    def go_on_purging(self, lane: Lane, last: int) -> bool:
-        """Continue a purge that an earlier process may have begun. Return whether anything may be left."""
-        if not lane.window.last:
-            return False
-        self._purges_kept.add(lane)
-        self._purging[lane] = max(self._purging.get(lane, 0), min(last, lane.window.last))
-        return True
-
-    @property
-    def purging(self) -> bool:
-        """Whether messages are still to leave."""
-        return bool(self._purging)
-
-    @property
-    def is_emptying(self) -> bool:
-        """Whether messages that no consumer has are still to leave: they are on disk, and have yet to be read."""
-        return any(lane.window.read_through < last for lane, last in self._purging.items())
 
     def pages(self) -> Iterable[ReadPage]:
         """Yield the pages to read now: none while nobody asks and a peek has something to show."""
         for lane in self._lanes.values():
-            if not lane.window or self._waiting:
+            if not lane.window or self.consumers.waiting:
                 page = lane.window.wanted()
                 if page is not None:
                     yield page

@@ -10,13 +10,12 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
+from mqproto.queues.consumers import Consumer
 from mqproto.queues.joining import joining
-from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
+from mqproto.queues.localqueue import QueueDeclaration, SystemQueue
 from mqproto.simulator.storage.disk import Disk
-from mqproto.turn.desk import desk_of
+from mqproto.turn.desk import Desk, desk_of
 from mqproto.turn.effects import QueueKind, QueueRow, StoredState, Writes
-from mqproto.turn.endings import Ending
-from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass
 from tests.pair import guid_of
 from tests.windows import NOW, a_packet
@@ -28,10 +27,10 @@ DECLARED = (
 )
 
 
-def all_queues(state: StoredState | None = None) -> tuple[LocalQueues, PendingWrites]:
+def all_queues(state: StoredState | None = None) -> tuple[LocalQueues, Desk]:
     numbers = count(100)
     desk = desk_of(guid_of("a"), Settings(journal_quota_bytes=5))
-    return LocalQueues(desk, DECLARED, lambda: next(numbers), state or StoredState()), desk.writes
+    return LocalQueues(desk, DECLARED, lambda: next(numbers), state or StoredState()), desk
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.5")
@@ -51,13 +50,13 @@ def test_journals_and_dead_letter_queues_are_no_destinations(name: Any) -> None:
 def test_each_node_has_a_journal_and_two_dead_letter_queues_and_a_queue_has_a_journal_if_it_is_declared() -> (
     None
 ):
-    queues, writes = all_queues()
+    queues, desk = all_queues()
     assert [found.name for found in queues] == ["Orders", "Orders;journal", "notes", *SystemQueue]
     assert queues.journal_of(queues.named("orders").queue) is queues.named("ORDERS;JOURNAL")
     assert queues.journal_of(queues.named("notes").queue) is None
     quotas = {found.name: found.declaration.quota_bytes for found in queues}
     assert quotas == {"Orders": 9, "Orders;journal": 7, "notes": None} | dict.fromkeys(SystemQueue, 5)
-    taken = writes.take(NOW)
+    taken = desk.writes.take(NOW)
     assert taken is not None
     assert [(row.name, row.priority) for row in taken.queues] == [(found.name, 0) for found in queues]
 
@@ -78,9 +77,9 @@ def test_a_queue_is_found_by_the_number_of_each_of_its_lanes() -> None:
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
 def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_message() -> None:
-    queues, writes = all_queues()
+    queues, desk = all_queues()
     orders, notes, journal = (queues.named(name) for name in ("orders", "notes", "orders;journal"))
-    orders.insert(joining(a_packet("x"), 5, True), writes, priority=0)
+    orders.insert(joining(a_packet("x"), 5, True), priority=0)
     queues.take_stirred(NOW)
     queues.delete(orders)
     assert queues.addressed(17) is queues.addressed(r"OS:host\notes") is notes, "only one is deleted"
@@ -92,10 +91,9 @@ def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_
         queues.named("orders")
     assert [queues.is_gone(each) for each in (orders, journal, notes)] == [False, True, True]
     assert queues.of_lane(orders.queue) == (orders, orders.lane(0)), "what is on disk is still to leave"
-    endings: list[Ending] = []
-    orders.let_go(NOW, writes, endings)
+    orders.let_go(NOW)
     assert queues.is_gone(orders)
-    assert [ending.message_class for ending in endings] == [MessageClass.NACK_Q_DELETED]
+    assert [ending.message_class for ending in desk.endings] == [MessageClass.NACK_Q_DELETED]
 
 
 def test_a_queue_of_the_system_and_one_in_use_cannot_be_deleted() -> None:
@@ -104,7 +102,7 @@ def test_a_queue_of_the_system_and_one_in_use_cannot_be_deleted() -> None:
         with pytest.raises(UsageError, match="belongs to the system and cannot be deleted; purge it"):
             queues.delete(queues.named(name))
     orders = queues.named("orders")
-    orders.ask(Consumer(1, 1, transactional=False))
+    orders.consumers.ask(Consumer(1, 1, transactional=False))
     with pytest.raises(UsageError, match="an application receives from Orders: stop it first"):
         queues.delete(orders)
     assert queues.addressed(16) is orders
@@ -126,10 +124,10 @@ def test_after_a_restart_each_queue_has_its_own_lanes_and_those_of_a_queue_that_
     kept = [("notes", 0), ("notes", 6), ("Orders", 0), ("gone", 0)]
     rows = [QueueRow(number, QueueKind.LOCAL, *name) for number, name in enumerate(kept, start=1)]
     store.commit(Writes(queues=[*rows, QueueRow(5, QueueKind.OUTGOING, "notes")]))
-    queues, writes = all_queues(store.load())
+    queues, desk = all_queues(store.load())
     assert {lane.priority: lane.queue for lane in queues.named("notes").lanes} == {6: 2, 0: 1}
     assert [lane.queue for lane in queues.named("orders").lanes] == [3]
     assert queues.of_lane(4) is None
-    taken = writes.take(NOW)
+    taken = desk.writes.take(NOW)
     assert taken is not None
     assert [row.name for row in taken.queues] == ["Orders;journal", *SystemQueue]

@@ -433,7 +433,7 @@ def test_a_queue_that_is_deleted_while_it_is_purged_is_emptied_whole_by_the_next
     net.start("c")
     net.run()
     [gone] = net.nodes["c"].up.inspect().queues.gone
-    assert (gone.name, gone.count, gone.purging) == ("notes", 0, False)
+    assert (gone.name, gone.count, bool(gone.purging)) == ("notes", 0, False)
 
 
 def test_of_a_queue_that_an_earlier_process_purged_and_that_is_not_here_any_more_nothing_is_kept(

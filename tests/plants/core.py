@@ -17,6 +17,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours import connections, sealing
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.consumers import Consumers
 from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
@@ -287,7 +288,7 @@ def never_connect_again(sound: Any) -> Any:
 
 
 @plant(
-    LocalQueue,
+    Consumers,
     "roll_back",
     "nothing_is_retained",
     "higher_priorities_go_first",
@@ -295,7 +296,7 @@ def never_connect_again(sound: Any) -> Any:
 )
 def lose_what_was_rolled_back(sound: Any) -> Any:
     """What a consumer gives back is gone."""
-    return lambda self, consumer: self._settled(consumer)
+    return lambda self, consumer: self.settled(consumer)
 
 
 @plant(LocalQueue, "_first", "higher_priorities_go_first")
@@ -449,9 +450,9 @@ def resend_as_if_there_were_no_gap(sound: Any) -> Any:
 def never_make_room_again(sound: Any) -> Any:
     """What has left a queue counts towards its quota for ever."""
 
-    def left(self: LocalQueue, handed: Any, writes: Any) -> None:
+    def left(self: LocalQueue, handed: Any) -> None:
         size_bytes = self.size_bytes
-        sound(self, handed, writes)
+        sound(self, handed)
         self.size_bytes = size_bytes
 
     return left
@@ -483,9 +484,9 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
 def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
     """What one consumer receives lets the others begin anew to count."""
 
-    def left(self: LocalQueue, handed: Any, writes: Any) -> None:
-        sound(self, handed, writes)
-        self._given_back.clear()
+    def left(self: LocalQueue, handed: Any) -> None:
+        sound(self, handed)
+        self.consumers.given_back.clear()
 
     return left
 

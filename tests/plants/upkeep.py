@@ -19,6 +19,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.purges import REPEATED, Damage, head_in
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.consumers import Consumers
 from mqproto.queues.declarations import Declarations
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import RoutingLink, router
@@ -160,10 +161,10 @@ def forget_what_operators_do_to_queues(sound: Any) -> Any:
     return write
 
 
-@plant(LocalQueue, "ask", "one_request_at_a_time")
+@plant(Consumers, "ask", "one_request_at_a_time")
 def let_everybody_ask(sound: Any) -> Any:
     """A consumer that has asked may ask again."""
-    return lambda self, consumer: self._waiting.append(consumer)
+    return lambda self, consumer: self.waiting.append(consumer)
 
 
 @plant(QueueManager, "hold", "windows_are_told_as_they_are")

@@ -84,7 +84,7 @@ def test_a_message_waits_until_an_application_has_received_it_for_good(transacti
         return
     hosted.pass_ms(500)
     assert waited(hosted) == (0, 0), "the application has not settled"
-    hosted.queue.roll_back(1)
+    hosted.queue.consumers.roll_back(1)
     hosted.ask(1, 2, transactional=True)
     hosted.hand_out()
     hosted.settle(1)
@@ -110,7 +110,7 @@ def test_what_is_rejected_expires_or_is_purged_was_not_received() -> None:
     hosted.insert("short", time_to_be_received_s=1)
     insert(hosted)
     hosted.pass_s(5)
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.let_go()
     assert (hosted.queue.count, waited(hosted)) == (0, (0, 0))
 
@@ -152,7 +152,7 @@ def test_what_was_in_a_queue_of_the_same_name_that_was_deleted_is_not_counted() 
     hosted.pass_s(10)
     hosted.ask(1, 2)
     hosted.hand_out()
-    hosted.queue.become(queue("orders", transactional=False), hosted.writes)
+    hosted.queue.become(queue("orders", transactional=False))
     assert waited(hosted) == (0, 0)
     insert(hosted)
     hosted.pass_s(2)

@@ -56,10 +56,10 @@ def test_a_transaction_counts_until_it_is_committed() -> None:
     hosted = a_queue(3)
     hosted.ask(1, 2, transactional=True)
     assert hosted.hand_out() == {1: ["1", "2"]}
-    assert (hosted.queue.count, list(hosted.queue.unsettled)) == (3, [1])
+    assert (hosted.queue.count, list(hosted.queue.consumers.unsettled)) == (3, [1])
     assert len(hosted.store.messages) == 3
     hosted.settle(1)
-    assert (hosted.queue.count, hosted.queue.unsettled) == (1, {})
+    assert (hosted.queue.count, hosted.queue.consumers.unsettled) == (1, {})
     assert [body_of(row.packet) for row in hosted.store.messages.values()] == ["3"]
 
 
@@ -79,9 +79,9 @@ def test_what_is_rolled_back_in_any_order_comes_again_in_the_first_order(
     consumers = list(hosted.hand_out())
     dice.shuffle(consumers)
     for consumer in consumers:
-        hosted.queue.roll_back(consumer)
+        hosted.queue.consumers.roll_back(consumer)
     for consumer in range(len(limits)):
-        hosted.queue.abandon(consumer)
+        hosted.queue.consumers.abandon(consumer)
     in_order = sorted(range(len(priorities)), key=lambda number: (-priorities[number], number))
     assert hosted.receive() == [str(number) for number in in_order]
 
@@ -91,8 +91,8 @@ def test_a_consumer_that_has_gone_waits_no_longer_and_gives_back_what_it_had() -
     hosted.ask(1, transactional=True)
     hosted.hand_out()
     hosted.ask(2, transactional=True)
-    hosted.queue.abandon(2)
-    hosted.queue.abandon(1)
+    hosted.queue.consumers.abandon(2)
+    hosted.queue.consumers.abandon(1)
     assert hosted.hand_out() == {}
     hosted.ask(3)
     assert hosted.hand_out() == {3: ["1"]}
@@ -115,20 +115,20 @@ def test_a_consumer_settles_before_it_asks_again_and_only_what_it_was_given() ->
     with pytest.raises(UsageError, match="nothing of queue orders to settle"):
         hosted.settle(2)
     with pytest.raises(UsageError, match="nothing of queue orders to settle"):
-        hosted.queue.roll_back(2)
+        hosted.queue.consumers.roll_back(2)
 
 
 def test_a_queue_is_in_use_while_an_application_waits_or_has_not_settled() -> None:
     hosted = a_queue(1)
-    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (False, 0)
+    assert (bool(hosted.queue.consumers), len(hosted.queue.consumers)) == (False, 0)
     hosted.ask(1, transactional=True)
     hosted.ask(2)
-    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (True, 2)
+    assert (bool(hosted.queue.consumers), len(hosted.queue.consumers)) == (True, 2)
     hosted.hand_out()
-    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (True, 2)
-    hosted.queue.abandon(2)
+    assert (bool(hosted.queue.consumers), len(hosted.queue.consumers)) == (True, 2)
+    hosted.queue.consumers.abandon(2)
     hosted.settle(1)
-    assert (hosted.queue.is_in_use, hosted.queue.consumer_count) == (False, 0)
+    assert (bool(hosted.queue.consumers), len(hosted.queue.consumers)) == (False, 0)
 
 
 # Pages
@@ -261,7 +261,7 @@ def test_a_message_that_somebody_wants_to_hear_of_ends_when_it_is_received_for_g
 )
 def test_a_journal_and_a_final_ack_want_to_hear_too(journal: bool, final_ack: bool, heard: int) -> None:
     hosted = Hosted(QueueDeclaration("orders", 16, journal=journal))
-    hosted.queue.insert(joining(a_packet("x"), 5, False, final_ack), hosted.writes, priority=3)
+    hosted.queue.insert(joining(a_packet("x"), 5, False, final_ack), priority=3)
     assert hosted.receive() == ["x"]
     assert len(hosted.endings) == heard
 
@@ -291,7 +291,7 @@ def test_what_a_journal_or_a_dead_letter_queue_keeps_has_ended_and_ends_no_more(
     assert hosted.hand_out() == {1: ["over", "rejected"]}
     hosted.reject(1)
     hosted.insert("purged", journal_negative=True)
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.turn()
     assert hosted.endings == []
     assert hosted.store.messages == {}
@@ -344,7 +344,7 @@ def test_what_is_over_in_memory_is_let_go_and_what_a_consumer_has_is_not() -> No
     hosted.let_go()
     assert hosted.ended() == [("left", MessageClass.NACK_RECEIVE_TIMEOUT)]
     assert (hosted.queue.count, len(hosted.store.messages)) == (2, 2)
-    hosted.queue.roll_back(1)
+    hosted.queue.consumers.roll_back(1)
     hosted.let_go()
     assert [body for body, _ in hosted.ended()] == ["left", "taken"]
     assert hosted.receive() == ["lasting"]
@@ -362,12 +362,12 @@ def test_on_disk_a_message_is_let_go_if_it_is_over_and_nobody_has_it_in_memory()
         hosted.pass_s(later_s)
         for key, packet, _ in rows:
             position = key - lane.key(0)
-            if hosted.queue.let_go_on_disk(lane, position, packet, hosted.now, hosted.writes, hosted.endings):
+            if hosted.queue.let_go_on_disk(lane, position, packet, hosted.now):
                 gone.append((hosted.now.utc_s - NOW.utc_s, body_of(packet)))
     hosted.commit_all()
     assert gone == [(6, "3"), (6, "5")], "1 is in memory"
     assert [body for body, _ in hosted.ended()] == ["3", "5"]
-    assert not hosted.queue.let_go_on_disk(lane, 99, rows[0][1], hosted.now, hosted.writes, hosted.endings)
+    assert not hosted.queue.let_go_on_disk(lane, 99, rows[0][1], hosted.now)
     assert hosted.receive() == ["0", "2", "4", "6"]
     assert hosted.queue.count == 0
 
@@ -379,7 +379,7 @@ def test_a_purge_takes_all_that_is_there_in_memory_and_on_disk_and_nothing_that_
     hosted = Hosted()
     for number in range(10):
         hosted.insert(number, priority=number % 3)
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.insert("new", priority=2)
     assert hosted.queue.purging
     hosted.turn()
@@ -394,14 +394,14 @@ def test_of_what_a_consumer_has_a_purge_takes_what_it_gives_back(committed: bool
     hosted = a_queue(3)
     hosted.ask(1, 2, transactional=True)
     hosted.hand_out()
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.turn()
     assert hosted.queue.purging, "two may come back"
     assert hosted.ended() == [("3", MessageClass.NACK_Q_PURGED)]
     if committed:
         hosted.settle(1)
     else:
-        hosted.queue.roll_back(1)
+        hosted.queue.consumers.roll_back(1)
     hosted.turn()
     assert not hosted.queue.purging
     assert len(hosted.ended()) == (1 if committed else 3)
@@ -411,24 +411,24 @@ def test_of_what_a_consumer_has_a_purge_takes_what_it_gives_back(committed: bool
 
 def test_the_class_says_whether_messages_were_purged_or_their_queue_deleted() -> None:
     hosted = a_queue(1)
-    hosted.queue.purge(MessageClass.NACK_Q_DELETED)
+    hosted.queue.purging.begin(hosted.queue.lanes, MessageClass.NACK_Q_DELETED)
     hosted.turn()
     hosted.insert(2)
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.turn()
     assert hosted.ended() == [("1", MessageClass.NACK_Q_DELETED), ("2", MessageClass.NACK_Q_PURGED)]
 
 
 def test_a_purge_of_an_empty_queue_has_nothing_to_do() -> None:
     hosted = a_queue()
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     assert not hosted.queue.purging
 
 
 def test_a_purge_of_a_queue_that_was_emptied_is_over_at_once() -> None:
     hosted = a_queue(2)
     hosted.receive()
-    hosted.queue.purge()
+    hosted.queue.purging.begin(hosted.queue.lanes)
     hosted.turn()
     assert not hosted.queue.purging
     assert hosted.endings == []
@@ -440,10 +440,10 @@ def test_a_purge_of_a_queue_that_was_emptied_is_over_at_once() -> None:
 def test_a_message_in_memory_is_taken_out_by_its_key_and_only_once() -> None:
     hosted = Hosted()
     keys = [hosted.insert(number, priority=number % 2) for number in range(4)]
-    packet = hosted.queue.take_out(keys[1], hosted.writes)
+    packet = hosted.queue.take_out(keys[1])
     assert packet is not None
     assert body_of(packet) == "1"
-    assert hosted.queue.take_out(keys[1], hosted.writes) is None
+    assert hosted.queue.take_out(keys[1]) is None
     hosted.commit_all()
     assert hosted.receive() == ["3", "0", "2"]
     assert hosted.store.messages == {}
@@ -453,7 +453,7 @@ def test_what_leaves_is_told_with_its_reason_and_by_what_it_was_replaced() -> No
     hosted = Hosted()
     keys = [hosted.insert(number) for number in range(3)]
     hosted.commit_all()
-    hosted.queue.take_out(keys[0], hosted.writes, again=77)
+    hosted.queue.take_out(keys[0], again=77)
     hosted.receive()
     told = [
         (one.message_class, [body_of(packet) for packet in one.packets], one.again)
@@ -466,7 +466,7 @@ def test_of_what_memory_alone_has_nothing_is_told_when_it_leaves() -> None:
     hosted = Hosted()
     hosted.insert("express", recoverable=False)
     [express] = hosted.queue.peek(1)
-    assert hosted.queue.take_out(express.key, hosted.writes) is not None
+    assert hosted.queue.take_out(express.key) is not None
     hosted.insert("express", recoverable=False)
     assert hosted.receive() == ["express"]
     assert hosted.departures == []
@@ -480,11 +480,11 @@ def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
     packets = {key: row.packet for key, row in hosted.store.messages.items()}
     first = min(packets)
     for position in (1, 3, 9, 3, 1):
-        hosted.queue.recall(position, packets[first + position - 1], hosted.writes)
+        hosted.queue.recall(position, packets[first + position - 1])
     hosted.commit_all()
     assert hosted.queue.count == len(hosted.store.messages) == 6
-    assert not hosted.queue.recall(10, b"", hosted.writes)
-    hosted.queue.roll_back(1)
+    assert not hosted.queue.recall(10, b"")
+    hosted.queue.consumers.roll_back(1)
     assert hosted.receive() == ["2", "4", "5", "6", "7", "8"]
 
 
@@ -492,7 +492,7 @@ def test_a_message_on_disk_alone_and_a_key_of_another_queue_are_not_taken_out() 
     hosted = Hosted()
     keys = [hosted.insert(number) for number in range(SMALL.resident_messages + 1)]
     for key in (keys[-1], keys[-1] + 1, keys[0] - 1, 7, 9 << 40 | 1):
-        assert hosted.queue.take_out(key, hosted.writes) is None
+        assert hosted.queue.take_out(key) is None
     assert hosted.queue.count == len(keys)
 
 
@@ -506,7 +506,7 @@ def test_a_message_that_was_held_behind_a_gap_joins_at_the_end_and_counts_from_t
     held = QueueRow(50, QueueKind.HELD, "early")
     row = MessageRow(message_key(50, 1), packet, 7, final_ack=True)
     hosted.store.commit(Writes(queues=[held], messages=[row]))
-    hosted.queue.insert_held(row.key, joining(packet, 7, True, True, expires_s=9), hosted.writes)
+    hosted.queue.insert_held(row.key, joining(packet, 7, True, True, expires_s=9))
     hosted.commit()
     moved = hosted.store.messages[hosted.queue.lane(0).key(2)]
     assert (moved.packet, moved.message_id, moved.expires_s) == (packet, 7, 9)
@@ -536,7 +536,7 @@ def test_what_a_consumer_has_takes_room_until_it_is_settled() -> None:
     hosted.ask(1, transactional=True)
     hosted.hand_out()
     assert not hosted.queue.has_room(1)
-    hosted.queue.roll_back(1)
+    hosted.queue.consumers.roll_back(1)
     assert not hosted.queue.has_room(1)
     hosted.restart()
     assert not hosted.queue.has_room(1)
@@ -678,15 +678,15 @@ class AQueueAgainstAList(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject, gone: bool) -> None:
         consumer = self.one_of(data)
         if gone:
-            self.hosted.queue.abandon(consumer)
+            self.hosted.queue.consumers.abandon(consumer)
         else:
-            self.hosted.queue.roll_back(consumer)
+            self.hosted.queue.consumers.roll_back(consumer)
         self.given_back.update(self.unsettled[consumer])
         self.waiting = self.in_order([*self.waiting, *self.unsettled.pop(consumer)])
 
     @rule()
     def purge(self) -> None:
-        self.hosted.queue.purge()
+        self.hosted.queue.purging.begin(self.hosted.queue.lanes)
         self.purged |= {*self.waiting, *(body for bodies in self.unsettled.values() for body in bodies)}
 
     @rule(seconds=st.integers(1, 10))
@@ -711,7 +711,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         if not shown:
             return
         received = data.draw(st.sampled_from(shown))
-        assert self.hosted.queue.take_out(received.key, self.hosted.writes) == received.packet
+        assert self.hosted.queue.take_out(received.key) == received.packet
         self.hosted.commit_all()
         self.waiting.remove(body_of(received.packet))
 
@@ -749,7 +749,7 @@ class AQueueAgainstAList(RuleBasedStateMachine):
         """All that is not over and was not purged can be received in the end, in order."""
         self.the_pages_arrive()
         for consumer in [*self.asking, *self.unsettled]:
-            self.hosted.queue.abandon(consumer)
+            self.hosted.queue.consumers.abandon(consumer)
         there = [*self.waiting, *(body for bodies in self.unsettled.values() for body in bodies)]
         expected = [
             body for body in self.in_order(there) if body not in self.purged and not self.is_over(body)

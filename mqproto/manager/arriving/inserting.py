@@ -66,7 +66,7 @@ class Inserting:
         messages = self._joining(run, packets)
         if not was_held:
             self._room.count(queue.lane(priority), messages)
-        queue.insert(messages, self._desk.writes, priority=priority)
+        queue.insert(messages, priority=priority)
         self._inserted(queue, run.facts, messages, now)
 
     def _joining(self, run: Run, packets: list[bytes]) -> Joining:
@@ -130,6 +130,6 @@ class Inserting:
             self.insert(queue, run, packets, now, was_held=True)
             return True
         messages = self._joining(run, packets)
-        queue.insert_held(key, messages, self._desk.writes)
+        queue.insert_held(key, messages)
         self._inserted(queue, run.facts, messages, now)
         return False

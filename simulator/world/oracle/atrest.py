@@ -137,7 +137,7 @@ def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
         if outgoing.count and is_owed:
             return f"{node.name} has {outgoing.count} messages for {outgoing.name} waiting"
     for local in core.inspect().queues:
-        if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
+        if (local.count or any(local.consumers.handed)) and not is_systems(local.name):
             return f"{node.name} has messages in {local.name}: {local.count} waiting or not settled"
     for sequence in core.inspect().incoming:
         let_go = sum(was_let_go(ledger, row.packet) for row in node.disk.rows(sequence.held_queue))

@@ -1,0 +1,120 @@
+"""Applications that receive from a queue: those that wait, and the messages that they have not settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from mqproto.base.errors import UsageError
+from mqproto.queues.lanes import Handed, Lane
+from mqproto.turn.effects import UNKNOWN_COUNT, Received, Waiting
+from mqproto.turn.waypoints import Waypoints
+
+
+@dataclass(slots=True)
+class Consumer:
+    """One request of an application for messages."""
+
+    consumer: int
+    limit: int
+    transactional: bool
+
+
+class Consumers:
+    """Who waits for messages of one queue, first come, first served, and what each was given."""
+
+    def __init__(self, queue_name: str, waypoints: Waypoints) -> None:
+        self.waiting: deque[Consumer] = deque()
+        self.unsettled: dict[int, list[Handed]] = {}
+        self.given_back: dict[int, int] = {}
+        """How often a message in the queue was handed out and came back, by its key."""
+        self._queue_name = queue_name
+        self._waypoints = waypoints
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.unsettled)
+
+    @property
+    def handed(self) -> Iterator[Handed]:
+        """The messages that no consumer has settled."""
+        return chain.from_iterable(self.unsettled.values())
+
+    def ask(self, consumer: Consumer) -> None:
+        """An application asks for messages, now or as soon as there are some.
+
+        Raises:
+            UsageError: this consumer is asking already, has not settled what it was given, or asks for nothing.
+        """
+        if consumer.limit < 1:
+            raise UsageError(
+                f"consumer {consumer.consumer} asks for {consumer.limit} messages; ask for 1 or more"
+            )
+        self.check_settled(
+            consumer.consumer, is_asking=consumer.consumer in {one.consumer for one in self.waiting}
+        )
+        self.waiting.append(consumer)
+
+    def check_settled(self, consumer: int, *, is_asking: bool = False) -> None:
+        """Raise a UsageError if a consumer has not settled what it was given."""
+        if is_asking or consumer in self.unsettled:
+            raise UsageError(f"consumer {consumer} must settle queue {self._queue_name} before it asks again")
+
+    def give(self, consumer: int, handed: Sequence[Handed]) -> list[Received]:
+        """Give messages to a consumer. Return them as it gets them."""
+        received = [self.received(one) for one in handed]
+        self._waypoints.delivered(received, self._queue_name, consumer)
+        return received
+
+    def received(self, handed: Handed) -> Received:
+        """Return a message as an application gets it."""
+        lane, message = handed
+        key = lane.first_key | message.position
+        count = self.given_back.get(key, 0) + 1
+        if message.position <= lane.loaded_through:
+            count = UNKNOWN_COUNT
+        return Received(key, message.packet, count)
+
+    def settled(self, consumer: int) -> list[Handed]:
+        """Return the messages that a consumer was given. It has them no longer.
+
+        Raises:
+            UsageError: nothing was handed out to this consumer.
+        """
+        try:
+            return self.unsettled.pop(consumer)
+        except KeyError:
+            raise UsageError(
+                f"consumer {consumer} has nothing of queue {self._queue_name} to settle"
+            ) from None
+
+    def roll_back(self, consumer: int) -> None:
+        """The messages that a consumer was given go back to where they were.
+
+        Raises:
+            UsageError: nothing was handed out to this consumer.
+        """
+        by_lane: dict[Lane, list[Waiting]] = {}
+        handed = self.settled(consumer)
+        self._waypoints.rolled_back((one.message.packet for one in handed), self._queue_name, consumer)
+        for one in handed:
+            by_lane.setdefault(one.lane, []).append(one.message)
+            self.given_back[one.key] = self.given_back.get(one.key, 0) + 1
+        for lane, messages in by_lane.items():
+            lane.window.give_back(messages)
+
+    def abandon(self, consumer: int) -> None:
+        """The application is gone: it waits no longer, and what it did not settle is rolled back."""
+        self.waiting = deque(waiting for waiting in self.waiting if waiting.consumer != consumer)
+        if consumer in self.unsettled:
+            self.roll_back(consumer)
+
+    def take_back(self, lane: Lane, position: int) -> Waiting | None:
+        """Take a message back from the consumer that has it; None if nobody does."""
+        for handed in self.unsettled.values():
+            for one in handed:
+                if one.lane is lane and one.message.position == position:
+                    handed.remove(one)
+                    return one.message
+        return None
