@@ -125,10 +125,11 @@ coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 docs: $(DEV)  ## the site in build/docs; a link that leads nowhere ends it
 	@$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -b html -d build/doctrees docs build/docs $(ARGS)
 
-lint: $(DEV)  ## ruff format, ruff check, mypy --strict
+lint: $(DEV)  ## ruff format, ruff check, mypy --strict, the schema of the workflow
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 format: $(DEV)  ## the house style, where a program can give it
 	@$(VENV)/bin/ruff format
