@@ -1,0 +1,71 @@
+"""English that readers stumble over: patterns that can be matched, and longer sentences than a reader keeps in mind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tests.conformance import ROOT
+from tests.proportion import files
+
+PATTERNS: Final = {
+    r"(?<!here )\b(is|are|was|were) no (?!longer|more|less|larger|lower|older|matter)": "is not a",
+    r"\b(he|his|him|himself)\b": "they; it",
+    r"\b[Ss]ome (?=\d|two|three|four|five|six|ten|twenty|fifty|hundred|thousand)": "about",
+    r"\b([Ss]ays?|[Ss]aid|[Tt]ells?|[Tt]old|known) of\b": "about",
+    r"\b(stands?|stood) (in|at|behind|beside|there|below|above|under|after)\b": "is in",
+    r"\b(for|to|by|than) who\b": "for those who",
+    r"\b(cannot|is|are|is to|are to) be had\b": "is not available",
+    r"\bby half\b|\bwholly or not\b": "half written; complete or absent",
+    r"[;,] how (many|much|long)\.|\bso (many|much)[.,;]": "return the number",
+    r"\bthose of (it|them) that\b|\bthose there\b": "those that",
+    r"\bor the like\b|\b(comes?|came) to be\b": "or another; became",
+}
+"""What is not written, as regular expressions, and the better form."""
+SUBJECT: Final = {r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject"}
+"""In Markdown, where a clause is one; a question may begin so."""
+ALLOWED: Final = r"is no (exception|connection|business|use)|some two at|What (changed|there is)"
+"""English that a pattern would find."""
+LONG: Final = 30
+"""The words that a sentence of Markdown may have, as a rule."""
+LONG_ONES: Final = 17
+"""The sentences that have more. It only falls."""
+
+
+def markdown() -> Iterator[tuple[str, str]]:
+    """The paragraphs, items and cells of all Markdown, without code and addresses of links."""
+    for name in files():
+        if name.endswith(".md"):
+            text = (ROOT / name).read_text("utf-8")
+            prose = re.sub(r"^( *)(```+|~~~+).*?^ *\2$", "", text, flags=re.M | re.S)
+            prose = re.sub(r"`[^`]*`", "X", re.sub(r"\]\([^)]*\)", "]", prose))
+            for part in re.split(r"\n\s*\n|\n(?=\s*[-*#|\d])|\|", prose):
+                yield name, " ".join(part.split())
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Docstrings, help, errors, and all other texts of the product."""
+    for name in files():
+        if name.endswith(".py") and not name.startswith("tests/"):
+            for node in ast.walk(ast.parse((ROOT / name).read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield f"{name}:{node.lineno}", " ".join(re.sub(r"`[^`]*`", "X", node.value).split())
+
+
+def found(where: str, text: str, further: dict[str, str]) -> list[str]:
+    text = re.sub(ALLOWED, "", text)
+    patterns = (PATTERNS | further).items()
+    return [f"{where}: {each[0]}: {better}" for no, better in patterns for each in re.finditer(no, text)]
+
+
+def test_nobody_writes_what_readers_stumble_over() -> None:
+    assert [place for where, text in markdown() for place in found(where, text, SUBJECT)] == []
+    assert [place for where, text in texts() for place in found(where, text, {})] == []
+
+
+def test_sentences_of_markdown_are_short() -> None:
+    sentences = ((name, each) for name, text in markdown() for each in re.split(r"(?<=[.!?]) ", text))
+    long = [(name, each) for name, each in sentences if len(each.split()) > LONG]
+    assert len(long) <= LONG_ONES, "\n".join(f"{name}: {each}" for name, each in long)
