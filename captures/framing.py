@@ -108,7 +108,7 @@ class Framed(NamedTuple):
     """A whole packet, the beginning of one with a hole, or bytes that begin no packet.
 
     data: the whole packet; or what comes before its hole; or the first 16 of the bytes that begin no packet.
-    ended: the chunk that it ended in, or that told of its hole.
+    ended: the chunk that it ended in, or that told about its hole.
     fault: why the bytes begin no packet.
     """
 
@@ -291,7 +291,7 @@ class Framing:
         Bytes of a packet whose beginning is there are counted with that packet.
 
         Args:
-            snapped_bytes: those of them that the capture cut from frames.
+            snapped_bytes: those that the capture cut from frames.
         """
         self._give_up_guess()
         self.position += missing_bytes

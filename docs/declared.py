@@ -177,7 +177,7 @@ def cues() -> Iterator[str]:
 
 
 def ways() -> Iterator[str]:
-    """Each way in which a message can end or go on, and what an audit says of it."""
+    """Each way in which a message can end or go on, and what an audit says about it."""
     rows = ((f"`{way.name}`", way.owner, ": ".join(filter(None, (way.end, way.reason)))) for way in WAYS)
     yield from table("way | who has the message then | what the audit says", rows)
 

@@ -2,7 +2,7 @@
 
     spark.read.format("mqproto").load("captures/")
 
-What the format can do stands in captures/pipeline/datasource.py.
+What the format can do is in captures/pipeline/datasource.py.
 """
 
 from contextlib import suppress

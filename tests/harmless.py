@@ -59,7 +59,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "simulator/storage/segments.py",
         "following = self._data.find(self._salt, following + 1)",
         "following = self._data.find(self._salt, following + 2)",
-    ): "a salt stands at two places in a row only if all its bytes are alike",
+    ): "a salt is at two places in a row only if all its bytes are alike",
     (
         "simulator/storage/segments.py",
         "while following >= 0 and self._found(memoryview(self._data), following) is None:",

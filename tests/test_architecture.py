@@ -68,7 +68,7 @@ WORKSHOP: Final = tuple(f"simulator/{room}/" for room in ROOMS)
 COMMANDS: Final = ("simulator/cli/", "simulator/command/")
 """The commands of both, on which only the workshop stands."""
 BEFOREHAND: Final = {
-    "simulator/cli/cli.py": "registers the commands of fuzz and console, which stand beside them",
+    "simulator/cli/cli.py": "registers the commands of fuzz and console, which are beside them",
     "simulator/cli/service/command.py": "writes units, and knows the console's options for them",
     "simulator/cli/samples.py": "makes the sample captures of worlds, when a maintainer runs it",
     "simulator/cli/running.py": "is `mqproto run`, which plays links and kills by hand; no other command loads it",

@@ -54,7 +54,7 @@ def test_one_that_is_named_has_to_run(folder: Path) -> None:
     assert listed(folder, "python3.12").stdout == "3.12.99 python3.12\n"
     done = listed(folder, "python3.13")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "python3.13 is no Python 3.11 or newer that runs here\n"
+    assert done.stderr == "python3.13 is not Python 3.11 or newer that runs here\n"
 
 
 def test_the_classifiers_name_pythons_that_are_looked_for() -> None:

@@ -318,7 +318,7 @@ def check(block: Block) -> None:
             assert ELSEWHERE[f"a block of {block.language}"]
         case other:
             raise ValueError(
-                f"{other!r} is no kind of block that test_readme.py knows; its docstring lists them"
+                f"{other!r} is not a kind of block that test_readme.py knows; its docstring lists them"
             )
 
 

@@ -129,7 +129,7 @@ def test_a_checkout_whose_links_are_files_says_so_in_one_line(tmp_path: Path) ->
     )
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
-    assert line.startswith("mqproto/simulator is no symbolic link here: ")
+    assert line.startswith("mqproto/simulator is not a symbolic link here: ")
 
 
 def test_python_m_mqproto_is_the_command() -> None:

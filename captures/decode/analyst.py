@@ -1,4 +1,4 @@
-"""Reads the packets of a capture in order, and says of each what it is, what it acknowledges, what is wrong with it."""
+"""Reads the packets of a capture in order, and says what each is, what it acknowledges, and what is wrong with it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class SessionFacts(NamedTuple):
     refused: CS of an EstablishConnection or a ConnectionParameters.
     timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
     window: WindowSize of a ConnectionParameters.
-    position, size_bytes: where it stands in what its sender sent, missing bytes counted; how long it is.
+    position, size_bytes: where it is in what its sender sent, missing bytes counted; how long it is.
     ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
     opened: whether its sender opened the connection; None where the capture does not have the SYN.
     cut_bytes, snapped_bytes: as of mqproto.captures.packets.SeenPacket. Of a packet that is cut nothing behind its body
@@ -88,7 +88,7 @@ class Crossing(NamedTuple):
     """One message on one hop.
 
     number: the packet's.
-    interface: where it was seen; one packet that was caught twice is no resend.
+    interface: where it was seen; one packet that was caught twice is not a resend.
     recoverable: whether its receiver saves it; so it does transactional ones.
     previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others; or NOT_SAID. A
         sender that resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3

@@ -90,7 +90,7 @@ CODES: Final = {
     "missing-bytes": "bytes that the capture lacks",
     "caller-by-port": "messages on a connection of which nothing but a port tells who called",
     "address-translation": "a connection that is another one, seen behind address translation or in another tunnel",
-    "damaged-capture": "a file that is no capture, or damaged; what came before the damage was read",
+    "damaged-capture": "a file that is not a capture, or damaged; what came before the damage was read",
     "other-system": "a capture of another system than those of which the tables are; nothing of it was taken",
 }
 """Every code, with what it stands for."""

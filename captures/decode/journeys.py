@@ -24,7 +24,7 @@ from mqproto.wire.buffer import SESSION_HEADER_SIZE
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
 REMEMBERED_LIMIT: Final = 100_000
-"""How many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
+"""How many crossings are remembered, those of the messages that were first seen last; about 50 MB."""
 CROSSING_LIMIT: Final = 16
 """How many crossings of one message are remembered, the first and the last of each form on each hop; with more it is
 not judged."""
@@ -58,7 +58,7 @@ class Journey:
 
     forms: the copies that are judged.
     waiting: from the first copy on of which it was not known who is at both ends; they are judged with the next copy
-        by which that is known of all, or at the end.
+        by which that is known about all, or at the end.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -326,7 +326,7 @@ def _is_own(crossing: Crossing) -> bool:
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
     """Whether a crossing was before one that stands before it, by the clock of the interface that saw both.
 
-    The clock may have been put back: then frames stand in the file in another order than their times.
+    The clock may have been put back: then frames are in the file in another order than their times.
     """
     is_before = crossing.time_ns < earlier.time_ns and crossing.frame <= earlier.frame
     return is_before and crossing.connection != earlier.connection

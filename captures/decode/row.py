@@ -55,7 +55,7 @@ class PacketRow:
     Where it is in the capture:
         number: counted from 1; null for bytes that begin no packet.
         frame, first_frame, file_offset: the frame that ended it, the one that began it, and where the record of that
-            stands in the unpacked file.
+            is in the unpacked file.
         time, time_ns: when its last byte could be read, as text with microseconds and as nanoseconds since 1970.
         connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
         position: of its first byte in what its sender sent on the connection.
@@ -96,7 +96,7 @@ class PacketRow:
         sender_id: that SID, or the GUID of that queue manager.
         signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
         encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
-        verified, signer, signature, decryption: what keys say of it, as
+        verified, signer, signature, decryption: what keys say about it, as
             `mqproto.captures.decode.security.keyring.Evidence` has it; null where nobody asked them.
         plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
@@ -212,7 +212,7 @@ def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | Non
 
     Args:
         queue_name: of a UserMessage, what `Names.destination` calls its queue.
-        evidence: what keys say of it, if somebody asked them.
+        evidence: what keys say about it, if somebody asked them.
     """
     seen = sight.seen
     packet = seen.packet
@@ -293,7 +293,7 @@ def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
 
 
 def message_columns(message: UserMessage) -> dict[str, Any]:
-    """What a row says of a message by itself, wherever it was found, by the same keys."""
+    """What a row says about a message by itself, wherever it was found, by the same keys."""
     base = message.base
     row = SimpleNamespace(
         priority=base.priority, trace=base.trace, time_to_reach_queue_s=base.time_to_reach_queue_s

@@ -176,7 +176,7 @@ def moment_named(text: str) -> Callable[[int], int]:
         What makes nanoseconds since 1970 of the time of the first packet.
 
     Raises:
-        UsageError: it is no time.
+        UsageError: it is not a time.
     """
     try:
         seconds = float(text)
@@ -197,7 +197,7 @@ def moment_named(text: str) -> Callable[[int], int]:
         moment = datetime.fromisoformat(f"{5 * ERA_YEARS + year}{far[2]}" if far else text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no time; write seconds after the first packet, 09:30:00.5, or 2026-01-31T09:30:00"
+            f"{text!r} is not a time; write seconds after the first packet, 09:30:00.5, or 2026-01-31T09:30:00"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

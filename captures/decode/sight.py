@@ -1,4 +1,4 @@
-"""One packet of a capture, and what became known of it when it was read: its kind, its names, what it acknowledges."""
+"""One packet of a capture, and what became known when it was read: its kind, its names, what it acknowledges."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Sight:
 
 
 def sight_of(seen: SeenPacket) -> Sight:
-    """What a packet says by itself; a body that is no acknowledgment makes it an ordinary message."""
+    """What a packet says by itself; a body that is not an acknowledgment makes it an ordinary message."""
     packet = seen.packet
     if type(packet) is UserMessage:
         acknowledgment = None

@@ -46,7 +46,7 @@ class Lack(StrEnum):
 
 
 PASSED_OVER: Final = "a later message may have passed it over"
-"""Why a capture cannot say whether an acknowledgment of a later message tells of one."""
+"""Why a capture cannot say whether an acknowledgment of a later message tells about one."""
 
 
 class Copy(NamedTuple):
@@ -235,7 +235,7 @@ class Talk:
 
 
 class Ways:
-    """What is known of all ways of one series of captures."""
+    """What is known about all ways of one series of captures."""
 
     def __init__(self) -> None:
         self.began_late = False
@@ -273,7 +273,7 @@ class Ways:
                 self._fall_silent(self._silent_out_of[sender], self._out_of[sender], [silence])
 
     def add_all(self, other: Ways) -> None:
-        """What is known of others, too."""
+        """What is known about others, too."""
         self.began_late |= other.began_late
         self._skew_ns = max(self._skew_ns, other._skew_ns)
         for interface, first_ns in other._began_ns.items():
@@ -551,7 +551,7 @@ class WayBook:
 
 
 def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
-    """What is known of several series in several places."""
+    """What is known about several series in several places."""
     found: dict[str, Ways] = {}
     for each in known:
         for series, ways in each.items():

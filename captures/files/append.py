@@ -84,7 +84,7 @@ def whole_bytes(file: BinaryIO, path: Path) -> int:
         file.seek(at)
         head = file.read(12)
         if at == 0 and head and head[:4] != struct.pack("<I", SECTION_HEADER)[: len(head)]:
-            raise UsageError(f"{path} is no pcapng, and is left alone: name another file")
+            raise UsageError(f"{path} is not a pcapng, and is left alone: name another file")
         if len(head) < 12:
             return at
         if head[:4] == struct.pack("<I", SECTION_HEADER):

@@ -83,7 +83,7 @@ def read_pasted(data: bytes, where: str) -> list[bytes]:
     """
     if len(data) > INPUT_LIMIT_BYTES:
         raise UsageError(
-            f"{where} has more than {INPUT_LIMIT_BYTES:,} bytes, which is no packet; give one packet's bytes"
+            f"{where} has more than {INPUT_LIMIT_BYTES:,} bytes, which is not a packet; give one packet's bytes"
         )
     if not data.strip():
         raise UsageError(f"{where} is empty; give one packet's bytes, as they are or in hex")
@@ -364,7 +364,7 @@ def _array(text: str, where: str) -> bytes | None:
         for item in _ITEM.finditer(braces[1]):
             if (number := _number(item[0])) is None:
                 raise UsageError(
-                    f"{where} has an array with {quoted(item[0])}, which is no byte; write it as 0x10"
+                    f"{where} has an array with {quoted(item[0])}, which is not a byte; write it as 0x10"
                 )
             data.append(number)
     return bytes(data) or None
@@ -385,7 +385,7 @@ def _numbers(text: str, where: str) -> bytes | None:
             if _LONGER.fullmatch(before) or _LONGER.fullmatch(word):
                 longer = before if _LONGER.fullmatch(before) else word
                 raise UsageError(
-                    f"{where} has numbers with {quoted(longer)}, which is no byte; write them in hex"
+                    f"{where} has numbers with {quoted(longer)}, which is not a byte; write them in hex"
                 )
             data += run
         run.clear()
@@ -439,7 +439,7 @@ def _escaped(text: str, where: str) -> bytes | None:
                 data.append(_ESCAPES[found[3]])
             else:
                 raise UsageError(
-                    f"{where} has {quoted(found[0])}, which is no escape for a byte; write it as \\x10"
+                    f"{where} has {quoted(found[0])}, which is not an escape for a byte; write it as \\x10"
                 )
     return bytes(data)
 

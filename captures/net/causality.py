@@ -13,7 +13,7 @@ Normally a chunk does not wait, and both queues are empty after each segment. Ot
   WAITING_LIMIT_COUNT chunks wait. If two interfaces whose clocks differ caught the sides *apart*, one side may come
   much later than the other, and only the WAITING limits count.
   With the bytes, the hole before them in the other side is given up. If bytes behind the hole have come, they come
-  first, and tell of it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
+  first, and tell about it. Otherwise the chunk goes out *ahead*: its sender had bytes that the capture has not shown.
 * Nothing at all has come from the other side since. Then that side is *absent*: it is not in the capture, or no longer.
   Everything goes out ahead without waiting until the other side is seen again. So a one-sided capture waits
   briefly, and then costs no more than any other.

@@ -86,7 +86,7 @@ class Stream:
     opened: whether this side opened the connection, as told by the SYN or the answer to it; None if the connection
         begins with neither.
     sent_bytes: the stream's bytes in all, gaps counted, once it has ended: by its FIN, or by its RST with an ACK,
-        which stands behind all that was sent [RFC 9293] 3.10.5. None without either.
+        which is behind all that was sent [RFC 9293] 3.10.5. None without either.
     came_bytes: how many of them can have reached the other side. If that side reset the connection, it had no more
         than its RST acknowledges; None if unknown.
     data_bytes: how many could be read, without repetitions and gaps.

@@ -50,9 +50,9 @@ class Endpoint(NamedTuple):
         try:
             socket.inet_pton(socket.AF_INET, self.host)
         except OSError:
-            raise UsageError(f"{self.host!r} is no IPv4 address: write it as 127.0.0.2") from None
+            raise UsageError(f"{self.host!r} is not an IPv4 address: write it as 127.0.0.2") from None
         if not 0 <= self.port <= 0xFFFF:
-            raise UsageError(f"{self.port} is no port: at most 65535")
+            raise UsageError(f"{self.port} is not a port: at most 65535")
         return self
 
 

@@ -1,7 +1,7 @@
 """What a frame carries inside all its tunnels: one table of encapsulations.
 
 Port mirrors of switches and clouds, lines of providers and networks of containers wrap what they carry. Each line of
-LAYERS says what stands behind one kind of header. Plain frames with TCP never consult it.
+LAYERS says what is behind one kind of header. Plain frames with TCP never consult it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _ip(data: bytes, at: int, zone: str = "") -> Layer:
 
 
 def _typed(data: bytes, found: Held | None, zone: str = "") -> Layer:
-    """Return what an EtherType announces; or LLC, if a length stands in its place."""
+    """Return what an EtherType announces; or LLC, if a length is in its place."""
     number, at = found or (0, len(data))
     if number >= LENGTH_LIMIT:
         return Layer(Kind.TYPE, number, at, zone)

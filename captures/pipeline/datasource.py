@@ -6,7 +6,7 @@
 Packets and messages come from segments in many places: mqproto.captures.spark has them.
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ?, []
-and {}, and URIs; mqproto.captures.pipeline.source.storage says of what.
+and {}, and URIs; mqproto.captures.pipeline.source.storage says about what.
 
 Options:
     rows: "segments", the default, wherever MSMQ is or is not, by SEGMENTS; "files", by FILES.
@@ -20,7 +20,7 @@ Segments are read by many tasks. Where the records of a capture begin is found a
 one process: some half a second for each million frames. An object is fetched once for that, and once by the tasks.
 A packet that IP cut into fragments is put together if they lie in one range.
 
-A stream tells of each file once it is complete, from folders of this machine; see
+A stream tells about each file once it is complete, from folders of this machine; see
 mqproto.captures.pipeline.source.arrivals. Its options:
     maxFilesPerTrigger: how many files a batch has; by default all that are complete.
     settleSeconds: for how long nothing has been written to a file that is complete and the last of its series; 60.

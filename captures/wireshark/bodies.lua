@@ -32,7 +32,7 @@ do
 
   -- Texts
 
-  -- Wireshark replaces what is no UTF-8, and ends at a NUL.
+  -- Wireshark replaces what is not UTF-8, and ends at a NUL.
   local function is_utf8(range, body, first, last)
     local at = first
     while at <= last do
@@ -169,7 +169,7 @@ do
   -- XML, whose tags are to fit one another
 
   local function no_xml(why)
-    unexplained("it is no XML: %s", why)
+    unexplained("it is not XML: %s", why)
   end
 
   -- Where a tag ends, from behind its name on, and how many attributes it has.
@@ -271,7 +271,7 @@ do
     elseif lower ~= "utf-8" and lower ~= "utf-16" and lower ~= "iso-8859-1" and lower ~= "us-ascii" then
       unexplained("the XML is in '%s': UTF-8, UTF-16 and ISO-8859-1 are read", cut_to(encoding, 100))
     elseif not is_wide and not is_utf8(range, body, 1, #body) then
-      no_xml("it is no UTF-8")
+      no_xml("it is not UTF-8")
     end
     judge_tags(text)
     judge_text(text)
@@ -291,7 +291,7 @@ do
       unexplained("the stream says %s bytes at byte %s, and has %s", commas(size), commas(at - 1), commas(#body - at + 1))
     end
     if not is_utf8(range, body, at, at + size - 1) then
-      unexplained("the stream has a text that is no UTF-8 before byte %s", commas(at - 1 + size))
+      unexplained("the stream has a text that is not UTF-8 before byte %s", commas(at - 1 + size))
     end
     return body:sub(at, at + size - 1), at + size
   end
@@ -300,7 +300,7 @@ do
 
   local function binary(body, range)
     if body:byte(1) ~= 0 then
-      unexplained("it is no stream of BinaryFormatter: it does not begin with its header")
+      unexplained("it is not a stream of BinaryFormatter: it does not begin with its header")
     elseif #body < 17 then
       unexplained("the stream says 16 bytes at byte 1, and has %d", #body - 1)
     elseif body:sub(10, 17) ~= "\1\0\0\0\0\0\0\0" then
@@ -354,15 +354,15 @@ do
     end,
     VT_LPSTR = function (body)
       if body:find("[\128-\255]") then
-        unexplained("VT_LPSTR is text, and the body is no ASCII, and the sender's code page is not known")
+        unexplained("VT_LPSTR is text, and the body is not ASCII, and the sender's code page is not known")
       end
       return (body:gsub("%z$", ""))
     end,
     VT_BSTR = function (body)
-      return from_utf16(body, MOST_SHOWN) or unexplained("VT_BSTR is text, and the body is no UTF-16")
+      return from_utf16(body, MOST_SHOWN) or unexplained("VT_BSTR is text, and the body is not UTF-16")
     end,
     VT_LPWSTR = function (body)
-      local text = from_utf16(body, MOST_SHOWN) or unexplained("VT_LPWSTR is text, and the body is no UTF-16")
+      local text = from_utf16(body, MOST_SHOWN) or unexplained("VT_LPWSTR is text, and the body is not UTF-16")
       return (text:gsub("%z$", ""))
     end,
     VT_CLSID = function (body)

@@ -217,7 +217,7 @@ local function utf16(reader, at, size)
   return size > 0 and reader.tvb:range(at, size):le_ustring() or ""
 end
 
--- UTF-16 that ends with its only NUL; no bytes at all are no text.
+-- UTF-16 that ends with its only NUL; no bytes at all are not text.
 local function text(this, name, size, suffix)
   local reader = this._reader
   begin(this, name)

@@ -78,7 +78,7 @@ msmq.experts = experts
 """
 
 OWN_FIELDS: Final = (
-    Field(f"{PREFIX}unread", "bytes", "Unread", ("what no layout has, or what stands after the fault",)),
+    Field(f"{PREFIX}unread", "bytes", "Unread", ("what no layout has, or what is after the fault",)),
     Field(f"{PREFIX}destination", "string", "Destination", ("the format name of DestinationQueue",)),
     Field(
         f"{PREFIX}content", "string", "Content", ("what the body says, if that is known; [MS-MQMQ] 2.2.12",)
@@ -100,7 +100,7 @@ OWN_FIELDS: Final = (
         f"{PREFIX}protection",
         "string",
         "Protection",
-        ("what the message says of sender, signature and encryption; nothing of it is proved",),
+        ("what the message says about sender, signature and encryption; nothing of it is proved",),
     ),
     Field(f"{PREFIX}protection.sender_kind", "string", "SenderKind", ("SID or queue manager",)),
     Field(f"{PREFIX}protection.sender_id", "string", "SenderID", ("the SID, or the GUID",)),

@@ -18,7 +18,7 @@ class WireFormatError(MqprotoError, ValueError):
     Args:
         field: dotted, in the record's words: `user.destination_queue.count`.
         offset: of the field's first byte, counted from the first byte of the packet.
-        value: what stood there, or how many bytes there were.
+        value: what was there, or how many bytes there were.
         limit: what would have been right, in words: `at most 250`, `0x10`, `28 bytes`.
         section: of the specification, as in `[MS-MQMQ] 2.2.19.3`.
     """

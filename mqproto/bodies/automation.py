@@ -59,7 +59,7 @@ def _sized(body: bytes, name: str, *sizes: int) -> bytes:
 
 
 def _refuse(name: str, value: object) -> UsageError:
-    return UsageError(f"{quoted(str(value))} is no {name}")
+    return UsageError(f"{quoted(str(value))} is not {name}")
 
 
 def _number(number: int, name: str, form: str) -> VariantType:
@@ -87,7 +87,7 @@ def _text(number: int, name: str, codec: str, *, ends: bool) -> VariantType:
             found = body.decode(codec)
         except UnicodeDecodeError:
             said = "UTF-16" if codec != "ascii" else "ASCII, and the sender's code page is not known"
-            raise UnexplainedError(f"{name} is text, and the body is no {said}") from None
+            raise UnexplainedError(f"{name} is text, and the body is not {said}") from None
         return found.removesuffix("\0") if ends else found
 
     def write(value: Value) -> bytes:
@@ -144,7 +144,7 @@ def _write_currency(value: Value) -> bytes:
         raise _refuse("VT_CY", value)
     number = Decimal(value)
     if number.adjusted() > 15 or (scaled := number.scaleb(4)) != scaled.to_integral_value():
-        raise UsageError(f"{value} is no VT_CY, which has four digits behind the point")
+        raise UsageError(f"{value} is not a VT_CY, which has four digits behind the point")
     try:
         return int(scaled).to_bytes(8, "little", signed=True)
     except OverflowError:
@@ -169,7 +169,7 @@ def _write_date(value: Value | datetime) -> bytes:
     fraction = ms / _MS_PER_DAY
     days = day + fraction if day >= 0 else day - fraction
     if not _FIRST_DAY < days < _LAST_DAY:
-        raise UsageError(f"{time} is no VT_DATE, which has the years 100 to 9999")
+        raise UsageError(f"{time} is not a VT_DATE, which has the years 100 to 9999")
     return struct.pack("<d", days)
 
 
@@ -195,7 +195,7 @@ def _write_object(value: Value) -> bytes:
     match value:
         case Tree(members=(("clsid", UUID() as clsid), ("data", bytes() as data))):
             return clsid.bytes_le + data
-    raise UsageError(f"{quoted(str(value))} is no VT_STREAMED_OBJECT, which has clsid and data")
+    raise UsageError(f"{quoted(str(value))} is not a VT_STREAMED_OBJECT, which has clsid and data")
 
 
 BY_NUMBER: Final = {

@@ -83,7 +83,7 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
         return write_serialized(value, f"xml{colon}{rest}"), VT_EMPTY
     if name.lower() == BYTES and not colon:
         if not isinstance(value, bytes):
-            raise UsageError(f"{quoted(str(value))} is no bytes")
+            raise UsageError(f"{quoted(str(value))} is not bytes")
         return value, VT_EMPTY
     if name.lower() == BINARY and not colon:
         raise UsageError("BinaryFormatter's streams are read and never written: send xml, or a VT_ type")

@@ -88,7 +88,7 @@ def read_xml(data: bytes) -> Element:
     if b"<!DOCTYPE" in data:
         raise UnexplainedError("the XML has a DOCTYPE, which may define entities and is not read")
     if b"\0" in data:
-        raise UnexplainedError("it is no XML: it has a NUL byte")
+        raise UnexplainedError("it is not XML: it has a NUL byte")
     return _Reader(data.removeprefix(BOM_UTF8), encoding).read()
 
 
@@ -127,7 +127,7 @@ class _Reader:
         except expat.ExpatError as error:
             said = expat.ErrorString(error.code)
             raise UnexplainedError(
-                f"it is no XML: {said}, line {error.lineno}, column {error.offset}"
+                f"it is not XML: {said}, line {error.lineno}, column {error.offset}"
             ) from None
         finally:
             # Break the reference cycle between this object and the parser.
@@ -175,7 +175,7 @@ class _Reader:
         try:
             check_name(local)
         except UsageError:
-            raise UnexplainedError(f"the XML has a type {quoted(name)}, which is no name") from None
+            raise UnexplainedError(f"the XML has a type {quoted(name)}, which is not a name") from None
         for known, uri in reversed(self._prefixes):
             if known == prefix:
                 return uri, local
@@ -243,7 +243,7 @@ def write_xml(root: Element) -> bytes:
     """Return the element as UTF-8 with .NET's XML declaration, without indentation.
 
     Raises:
-        UsageError: a name or a text cannot stand in XML.
+        UsageError: a name or a text cannot be in XML.
     """
     parts = ['<?xml version="1.0"?>\r\n']
     is_text = not root.attributes and root.type is None and not any(root.children)
@@ -328,4 +328,4 @@ def check_name(name: str) -> None:
             return
     except (expat.ExpatError, UnicodeError):
         pass
-    raise UsageError(f"{quoted(name)} is no name of an element of XML")
+    raise UsageError(f"{quoted(name)} is not a name of an element of XML")

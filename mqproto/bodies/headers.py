@@ -80,7 +80,7 @@ def write_headers(headers: Headers) -> bytes:
     """Return an extension with these headers; `read_headers` reads them back.
 
     Raises:
-        UsageError: the sender is unknown, its headers have other names, or a text cannot stand in XML or JSON.
+        UsageError: the sender is unknown, its headers have other names, or a text cannot be in XML or JSON.
     """
     if headers.sender == NSERVICEBUS:
         root = Element(("", "ArrayOfHeaderInfo"))

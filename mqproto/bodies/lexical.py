@@ -44,7 +44,7 @@ class SimpleType:
 
 
 def _refuse(name: str, value: object) -> UsageError:
-    return UsageError(f"{quoted(str(value))} is no {name}")
+    return UsageError(f"{quoted(str(value))} is not {name}")
 
 
 def _integer(name: str, low: int, high: int) -> SimpleType:
@@ -56,7 +56,7 @@ def _integer(name: str, low: int, high: int) -> SimpleType:
     def form(value: Value) -> str:
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return str(value)
-        raise UsageError(f"{quoted(str(value))} is no {name}, which is a number from {low} to {high}")
+        raise UsageError(f"{quoted(str(value))} is not {name}, which is a number from {low} to {high}")
 
     return SimpleType(name, parse, form)
 
@@ -138,7 +138,7 @@ def _parse_char(text: str) -> str:
 
 def _form_char(value: Value) -> str:
     if not isinstance(value, str) or len(value) != 1 or ord(value) > 0xFFFF or 0xD800 <= ord(value) <= 0xDFFF:
-        raise UsageError(f"{quoted(str(value))} is no char, which is one character up to U+FFFF")
+        raise UsageError(f"{quoted(str(value))} is not a char, which is one character up to U+FFFF")
     return str(ord(value))
 
 

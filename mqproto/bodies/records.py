@@ -132,14 +132,14 @@ class Stream:
         self._libraries: dict[int, str] = {}
         self.objects: dict[int, Object] = {}
         if self._byte() != 0:
-            raise UnexplainedError("it is no stream of BinaryFormatter: it does not begin with its header")
+            raise UnexplainedError("it is not a stream of BinaryFormatter: it does not begin with its header")
         self.root, _, major, minor = struct.unpack("<4i", self._bytes(16))
         if (major, minor) != (1, 0):
             raise UnexplainedError(f"the stream has version {major}.{minor}, and 1.0 is known")
         while self._next():
             pass
         if self._at != len(data):
-            raise UnexplainedError(f"{len(data) - self._at:,} bytes stand behind the end of the stream")
+            raise UnexplainedError(f"{len(data) - self._at:,} bytes are behind the end of the stream")
 
     # Reading from the bytes.
 
@@ -173,7 +173,7 @@ class Stream:
             return self._bytes(length).decode("utf-8")
         except UnicodeDecodeError:
             raise UnexplainedError(
-                f"the stream has a text that is no UTF-8 before byte {self._at:,}"
+                f"the stream has a text that is not UTF-8 before byte {self._at:,}"
             ) from None
 
     def _class_name(self) -> str:

@@ -80,7 +80,7 @@ def _of_xml(text: bytes, form: str) -> Value:
         raise
     except (ValueError, RecursionError):
         raise UsageError(
-            f"{quoted(text.decode('utf-8', 'replace'))} is no JSON, which xml:{form} takes"
+            f"{quoted(text.decode('utf-8', 'replace'))} is not JSON, which xml:{form} takes"
         ) from None
 
 
@@ -91,4 +91,4 @@ def _parsed(text: bytes, form: str) -> Value:
         return found if form == "char" else parse(form, found)
     except ValueError:
         said = text.decode("utf-8", "replace")
-        raise UsageError(f"{quoted(said)} is no {form}" + " of UTF-8" * (form == "string")) from None
+        raise UsageError(f"{quoted(said)} is not {form}" + " of UTF-8" * (form == "string")) from None

@@ -92,7 +92,7 @@ class DateTime:
         """
         found = _TIME.fullmatch(text)
         if found is None:
-            raise ValueError(f"{quoted(text)} is no time: write it as 2024-01-02T03:04:05.1234567Z")
+            raise ValueError(f"{quoted(text)} is not a time: write it as 2024-01-02T03:04:05.1234567Z")
         seconds = (datetime.fromisoformat(found[1]) - _BEGIN) // timedelta(seconds=1)
         ticks = int((found[2] or "").ljust(7, "0"))
         return cls(seconds * TICKS_PER_S + ticks, (found[3] or "").strip())
@@ -227,7 +227,7 @@ def _from_json(data: Any, depth: int) -> Value:
             return [_from_json(item, depth + 1) for item in data]
         case dict():
             return _special(data) if len(data) == 1 and data.keys() <= _SPECIAL.keys() else _tree(data, depth)
-    raise UsageError(f"{type(data).__name__} is no value of JSON")
+    raise UsageError(f"{type(data).__name__} is not a value of JSON")
 
 
 def _tree(data: dict[str, Any], depth: int) -> Tree:
@@ -235,11 +235,11 @@ def _tree(data: dict[str, Any], depth: int) -> Tree:
     rest = {key: value for key, value in data.items() if key not in ("$type", "$members")}
     members = list(rest.items()) if pairs is None else pairs
     if not isinstance(name, str) or (pairs is not None and rest) or any(key.startswith("$") for key in rest):
-        raise UsageError(f"{quoted(str(data))} is no object: $type with members, or with $members alone")
+        raise UsageError(f"{quoted(str(data))} is not an object: $type with members, or with $members alone")
     if not isinstance(members, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in members
     ):
-        raise UsageError(f"{quoted(str(pairs))} is no list of members: write [[name, value], ...]")
+        raise UsageError(f"{quoted(str(pairs))} is not a list of members: write [[name, value], ...]")
     return Tree(name, tuple((member, _from_json(value, depth + 1)) for member, value in members))
 
 
@@ -260,4 +260,4 @@ def _special(data: dict[str, Any]) -> Value:
     try:
         return _SPECIAL[key](text)
     except (ValueError, KeyError, TypeError, AttributeError, InvalidOperation, binascii.Error):
-        raise UsageError(f"{key} is {quoted(str(text))}: it is no such value") from None
+        raise UsageError(f"{key} is {quoted(str(text))}: it is not such a value") from None

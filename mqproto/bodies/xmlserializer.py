@@ -204,7 +204,7 @@ def _typed(name: str, value: Value, depth: int) -> Element:
         assert item is not None, "it was asked for before"
         element.content.extend(_typed(item, each, depth + 1) for each in value)
     else:
-        raise UsageError(f"{quoted(str(value))} is no list, which {name} takes")
+        raise UsageError(f"{quoted(str(value))} is not a list, which {name} takes")
     return element
 
 

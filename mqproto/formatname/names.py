@@ -286,7 +286,7 @@ def _canonical_ip(text: str) -> str:
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
-        raise FormatNameError(f"{told(text)} is no IP address") from None
+        raise FormatNameError(f"{told(text)} is not an IP address") from None
     # Python accepts anything as a scope.
     if "%" in bare and not re.fullmatch(r"[0-9A-Za-z._-]+", bare.partition("%")[2]):
         raise FormatNameError(f"{told(text)} has no usable scope after the %")

@@ -231,9 +231,9 @@ def guess(text: str) -> Guess | None:
     """
     text = text.strip()
     if found := re.fullmatch(r"([^\\/@:]+)@([^\\/@:]+)", text):
-        reason, path = "queue@computer is no name to MSMQ", rf"{found[2]}\private$\{found[1]}"
+        reason, path = "queue@computer is not a name to MSMQ", rf"{found[2]}\private$\{found[1]}"
     elif found := re.fullmatch(r"(?i)(?:net\.)?msmq://([^/:]+)(?::\d+)?/(?:private\$?/)?([^/]+)", text):
-        reason, path = "a URL is no name to MSMQ", rf"{found[1]}\private$\{found[2]}"
+        reason, path = "a URL is not a name to MSMQ", rf"{found[1]}\private$\{found[2]}"
     elif r"\\" in text:
         reason, path = "single backslashes separate the parts", re.sub(r"\\+", r"\\", text).strip("\\")
     elif "/" in text:

@@ -94,7 +94,7 @@ def _what_was_meant(text: str, keyword: str) -> str:
         if meant := _offer(text, Protocol.OS):
             return meant
     if near := difflib.get_close_matches(keyword[:20], _KEYWORDS, 1):
-        return f"{told(keyword)}= is no keyword; did you mean {near[0]}=?"
+        return f"{told(keyword)}= is not a keyword; did you mean {near[0]}=?"
     return f"a format name begins with {'=, '.join(_KEYWORDS)}="
 
 
@@ -117,7 +117,9 @@ def _parse_direct(text: str) -> DirectName:
     try:
         protocol = Protocol("IPX" if keyword == "SPX" else keyword)
     except ValueError:
-        raise FormatNameError(f"{told(prefix)} is no protocol; it is OS, TCP, HTTP, HTTPS or IPX") from None
+        raise FormatNameError(
+            f"{told(prefix)} is not a protocol; it is OS, TCP, HTTP, HTTPS or IPX"
+        ) from None
 
     if protocol in (Protocol.HTTP, Protocol.HTTPS):
         return _parse_web(protocol, rest.strip())
@@ -185,7 +187,9 @@ def _parse_private(text: str) -> PrivateName:
     if not backslash:
         raise FormatNameError(r"PRIVATE= takes the queue manager's GUID, a backslash and the queue's number")
     if not re.fullmatch(r"[0-9A-Fa-f]{1,8}", number):
-        raise FormatNameError(f"{told(number)} is no queue's number; it has one to eight hexadecimal digits")
+        raise FormatNameError(
+            f"{told(number)} is not a queue's number; it has one to eight hexadecimal digits"
+        )
     if semicolon and suffix.upper() != "JOURNAL":
         raise FormatNameError("only ;JOURNAL can follow a PRIVATE= name")
     return PrivateName(_guid("PRIVATE", manager), int(number, 16), bool(semicolon))
@@ -213,7 +217,7 @@ def _parse_multicast(text: str) -> MulticastName:
     if not colon:
         raise FormatNameError("MULTICAST= takes an address and a port, as in MULTICAST=239.1.1.1:8001")
     if not re.fullmatch(r"0|[1-9][0-9]{0,4}", port):
-        raise FormatNameError(f"{told(port)} is no port; it is a number from 0 to 65535")
+        raise FormatNameError(f"{told(port)} is not a port; it is a number from 0 to 65535")
     return MulticastName(address, int(port))
 
 

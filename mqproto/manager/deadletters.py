@@ -45,7 +45,7 @@ class DeadLetters:
             kept = [one for one in kept if is_letter(one.packet)]
             if not kept:
                 raise UsageError(
-                    f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
+                    f"{queue.name} is neither a dead-letter queue nor a journal: receive from it and send instead"
                 )
         wanted = None if keys is None else set(keys)
         chosen = [one for one in kept if wanted is None or one.key in wanted]

@@ -137,7 +137,7 @@ class MessageIdHistory:
     By the letter it would be discarded, and nobody else has it. So such a copy is a duplicate only if it has no more
     hops than an earlier one. Only memory knows these: after a restart the destination drops remaining duplicates.
 
-    An entry takes some 100 bytes, a sender some 500 more.
+    An entry takes about 100 bytes, a sender about 500 more.
 
     Args:
         connected: returns the queue managers that have a session with us.
@@ -340,7 +340,7 @@ class MessageIdHistory:
     def _forget_oldest(
         self, senders: list[tuple[SenderHistory, int]], count: int, writes: PendingWrites
     ) -> None:
-        """Forget the `count` oldest messages of these senders, at most as many of each as stand beside it."""
+        """Forget the `count` oldest messages of these senders, at most as many of each as are beside it."""
         if count <= 0:
             return
         found = [

@@ -9,7 +9,7 @@ Every ending, wherever it happened, passes through here once. [MS-MQQB] 3.1.5.5.
   it was sent, another where it ended; one that the next hop refuses is kept here in any case. If we sent it, it is
   kept in the queue that its application has chosen, if that has room;
 - one with JP set that arrived is kept in the journal where it was sent, and with `expire_sent = figures` also one that
-  expired there and is no dead letter;
+  expired there and is not a dead letter;
 - what an application received from a queue with a journal is kept in that.
 
 The dead letter of a message in doubt is remembered, because its destination may yet decide it (doubts.py).

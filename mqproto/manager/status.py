@@ -39,7 +39,7 @@ from mqproto.wire.guid import Guid, guid_text
 class LocalStatus:
     """A queue of this node, a journal or a dead-letter queue.
 
-    waiting: all of its messages. unsettled: those of them that a consumer was given and has not settled.
+    waiting: all of its messages. unsettled: those that a consumer was given and has not settled.
     held: messages that wait behind a gap, and do not count in `waiting`.
     size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
     consumers: applications that wait for a message, or have some that they did not settle.

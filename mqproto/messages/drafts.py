@@ -50,7 +50,7 @@ class Draft:
     """A message as an application writes it.
 
     admin_queue, response_queue: format names; empty for none.
-    acknowledgments: what the administration queue is told of: ACKNOWLEDGE_ARRIVAL and the three beside it.
+    acknowledgments: what the administration queue is told about: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
     sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, because
         the message is not signed.

@@ -2,7 +2,7 @@ r"""A message of our own as its queue manager keeps it: with the name of its app
 
     UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
 
-The two headers stand behind all that a UserMessage has, and PacketSize counts them, so whatever is done to a
+The two headers are behind all that a UserMessage has, and PacketSize counts them, so whatever is done to a
 packet keeps them. No session carries them: they are cut off as the message leaves (`as_sent`).
 """
 

@@ -55,9 +55,9 @@ class How(StrEnum):
 
 @dataclass(slots=True)
 class Acquaintance:
-    """A queue manager that was met, or that an operator has told of.
+    """A queue manager that was met, or that an operator has told about.
 
-    manager: its GUID; None if an operator has told of it, and it has not been called yet.
+    manager: its GUID; None if an operator has told about it, and it has not been called yet.
     host: where it is called: an address, or the name that somebody has sent to.
     address: where it was last seen; empty if it was not.
     first_s, last_s: when it was seen first and last, UTC.

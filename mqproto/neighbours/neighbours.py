@@ -2,7 +2,7 @@
 
 [MS-MQQB] 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.1
 
-A way may have several next hops. They are tried in order of preference: when a session cannot be had or is
+A way may have several next hops. They are tried in order of preference: when a session is not available or is
 lost, the next hop follows at once, and after the last the Session Retry Connect Timer runs before all begins
 anew. While a later one serves, the earlier ones are tried each time that the timer is due. Once one of them
 has a session, and everything that was sent over the later one is answered for, the queues change over to it.

@@ -110,7 +110,7 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class MetStatus:
-    """A queue manager that nobody has declared, and that was met, or that an operator has told of.
+    """A queue manager that nobody has declared, and that was met, or that an operator has told about.
 
     manager: its GUID; empty if that is not known yet.
     name: what an operator calls it, or empty.

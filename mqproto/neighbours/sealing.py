@@ -1,7 +1,7 @@
 """Encrypts our own messages as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
 
 They stay in clear in the store: a message that is sent again is encrypted again, with the key of that time. The name of
-a dead-letter queue, which stands behind a kept message, is cut off as well: no session carries it.
+a dead-letter queue, which is behind a kept message, is cut off as well: no session carries it.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Trial:
     def _may_have_had(self, entry: InFlight, suspect: Suspect) -> bool:
         """Whether the neighbour may have had before what it has taken now, and needs no room for it: it was out before.
 
-        Not if it stood behind the suspect, because the neighbour has looked at nothing beyond that.
+        Not if it was behind the suspect, because the neighbour has looked at nothing beyond that.
         """
         place, first = _place(entry), _place(suspect.entry)
         if place[1] <= place[0].restored_through and (place[0] is not first[0] or place[1] < first[1]):

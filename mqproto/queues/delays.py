@@ -32,7 +32,7 @@ POSITION: Final = attrgetter("message.position")
 class Marks:
     """When the messages of a lane came. A mark covers all up to its position that are behind the mark before it.
 
-    The older marks are, the more of them are merged: a backlog of a month has some 700, and a wait is told
+    The older marks are, the more of them are merged: a backlog of a month has about 700, and a wait is told
     too long by a sixteenth at most.
     """
 

@@ -121,7 +121,7 @@ class LocalQueue:
         return self.declaration.name
 
     def become(self, declaration: QueueDeclaration) -> None:
-        """Become this queue: it was deleted and is empty. New messages stand behind those that have left."""
+        """Become this queue: it was deleted and is empty. New messages are behind those that have left."""
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.consumers, f"an application receives from {self.name}"
         self._begin(declaration)

@@ -141,7 +141,7 @@ class Enterprise:
         if machine is None:
             raise UsageError(f"{what} {name!r} is nobody; there is {_listed(self.machines)}")
         if not machine.routing_server:
-            raise UsageError(f"{what} {name} is no routing server; make it one")
+            raise UsageError(f"{what} {name} is not a routing server; make it one")
 
     def _check_links(self) -> None:
         linked: set[frozenset[str]] = set()

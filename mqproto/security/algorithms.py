@@ -134,7 +134,7 @@ def provider_by_word(word: str) -> Provider:
     for provider in PROVIDERS:
         if provider.word == word.casefold():
             return provider
-    raise UsageError(f"{word!r} is no provider: name {', '.join(each.word for each in PROVIDERS)}")
+    raise UsageError(f"{word!r} is not a provider: name {', '.join(each.word for each in PROVIDERS)}")
 
 
 @dataclass(frozen=True, slots=True)

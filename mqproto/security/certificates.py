@@ -157,4 +157,6 @@ def certificate_in(der: bytes) -> Certificate:
     try:
         return Certificate.from_bytes(der)
     except UsageError:
-        raise bad_signature("SenderCert is no X.509 certificate with a key of RSA that can be used") from None
+        raise bad_signature(
+            "SenderCert is not an X.509 certificate with a key of RSA that can be used"
+        ) from None

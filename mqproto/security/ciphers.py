@@ -48,7 +48,7 @@ def decrypt(key: SessionKey, body: bytes) -> bytes:
     if block == 1:
         return _run(key, body, encrypts=False)
     if not body or len(body) % block:
-        raise bad_encryption(f"the body has {len(body)} bytes, which are no blocks of {block}")
+        raise bad_encryption(f"the body has {len(body)} bytes, which are not blocks of {block}")
     padder = PKCS7(8 * block).unpadder()
     try:
         return padder.update(_run(key, body, encrypts=False)) + padder.finalize()

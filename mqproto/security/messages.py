@@ -162,7 +162,7 @@ def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
     try:
         blob = simple_blob.decode(encrypted)
     except WireFormatError as error:
-        raise bad_encryption(f"EncryptionKey is no SIMPLEBLOB: {error}") from None
+        raise bad_encryption(f"EncryptionKey is not a SIMPLEBLOB: {error}") from None
     if blob.reserved:
         raise bad_encryption(f"EncryptionKey.reserved is {blob.reserved:#06x}, must be 0")
     if blob.session_key_algorithm != algorithm:

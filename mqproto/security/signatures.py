@@ -1,7 +1,7 @@
 """Makes and verifies signatures of bytes.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
 
 signing.py decides which bytes of a message to sign. The hash is encrypted as in PKCS #1 1.5, with the name of its
-algorithm, and the result stands in the message with its least significant byte first, as the CryptoAPI writes it.
+algorithm, and the result is in the message with its least significant byte first, as the CryptoAPI writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BROKEN: Final = {0x8001: "MD2", 0x8002: "MD4"}
 
 
 def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
-    """Return the signature of these bytes, as it stands in the SecurityHeader.
+    """Return the signature of these bytes, as it is in the SecurityHeader.
 
     Raises:
         UsageError: the hash cannot be used, or the key is too short for it.
@@ -73,6 +73,6 @@ def hash_function(algorithm: int) -> hashes.HashAlgorithm:
     found = HASHES.get(algorithm)
     if found is None:
         name = _BROKEN.get(algorithm)
-        why = f"{name} is broken: sign with SHA-512" if name else f"{algorithm:#x} is no HashAlgorithm"
+        why = f"{name} is broken: sign with SHA-512" if name else f"{algorithm:#x} is not a HashAlgorithm"
         raise bad_signature(why)
     return found

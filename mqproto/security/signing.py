@@ -55,7 +55,7 @@ def signed(
 ) -> UserMessage:
     """Return the message with a signature and the certificate that verifies it. Its body must not be encrypted yet.
 
-    If the message lists its destinations, the signature is of MSMQ 3.0, and stands beside the list (3.1.7.1.4).
+    If the message lists its destinations, the signature is of MSMQ 3.0, and is beside the list (3.1.7.1.4).
 
     Args:
         sender_id: a SID, or the GUID of a queue manager, as `sender_id_type` says.
@@ -126,7 +126,7 @@ def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[Signat
 def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
     """Yield what a message's signature may be, in the order to try.  3.1.5.8.3
 
-    A signature of MSMQ 3.0 may stand in the SecurityHeader as well, according to [MS-MQMQ] 2.2.20.6.
+    A signature of MSMQ 3.0 may be in the SecurityHeader as well, according to [MS-MQMQ] 2.2.20.6.
     """
     security, listed = message.security, message.multi_queue_format
     if security is None:

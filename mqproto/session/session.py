@@ -393,7 +393,7 @@ class Session:
         return [pending[order] for order in sorted(pending)]
 
     def unacknowledged(self) -> list[InFlight]:
-        """Return those of them that the neighbour has not even received, as far as it has said."""
+        """Return those that the neighbour has not even received, as far as it has said."""
         return [entry for entry in self.data.unacknowledged if not entry.done]
 
     def give_up(self, entries: Iterable[InFlight]) -> None:

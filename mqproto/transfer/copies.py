@@ -16,7 +16,7 @@ from mqproto.wire.glance import identifier_of, is_transactional
 from mqproto.wire.guid import Guid
 
 KNOWN: Final = 16_384
-"""How many waiting messages of a queue are known, those that leave first; some 250 bytes each. A resend sends
+"""How many waiting messages of a queue are known, those that leave first; about 250 bytes each. A resend sends
 the oldest again, so these are the ones that come."""
 
 AS_IT_IS: Final = 0

@@ -1,13 +1,13 @@
 """How far an outgoing sequence has come: its places on the line of its queue's positions.  3.1.1.6.2
 
 Positions count all messages that ever joined the queue. Numbers, from 1, count those of the current sequence, which
-begins behind `base`; so message `number` stands at position `base + number`.
+begins behind `base`; so message `number` is at position `base + number`.
 
     base        acknowledged    saved_through   sent_ceiling             last
      │ OrderAck came │ next hop has │ was sent once │ was never sent       │
     ─┼───────────────┼──────────────┼───────────────┼──────────────────────┼──►
                      │<─────────────── kept until their OrderAck ─────────>│
-    what the store says of sent_ceiling:            └── up to 256 more ──► stored_ceiling
+    what the store says about sent_ceiling:            └── up to 256 more ──► stored_ceiling
 
     a resend:        └─ sent again ─► resent_through ─ read ─► resend_after ─ to be read ─► resend_through
 
@@ -102,7 +102,7 @@ class Cursors:
         return self.acknowledged - self.base
 
     def check(self, last: int) -> None:
-        """Assert that the places stand in the order of the picture."""
+        """Assert that the places are in the order of the picture."""
         places = self.base, self.acknowledged, self.saved_through, last
         assert list(places) == sorted(places), f"the places of a sequence are out of order: {places}"
         most = min(self.stored_ceiling, last)

@@ -34,7 +34,7 @@ IN_DOUBT_NAME: Final = "in_doubt$"
 For an application's letters, the number of their lane follows.
 """
 DOUBTS: Final = 65_536
-"""How many messages in doubt are remembered, at some 500 bytes each. Beyond that the oldest stays a dead letter."""
+"""How many messages in doubt are remembered, at about 500 bytes each. Beyond that the oldest stays a dead letter."""
 
 
 class Doubt(NamedTuple):

@@ -1,7 +1,7 @@
 """OrderAcks that do not name a sequence of ours: which sequence they confirm, if that can be told.
 
 An OrderAck has the TxSequenceID of what it acknowledges, and its number (2.2.4.1). But by the table of 3.1.7.17 it has
-the TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number stands there. A destination that reads it
+the TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number is there. A destination that reads it
 this way leaves open which sequence it means. If its OrderAck counted for the wrong one, messages would be lost. So it
 counts only if no other can ever be meant. How a destination reads is not known before its first OrderAck:
 

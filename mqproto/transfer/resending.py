@@ -43,7 +43,7 @@ class OrderAckWait:
 
     @property
     def in_vain(self) -> bool:
-        """Whether messages were sent again, on this session, and no OrderAck has told of them."""
+        """Whether messages were sent again, on this session, and no OrderAck has told about them."""
         return self.interval_index > 0
 
     def begin(self, now: Moment) -> None:

@@ -25,7 +25,7 @@ from mqproto.wire.guid import NULL_GUID, Guid
 class OutgoingSequence(OutgoingQueue):
     """Our transactional messages to one destination queue.  3.1.1.5, 3.1.1.3.1.1
 
-    Positions and numbers run side by side: message `number` of the current sequence stands at position
+    Positions and numbers run side by side: message `number` of the current sequence is at position
     `base + number`. A new sequence begins only when the last message of the old one is acknowledged, so all that is
     kept belongs to the current one.
 
@@ -33,7 +33,7 @@ class OutgoingSequence(OutgoingQueue):
     one in the Succession, and leave when this one keeps none any more.
 
     A resend sends the kept messages anew, in order, `resend_batch` at a time. The next ones leave when an
-    OrderAck tells that these arrived, and the resend ends when one tells of more. By the letter of 3.1.6.5
+    OrderAck tells that these arrived, and the resend ends when one tells about more. By the letter of 3.1.6.5
     all go at once; with a destination that is down and a backlog, each time-out would then fill the disks on
     the way with copies.
     """

@@ -10,7 +10,7 @@ did, or count the messages under each name separately. Both are right, and both 
 
 So a stream may change its spelling halfway, and two streams with the same name stay apart from their first
 message on. Senders that count spellings in another case separately, as ours did with layout 4 of stores, give each
-its own TimeStamp. A sequence with a new spelling and a new TimeStamp therefore stands beside the first; otherwise all
+its own TimeStamp. A sequence with a new spelling and a new TimeStamp therefore is beside the first; otherwise all
 messages with the lower TimeStamp would count as duplicates.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3.1.5.8.6
 """
 

@@ -92,7 +92,7 @@ class OutgoingRow(NamedTuple):
     time_stamp: int
     ordinal: int
     base: int
-    """Message k of the sequence stands at position base + k of the queue."""
+    """Message k of the sequence is at position base + k of the queue."""
     next_number: int
     last_ack: int
     saved_through: int

@@ -34,7 +34,7 @@ class Place(Enum):
 
 
 class Ending(NamedTuple):
-    """One message whose way ended here, or whose end we were told of.
+    """One message whose way ended here, or whose end we were told about.
 
     queue: the number in the store of the local queue that it was in, or else 0.
     reply_to: where a FinalAck would go, if it is transactional and another's.

@@ -245,7 +245,7 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:
-    """Return the message as it stands in a queue: we set AU and AS, whatever its sender has set there.
+    """Return the message as it is in a queue: we set AU and AS, whatever its sender has set there.
 
     kind: the kind of signature that was verified, as in AS; 0 for none.
     """

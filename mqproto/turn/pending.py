@@ -42,7 +42,7 @@ class HasRow(Protocol):
 class PendingWrites:
     """Writes since the last commit, of two kinds.
 
-    Writes that somebody will be told of, acceptances or acknowledgments, ask for a commit in this turn.
+    Writes that somebody will be told about, acceptances or acknowledgments, ask for a commit in this turn.
     Writes that only forget, such as the removal of a message that the neighbour has, go with the next commit,
     or after a second: if a crash comes first, the message is sent twice and the receiver drops it.
     """

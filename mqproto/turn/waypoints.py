@@ -20,7 +20,7 @@ from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
 
 REMEMBERED: Final = 100_000
-"""How many sent messages without an OrderAck are known by their numbers; some 100 bytes each."""
+"""How many sent messages without an OrderAck are known by their numbers; about 100 bytes each."""
 
 
 class Waypoint(Word):
@@ -189,7 +189,7 @@ class Sent(Protocol):
 
 
 class Waypoints:
-    """Is told of every step, and keeps none."""
+    """Is told about every step, and keeps none."""
 
     def accepted(self, packets: Iterable[bytes], destination: str) -> None:
         """Messages were handed in here, for the queue with that format name."""

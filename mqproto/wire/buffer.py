@@ -76,7 +76,7 @@ class PacketBuffer:
     A packet goes from its BaseHeader to its last padding byte, with the SessionHeader that lies beyond PacketSize if a
     UserMessage has SH set. Its first 16 bytes are judged before more is kept: they have to begin a packet whose kind
     and size may come now. The buffer keeps what a peer has sent of one packet. It does not search for `LIOR`, which may
-    stand in any field.
+    be in any field.
 
     If packets precede a fault, they are returned, the fault waits in `fault`, and the next `feed` raises it. Otherwise
     `feed` raises it at once. After a fault the buffer stays closed.

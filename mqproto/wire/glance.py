@@ -140,7 +140,7 @@ def has_security_header(packet: bytes) -> bool:
 def may_leave_changed(packet: bytes) -> bool:
     """Whether a UserMessage as it is kept may differ from what is sent: it has a SecurityHeader, or JN.
 
-    With a SecurityHeader it may be encrypted; with JN a name may stand behind it that stays here (`kept.py`).
+    With a SecurityHeader it may be encrypted; with JN a name may be behind it that stays here (`kept.py`).
     """
     return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 

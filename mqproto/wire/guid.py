@@ -21,7 +21,7 @@ def guid_from_text(text: str) -> Guid:
         ValueError: the text is not a GUID.
     """
     if len(text.strip("{}")) != 36:
-        raise ValueError(f"{text!r} is no GUID: write it as 00000000-0000-0000-0000-000000000000")
+        raise ValueError(f"{text!r} is not a GUID: write it as 00000000-0000-0000-0000-000000000000")
     return Guid(uuid.UUID(text).bytes_le)
 
 

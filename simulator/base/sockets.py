@@ -20,7 +20,7 @@ RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 def refuse_itself(connected: socket.socket) -> None:
     """Refuse a socket that is connected to itself.
 
-    If nobody listens on a port in the ephemeral range, the system gives a caller that very port once in some
+    If nobody listens on a port in the ephemeral range, the system gives a caller that very port once in about
     28,000 calls. The call then meets itself and TCP takes that for a connection (RFC 9293 3.5, simultaneous open):
     everything sent comes back, and nobody else can listen there.
 
@@ -95,7 +95,7 @@ def listen(
         listener.close()
         trouble = {
             errno.EADDRINUSE: f"is taken by another program; stop it or {advice}",
-            errno.EADDRNOTAVAIL: f"is no address of this machine; {advice}",
+            errno.EADDRNOTAVAIL: f"is not an address of this machine; {advice}",
         }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); {advice}")
         raise UsageError(f"{where} {trouble}") from None
     return listener

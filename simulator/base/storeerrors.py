@@ -54,7 +54,7 @@ ADVICE: Final = {
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
-    sqlite3.SQLITE_NOTADB: "it is no store of a node: name another file",
+    sqlite3.SQLITE_NOTADB: "it is not a store of a node: name another file",
     sqlite3.SQLITE_BUSY: "another program is writing to it: let that end, then start the node again",
 }
 """Keyed by SQLite's primary result code. Any other code is a failure of the disk itself."""

@@ -374,7 +374,7 @@ def explain(
 def _triggers_of(
     place: Place, history: str, found: Mapping[str, Explanation | Away]
 ) -> dict[str, list[TriggerStanding]]:
-    """By node, who delivers from the queues that are told of; of a node that does not run, from all."""
+    """By node, who delivers from the queues that are told about; of a node that does not run, from all."""
     from mqproto.simulator.edges.history.errors import HistoryError
     from mqproto.simulator.edges.trigger.standing import standings
 

@@ -1,4 +1,4 @@
-"""What `mqproto queue export` prints: a topology whose file says of queues what their nodes say."""
+"""What `mqproto queue export` prints: a topology whose file says about queues what their nodes say."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def _use_of_user(name: str) -> str:
         UsageError: a file cannot be called so.
     """
     if not re.fullmatch(USER_NAME, name) or ASIDE in name or name == SIGNING:
-        raise UsageError(f"{name!r} is no name for a user: take letters, digits, - and _, 64 at most")
+        raise UsageError(f"{name!r} is not a name for a user: take letters, digits, - and _, 64 at most")
     return f"{OF_USER}{name}"
 
 

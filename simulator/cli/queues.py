@@ -277,7 +277,7 @@ def _say(node: Node, queue: DeclaredQueue, what: str, *, as_json: bool) -> None:
 
 
 def _words(queue: DeclaredQueue) -> Iterator[str]:
-    """What there is to say of it, and nothing of what there is not."""
+    """What there is to say about it, and nothing of what there is not."""
     yield TRANSACTIONAL if queue.transactional else "not transactional"
     if queue.quota_kb is not None:
         yield f"at most {queue.quota_kb:,} KiB"

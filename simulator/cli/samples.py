@@ -2,7 +2,7 @@
 
     python -m mqproto.simulator.cli.samples captures/samples
 
-A TOML says in its first half what the capture shows, and the command that makes it; a scenario stands there too. Below
+A TOML says in its first half what the capture shows, and the command that makes it; a scenario is there too. Below
 MARK is what was found in the capture when it was made. That half is written here; a test holds the capture to it.
 """
 
@@ -103,7 +103,7 @@ def found_in(capture: Path) -> dict[str, Any]:
 
     messages: those of applications, however often and on however many links they were seen.
     packets: by kind. acknowledgments: FinalAcks and administration acknowledgments, by class.
-    findings: by code, what `mqproto decode` has to say of it.
+    findings: by code, what `mqproto decode` has to say about it.
     """
     reader = PacketReader(read_capture(capture))
     analyst = Analyst()

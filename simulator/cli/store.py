@@ -443,7 +443,7 @@ def _named(place: Later, store: str) -> tuple[Path, Node | None]:
 
 
 def _names(place: Later) -> Callable[[str], str]:
-    """What people call queues. A file can be read whose topology cannot be had: then by their own names."""
+    """What people call queues. A file can be read whose topology is not available: then by their own names."""
     from mqproto.simulator.topology import TopologyError
     from mqproto.simulator.topology.directory import known_as
 

@@ -136,7 +136,7 @@ async def _watch(
 
 
 async def _look(place: Place, node: str | None) -> NodesLook:
-    """What each node, or the one, says of all that it has, with the oldest message of each queue."""
+    """What each node, or the one, says about all that it has, with the oldest message of each queue."""
 
     async def ask(client: Client) -> Explanation:
         explained = await client.explain(limit=1)

@@ -294,7 +294,7 @@ class Client:
     async def send_many(self, destination: str, drafts: Iterable[Draft]) -> list[MessageId]:
         """Send messages, in order: all of them transactional or none.
 
-        A long list goes in parts, each accepted wholly or not at all; an error says nothing of parts before it.
+        A long list goes in parts, each accepted completely or not at all; an error says nothing of parts before it.
         `destination` may name several queues, separated by commas. Each gets a copy of each message with an identifier
         of its own; those of one message stand together, in the order of the names.
         """

@@ -125,7 +125,7 @@ def _check_headers(headers: dict[str, str]) -> None:
         )
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise UsageError(f"{name[:40]!a} is no header's name in small letters")
+            raise UsageError(f"{name[:40]!a} is not a header's name in small letters")
         if not (value.isascii() and value.isprintable()):
             raise UsageError(f"{name} is {value[:40]!a}: printable ASCII characters only")
 

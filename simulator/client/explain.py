@@ -36,13 +36,13 @@ RECEIVERS_SHOWN: Final = 5
 
 
 class Explainer:
-    """Puts what nodes say of a subject into words.
+    """Puts what nodes say about a subject into words.
 
     Args:
         topology: what GUIDs and format names mean.
         start: says what starts a node, by its name.
         options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
-        in_full: whether all messages of a queue are meant; else only those that the nodes tell of.
+        in_full: whether all messages of a queue are meant; else only those that the nodes tell about.
     """
 
     def __init__(

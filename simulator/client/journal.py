@@ -32,7 +32,7 @@ EARLIER: Final = "earlier"
 """Stands for a life in a journal's record of its history that is older than lives."""
 LAYOUT: Final = 2
 """Layout 1 has no birth: the node knows its invoker from what it keeps about it, or not at all."""
-FOREIGN: Final = "it is no client's journal: name another file"
+FOREIGN: Final = "it is not a client's journal: name another file"
 JOURNAL_ADVICE: Final = {
     **ADVICE,
     sqlite3.SQLITE_FULL: "the disk is full: make room, then do the same again; nothing is lost, nothing comes twice",

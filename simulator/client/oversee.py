@@ -30,7 +30,7 @@ from mqproto.wire.guid import guid_from_text
 
 
 async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
-    """What each node says of itself."""
+    """What each node says about itself."""
     return await ask_all(place, Client.queues)
 
 
@@ -40,7 +40,7 @@ async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
 async def explanations(
     place: Place, node: str | None, subject: str, limit: int
 ) -> dict[str, Explanation | Away]:
-    """What each node, or the one, says of a queue, a node or a message.
+    """What each node, or the one, says about a queue, a node or a message.
 
     place: with the queues as they are (`mqproto.simulator.client.live.as_it_is`).
 
@@ -146,7 +146,7 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | Away], opti
 
 
 def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
-    """The same where it is too wide: why something waits stands below its row, and names may end in dots."""
+    """The same where it is too wide: why something waits is below its row, and names may end in dots."""
     headings = ("queue", *COUNTS, *WORDS[:-1])
     table = plain_table()
     for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
@@ -164,7 +164,7 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
 
 
 def _unlisted(found: Mapping[str, NodeStatus | Away], options: str) -> Iterator[str]:
-    """What each node has beside the queues that it told of."""
+    """What each node has beside the queues that it told about."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.unlisted:
             yield (
@@ -313,7 +313,7 @@ async def send_back(
     """Send dead letters or journaled messages once more, those that are named or all; how many, and how many stay.
 
     Raises:
-        UsageError: the queue is none of these, or has no such message, or that is no identifier.
+        UsageError: the queue is none of these, or has no such message, or that is not an identifier.
         NodeUnreachable: the node is not running.
     """
     chosen = [_identifier(text) for text in identifiers]
@@ -341,6 +341,6 @@ def _identifier(text: str) -> MessageId:
     found = MessageId.parse(text)
     if found is None:
         raise UsageError(
-            f"{text!r} is no message's identifier: write GUID\\number, as `mqproto send` prints it"
+            f"{text!r} is not a message's identifier: write GUID\\number, as `mqproto send` prints it"
         )
     return found

@@ -1,4 +1,4 @@
-"""`mqproto history`: all that the logs of a system say of one message, in order of time, and where it is now.
+"""`mqproto history`: all that the logs of a system say about one message, in order of time, and where it is now.
 
 Nodes write waypoints if they are asked to (mqproto/turn/waypoints.py); gateways and triggers always do. Each line is a
 JSON object with the time, who wrote it and what happened, and names the message by its identifier, or by its producer's
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
     time: UTC, as ISO 8601 has it, to the microsecond; such texts are ordered as their times are.
     who: a node's name, or a gateway's or trigger's.
-    message: the identifier; empty where a line tells of it by other names.
+    message: the identifier; empty where a line tells about it by other names.
     """
 
     time: str
@@ -67,7 +67,7 @@ class MessageStory:
     nodes: the names of those who write waypoints by the table of what may follow what.
     messages: the identifiers of those that are meant: one, or all with the producer's key.
     left_out: how many steps more there are than the limit allows.
-    spoilt: how many lines were no lines of a log.
+    spoilt: how many lines were not lines of a log.
     has_waypoints: whether any node has written waypoints of any message.
     """
 
@@ -103,7 +103,7 @@ def logs_in(directory: Path) -> list[Path]:
 def story_of(
     subject: str, logs: Iterable[Path], topology: Topology, names: Collection[str] = ()
 ) -> MessageStory:
-    """All that these logs say of a message, or of all messages with a producer's key, in order of time.
+    """All that these logs say about a message, or of all messages with a producer's key, in order of time.
 
     Args:
         names: what it is called as well, each time that it was sent once more.
@@ -219,7 +219,7 @@ _OPERATED: Final = json.dumps({"event": EVENT}).strip("{}").encode()
 
 
 def _quoted(text: str) -> bytes:
-    """A text as it stands in a line of JSON."""
+    """A text as it is in a line of JSON."""
     return json.dumps(text).encode()
 
 
@@ -248,7 +248,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_step(line: bytes) -> Step | None:
-    """What a line says; None if it is no line of a log."""
+    """What a line says; None if it is not a line of a log."""
     try:
         said = EVERYTHING.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -265,7 +265,7 @@ def read_step(line: bytes) -> Step | None:
 
 
 def told(story: MessageStory, topology: Topology) -> Iterator[str]:
-    """A line for each step, and what is to be known of the logs."""
+    """A line for each step, and what is to be known about the logs."""
     missing = story.missing()
     width = max((len(step.who) for step in story.steps), default=0)
     for place, step in enumerate(story.steps):

@@ -181,7 +181,7 @@ def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
     """The bodies that say these texts, and their body type; `mqproto.bodies.typed` has the kinds.
 
     Raises:
-        UsageError: there is no such kind, a text is no value of it, or a body is too long.
+        UsageError: there is no such kind, a text is not a value of it, or a body is too long.
     """
     made = [contents.body_of_text(text, kind) for text in found]
     _check_length([body for body, _ in made])
@@ -314,7 +314,7 @@ def importing(
         with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as lines:
             found = read_import(lines, str(file), queue, has_journal=journal is not None)
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        said = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{file}: {said}; name a file of `mqproto store export`") from None
     at = topology.node_named(node).name if node else _node_of(topology, found)
 
@@ -412,7 +412,7 @@ async def peek(place: Place, node: str | None, queue: str, count: int) -> list[R
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
     """One message on stdout: its body and a line's end, or one line of JSON.
 
-    Before what an acknowledgment, a dead letter or a report carries stands what it says of which message.
+    Before what an acknowledgment, a dead letter or a report carries stands what it says about which message.
     """
     if as_json:
         print(json.dumps(message_as_json(message), ensure_ascii=False))
@@ -437,7 +437,7 @@ def _on_a_terminal(body: bytes) -> bytes:
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs: what `send` can say of one, where it says it, and what its body says.
+    """A message for programs: what `send` can say about one, where it says it, and what its body says.
 
     Body and extension are text where they are UTF-8, and in base64 where they are not.
     """
@@ -484,7 +484,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def _travelling(envelope: Envelope) -> dict[str, Any]:
-    """What its extension says to a consumer over HTTP, in the form in which bodies tell of others' headers."""
+    """What its extension says to a consumer over HTTP, in the form in which bodies tell about others' headers."""
     told: dict[str, Any] = {}
     if envelope.content_type:
         told["content_type"] = envelope.content_type

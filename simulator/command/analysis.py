@@ -1,4 +1,4 @@
-"""`mqproto analyse`: captures into tables, by Spark; and what there is to say of it when it is done."""
+"""`mqproto analyse`: captures into tables, by Spark; and what there is to say about it when it is done."""
 
 from __future__ import annotations
 
@@ -235,12 +235,12 @@ def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
 
 
 def _settings(conf: Iterable[str]) -> dict[str, str]:
-    """What is said of Spark's settings, by their names."""
+    """What is said about Spark's settings, by their names."""
     settings = {}
     for said in conf:
         name, equals, value = said.partition("=")
         if not (name and equals):
-            raise UsageError(f"--conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true")
+            raise UsageError(f"--conf {said} is not a setting: NAME=VALUE is one, as spark.ui.enabled=true")
         settings[name] = value
     return settings
 
@@ -348,7 +348,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     for path, other in result.repeated:
         yield f"{path} has the same content as {other}"
     if result.passed_over:
-        yield f"{counted(len(result.passed_over), 'file')} that are no captures passed over"
+        yield f"{counted(len(result.passed_over), 'file')} that are not captures passed over"
     yield ""
     for (severity, code), count in sorted(result.codes.items()):
         yield f"{severity:<5} {code:<20} {count:>12,}  {CODES[code]}"

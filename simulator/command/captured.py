@@ -129,7 +129,7 @@ def open_other(source: str) -> Opened:
     """
     opened = open_capture(source) if source != "-" else None
     if not isinstance(opened, Opened):
-        raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
+        raise UsageError(f"{source} is not a capture: it begins neither as pcap, pcapng, gzip nor zstd")
     return opened
 
 
@@ -313,7 +313,7 @@ class _Reading:
         return FINDING if self.findings[Severity.FAULT] or self.forged else DONE
 
     def evidence(self, sight: Sight) -> Evidence | None:
-        """What the keys say of a message."""
+        """What the keys say about a message."""
         if self.ring is None or sight.message is None:
             return None
         evidence = self.ring.evidence(sight.message, sight.seen.cut_bytes)

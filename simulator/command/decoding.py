@@ -37,8 +37,9 @@ def decode(
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
 
-    Findings stand below the packet with which they came to light. Status 1 if one of them is a fault, if with --keys a
-    signature does not hold, or if the capture is damaged (what came before the damage is shown); 2 if it is no capture.
+    Findings are below the packet with which they came to light. Status 1 if one of them is a fault, if with --keys a
+    signature does not hold, or if the capture is damaged (what came before the damage is shown); 2 if it is not a
+    capture.
 
     \b
     mqproto decode run.pcapng                       a line for each packet
@@ -76,7 +77,7 @@ def decode(
         limit=options.limit,
         keys=options.keys,
     ):
-        raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
+        raise UsageError(f"{source} is not a capture: it begins neither as pcap, pcapng, gzip nor zstd")
     if others:
         raise UsageError("packets come one by one: name several captures, or one FILE, HEX or -")
     return packets(source, opened, options.limit or PACKETS_LIMIT, keys, as_json=options.as_json)
@@ -90,7 +91,7 @@ def packets(
     *,
     as_json: bool,
 ) -> int:
-    """Every field of packets that stand behind one another, and what is wrong with them."""
+    """Every field of packets that are behind one another, and what is wrong with them."""
     from mqproto.captures.decode.security.keyring import read_keys
     from mqproto.captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
     from mqproto.captures.payload import take_apart

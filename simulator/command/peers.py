@@ -137,7 +137,7 @@ def move(
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
-    """What is to be known of one; with `probes` its GUID is what it says itself."""
+    """What is to be known about one; with `probes` its GUID is what it says itself."""
     from mqproto.simulator.command.probe import probe
     from mqproto.simulator.node.control import PeerFacts
 
@@ -146,7 +146,9 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
         try:
             manager = guid_from_text(guid)
         except ValueError:
-            raise UsageError(f"{guid!r} is no GUID: write it as mqproto probe {address} shows it") from None
+            raise UsageError(
+                f"{guid!r} is not a GUID: write it as mqproto probe {address} shows it"
+            ) from None
     if probes:
         report = run_task(partial(probe, address))
         if report.tcp.manager is None:
@@ -161,7 +163,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
         files = PublicFiles(keys).read()
         if not files:
             raise UsageError(
-                f"{keys}: no file there is called aes.blob, signing.cer or the like: {', '.join(FORMS)}"
+                f"{keys}: no file there is called aes.blob, signing.cer or another such name: {', '.join(FORMS)}"
             )
     return PeerFacts(name, address, manager, keys=files)
 
@@ -228,7 +230,7 @@ def _say(
 
 
 async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | Away]:
-    """What each node, or the one, says of those who connect to it.
+    """What each node, or the one, says about those who connect to it.
 
     Raises:
         NodeUnreachable: the one is not running.
@@ -323,7 +325,7 @@ def _met_name(one: MetStatus) -> str:
 
 
 def met_words(one: MetStatus, now_s: int | None = None) -> str:
-    """What is known of one that was met, or added."""
+    """What is known about one that was met, or added."""
     parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
     if one.also:
         parts[0] += f" and at {' and '.join(one.also)}"
@@ -353,7 +355,7 @@ def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:
 
 
 def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterator[str]:
-    """All that there is to say of one, and nothing of what there is not."""
+    """All that there is to say about one, and nothing of what there is not."""
     here = [
         f"{count:,} {what}"
         for count, what in ((peer.sessions, "open"), (peer.half_open, "half-open"))

@@ -172,7 +172,7 @@ def _judged(datagram: bytes, request: Ping, trip_ms: float) -> Finding:
         response = ping_packet.decode(datagram)
     except WireFormatError:
         return Finding(
-            Outcome.FOREIGN, f"something that is no Ping: {shown(datagram[: ping_packet.sizeof()])}"
+            Outcome.FOREIGN, f"something that is not a Ping: {shown(datagram[: ping_packet.sizeof()])}"
         )
     if response.cookie != request.cookie:
         return Finding(Outcome.INVALID, "a Ping, and not the answer to ours: its cookie is another")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
-"""How many messages of a name are told of."""
+"""How many messages of a name are told about."""
 ROWS_LIMIT: Final = 1_000
 """How many rows of a query are shown to people."""
 HOUR_S: Final = 3_600

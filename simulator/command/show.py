@@ -51,7 +51,7 @@ FLAG_WORDS: Final = {
     "flags": Ping,
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
-"""Fields that hold whatever their sender likes, so sixteen bytes of them are no GUID."""
+"""Fields that hold whatever their sender likes, so sixteen bytes of them are not GUID."""
 
 
 def read_source(source: str) -> list[bytes]:
@@ -115,12 +115,12 @@ def _kind(inspection: Inspection) -> str:
 
 
 def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
-    """What keys say of a packet, if it is a whole message."""
+    """What keys say about a packet, if it is a whole message."""
     return ring.evidence(inspection.packet) if isinstance(inspection.packet, UserMessage) else None
 
 
 def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
-    """Every field with its offset, size, value and bytes; what is wrong below it, and what keys say of it."""
+    """Every field with its offset, size, value and bytes; what is wrong below it, and what keys say about it."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")

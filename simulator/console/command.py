@@ -55,7 +55,7 @@ def options_of(listen: str | None, tokens: Path | None) -> Options:
     """What was typed.
 
     Raises:
-        TopologyError: it is no address.
+        TopologyError: it is not an address.
     """
     from mqproto.simulator.console.serving import PORT, Options
     from mqproto.simulator.topology.file import read_address

@@ -103,7 +103,7 @@ class Deeds:
         try:
             wish = msgspec.json.decode(order, type=Wish)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UsageError(f"that is no order: {error}") from None
+            raise UsageError(f"that is not an order: {error}") from None
         try:
             if (operation := self._operations.get(wish.deed)) is not None:
                 lines = await operation(wish)

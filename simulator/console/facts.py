@@ -1,4 +1,4 @@
-"""What a page shows, made of what nodes say of themselves: the figures are those of `mqproto queues --json`."""
+"""What a page shows, made of what nodes say about themselves: the figures are those of `mqproto queues --json`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CHARACTER: Final = 9.6
 """How wide a letter of a name is, which is bold, in the widest of usual fonts."""
 NAME_SHOWN: Final = 28
 AROUND: Final = 44
-"""What is left free above and below the middles of nodes; what stands beside a link has room in it."""
+"""What is left free above and below the middles of nodes; what is beside a link has room in it."""
 LABEL: Final = (90.0, 84.0)
 """How much room that takes, for each way its rate and what waits."""
 BESIDE: Final = (22, -16)
@@ -108,7 +108,7 @@ def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any
 
 
 def label_room(middle: Point, beside: int) -> Room:
-    """What is taken by that which stands there, on the link or beside it."""
+    """What is taken by that which is there, on the link or beside it."""
     width, height = LABEL
     aside = beside + copysign(width / 2, beside) if beside else 0
     return Room(middle[0] + aside, middle[1], width, height)

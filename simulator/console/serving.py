@@ -104,7 +104,7 @@ def _listening(address: tuple[str, int] | None) -> socket.socket:
     """Listen on this machine.
 
     Raises:
-        UsageError: the address cannot be had, or others could reach it.
+        UsageError: the address is not available, or others could reach it.
     """
     host, port = address or (HOST, PORT)
     check_address(host, port)

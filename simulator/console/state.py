@@ -25,7 +25,7 @@ from mqproto.simulator.topology import TopologyError
 from mqproto.simulator.topology.places import Place
 
 QUEUES_SHOWN: Final = 1_000
-"""How many queues a page is told of, of all nodes together: those in which the most waits."""
+"""How many queues a page is told about, of all nodes together: those in which the most waits."""
 
 
 class State:

@@ -26,7 +26,7 @@ from mqproto.simulator.topology.places import Place, start_again
 from mqproto.turn.waypoints import DROPS, Waypoint
 
 FIRST: Final = 20
-"""How many messages of a queue are told of."""
+"""How many messages of a queue are told about."""
 FAILED_SHOWN: Final = 200
 RUNGS: Final = 300
 PAUSE_S: Final = 1.0

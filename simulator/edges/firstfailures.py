@@ -54,7 +54,7 @@ class FirstFailures:
         self._awaited[RETRIED] = True  # The service has answered, or another message is called.
         if self._is_news(GIVEN_UP):
             whose = (
-                f"{copy_in} has a copy" if copy_in else "its sender has a dead letter, if he asked for one"
+                f"{copy_in} has a copy" if copy_in else "its sender has a dead letter, if it asked for one"
             )
             self._say(f"{self._queue}: {message} is given up ({reason}): {whose}; {FURTHER}")
 

@@ -6,7 +6,7 @@
     whatever is declared        at the gateway, to be taken, and at the trigger, to be given
 
 They are in the message's envelope (`client/envelope.py`), which anybody can write who sends to the queue: so a trigger
-gives none that it was not told of, and no trace that is not valid. None of them is part of what an id belongs to, as
+gives none that it was not told about, and no trace that is not valid. None of them is part of what an id belongs to, as
 each retry has a trace of its own.
 """
 
@@ -95,7 +95,7 @@ class Forwarding:
 def _declared(name: str) -> str:
     small = name.casefold()
     if not HEADER_NAME.fullmatch(small):
-        raise UsageError(f"--forward-header {quoted(name)}: this is no header's name")
+        raise UsageError(f"--forward-header {quoted(name)}: this is not a header's name")
     if small in RESERVED or small.startswith(RESERVED_PREFIXES):
         raise UsageError(f"--forward-header {name}: it is of one request alone, and cannot travel")
     return small

@@ -1,6 +1,6 @@
 """What a message says beside its body, as headers of HTTP: the gateway takes what the trigger gives.
 
-Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type, his id and
+Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type, its id and
 the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with an extension
 of its own goes without them.
 """
@@ -56,7 +56,7 @@ HEADERS: Final = {
     ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
     SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
-"""What may be said of a message beside its content type."""
+"""What may be said about a message beside its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
 EXTENSION_ROOM_BYTES: Final = 4_096
 """A longer extension is not given in a header, as servers refuse long ones: its size is."""
@@ -143,7 +143,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
 
 
 def _said(text: str) -> str:
-    """What stands in a header that may also say yes; empty if it does."""
+    """What is in a header that may also say yes; empty if it does."""
     return "" if text.casefold() == YES else text
 
 

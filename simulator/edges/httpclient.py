@@ -1,8 +1,8 @@
 """HTTP/1.1 to a few servers, over connections that stay open. h11 has the protocol, trio the sockets.
 
 httpx and httpcore were here before. They have what is not wanted: redirections, cookies, proxies, unpacking, HTTP/2, a
-pool for thousands of servers. For that a POST on loopback passed some 1,400 function calls, eight cancel scopes and six
-turns of trio's loop, which was the larger half of what a delivery cost a trigger; it passes some 350 here.
+pool for thousands of servers. For that a POST on loopback passed about 1,400 function calls, eight cancel scopes and
+six turns of trio's loop, which was the larger half of what a delivery cost a trigger; it passes about 350 here.
 
     nothing is repeated      a request that was sent may have been carried out
     one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has

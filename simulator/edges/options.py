@@ -274,7 +274,7 @@ class GatewayOptions:
     ] = ""
     callback_hosts: Annotated[
         list[str] | None,
-        "Let producers name URLs below this one in the header MQ-Callback, to be told of the end. "
+        "Let producers name URLs below this one in the header MQ-Callback, to be told about the end. "
         "Repeatable.",
         "--callback-host",
         value("HOST[:PORT]"),

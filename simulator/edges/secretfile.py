@@ -19,7 +19,7 @@ def read_secret(path: Path, what: str) -> str:
         what: it has, in words: `the tokens`.
 
     Raises:
-        UsageError: it cannot be read, others can read it, or it is no text of a reasonable size.
+        UsageError: it cannot be read, others can read it, or it is not text of a reasonable size.
     """
     try:
         with path.open("rb") as file:
@@ -34,4 +34,4 @@ def read_secret(path: Path, what: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: this is no text in UTF-8; name a file with {what}") from None
+        raise UsageError(f"{path}: this is not text in UTF-8; name a file with {what}") from None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename={"message_class": "class"}):
-    """What is told of one life of a message.
+    """What is told about one life of a message.
 
     message: its identifier as a message; empty while it is under way, or if nobody has written down that of this life.
     message_class: that of the acknowledgment with which it ended.
@@ -41,7 +41,8 @@ class Lived(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
 
 class Trail(Lived, frozen=True, omit_defaults=True):
-    """What is told of a message: of the life that it has, and of those before, after each of which it was sent again.
+    """What is told about a message: of the life that it has, and of those before, after each of which it was sent
+    again.
 
     id: the producer's.
     failure: of one that failed at a trigger, `business error` or `retrieval failure`.
@@ -110,10 +111,10 @@ async def trail_of(history: DocumentHistory, queue: str, key: str, *, of: str = 
     Args:
         queue: such as `destination\orders`.
         key: the producer's id.
-        of: the identifier of the life that is told of, whatever came later; by default of the one that it has.
+        of: the identifier of the life that is told about, whatever came later; by default of the one that it has.
 
     Raises:
-        HistoryError: the history cannot be had.
+        HistoryError: the history is not available.
     """
     message = of
     if not of:

@@ -153,7 +153,7 @@ def load(path: Path) -> Finding:
             f"{error.filename} is not there; a finding has a .toml and a .bin beside it"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path} is no finding that a fuzzer wrote: {error}") from None
+        raise UsageError(f"{path} is not a finding that a fuzzer wrote: {error}") from None
 
 
 def _toml(value: object) -> str:

@@ -96,7 +96,7 @@ def read_map(text: str) -> QueueMap:
             with suppress(FormatNameError):
                 return QueueMap(_queue(text[:place]), _queue(text[place + 1 :]))
     raise UsageError(
-        rf"--map {text!r} is no FROM=TO of two queues; write it like PRIVATE=GUID\00000010=DIRECT=OS:server\private$\q"
+        rf"--map {text!r} is not a FROM=TO of two queues; write PRIVATE=GUID\00000010=DIRECT=OS:server\private$\q"
     )
 
 

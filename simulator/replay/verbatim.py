@@ -143,7 +143,7 @@ class Verbatim:
         except trio.BrokenResourceError:
             line.ending = "the peer reset the connection"
         except WireFormatError as error:
-            line.ending = f"the peer sent what is no packet: {error}"
+            line.ending = f"the peer sent what is not a packet: {error}"
         self._news.tell()
 
     def _take(self, raw: bytes, line: _Line, outcome: Outcome) -> None:

@@ -257,7 +257,7 @@ def _user_messages(
     if reader.totals.missing_bytes:
         count.faults.append(f"{reader.totals.missing_bytes} bytes are not in the capture")
     if reader.totals.other_bytes:
-        count.faults.append(f"{reader.totals.other_bytes} bytes are no MSMQ")
+        count.faults.append(f"{reader.totals.other_bytes} bytes are not MSMQ")
 
 
 def _digest(packet: bytes) -> bytes:

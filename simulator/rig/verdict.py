@@ -22,7 +22,7 @@ class Oracle(Word):
     THROUGHPUT = "honest throughput", "too little came while something was wrong"
 
 
-NO_GROUPS: Final = "no trigger stands behind the queues, so nothing groups the messages"
+NO_GROUPS: Final = "no trigger is behind the queues, so nothing groups the messages"
 NO_GATEWAY: Final = "only a gateway answers 200, and an audit counts these answers"
 WAYPOINTS: Final = "nodes log each message at each waypoint, which is how the steps are counted"
 BLANKS: Final[Mapping[str, Mapping[Oracle, str]]] = {

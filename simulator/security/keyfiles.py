@@ -39,7 +39,7 @@ FORMS: Final = ("blob", "pem", "der", "cer")
 DAYS: Final = 3_650
 """How long a self-signed certificate is valid."""
 LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
+"""The most that is read of a file; a key pair of 16,384 bits takes about 13 kB."""
 
 
 @dataclass(frozen=True, slots=True)

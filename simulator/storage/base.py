@@ -89,7 +89,7 @@ PRAGMAS: Final = (
     "temp_store = MEMORY",
 )
 SOURCE_BYTE: Final = 17
-"""Where the source stands in a packet: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
+"""Where the source is in a packet: SourceQueueManager, behind the BaseHeader.  [MS-MQMQ] 2.2.19.2"""
 BUSY_RUNNING_MS: Final = 10
 """How long another program's write may hold us up while we run: ours can wait, and the node's neighbours cannot."""
 

@@ -3,7 +3,7 @@
 A record has no `finals` and no `moves`: the store has looked up the messages that they are about, and writes messages
 and removals instead. So a record means the same whatever the tables have by then, and can be carried out twice.
 
-The numbers of messages stand in columns and the packets one after the other, so one call of `struct` and one of `join`
+The numbers of messages are in columns and the packets one after the other, so one call of `struct` and one of `join`
 encode a whole batch. Rarer rows are MessagePack. A record has two parts: its head, with all but the packets, and the
 packets. The head has a checksum of each packet, so a record with a whole head tells which of its messages are damaged.
 """
@@ -95,7 +95,7 @@ def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
     """Decode a transaction from these bytes.
 
     Args:
-        packets: None in a log of layout 4, where they stand behind the head and have no checksums.
+        packets: None in a log of layout 4, where they are behind the head and have no checksums.
 
     Raises:
         ValueError: they are not a transaction.

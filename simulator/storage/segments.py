@@ -272,7 +272,7 @@ class FoundSegment:
             head, packets = found
             [stands] = NUMBER.unpack_from(head)
             if stands != number:
-                raise damaged(self.path, f"record {stands} stands in the place of {number}")
+                raise damaged(self.path, f"record {stands} is in the place of {number}")
             try:
                 writes, hurt = decoded(head[NUMBER.size :], packets)
             except ValueError as error:
@@ -315,7 +315,7 @@ class FoundSegment:
 
     def _half_there(self, number: int, at: int) -> str:
         return (
-            f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when its "
+            f"record {number} in {self.path.name} at byte {at:,} is half written: it was being written when its "
             "node was killed or the power went, and nobody was told that it was on disk"
         )
 

@@ -446,14 +446,16 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
                 continue
             if known[key].type == "str":
                 if not isinstance(value, str):
-                    raise TopologyError(f"{where}.{key}: {value!r} is no text; write it in quotes")
+                    raise TopologyError(f"{where}.{key}: {value!r} is not text; write it in quotes")
                 values[key] = value
                 continue
             # A bool is an int in Python, but never meant as one.
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-                raise TopologyError(f"{where}.{key}: {value!r} is no {'whole ' if whole else ''}number")
+                raise TopologyError(f"{where}.{key}: {value!r} is not a {'whole ' if whole else ''}number")
             if not math.isfinite(value):
-                raise TopologyError(f"{where}.{key}: {value!r} is no number to wait for; write a finite one")
+                raise TopologyError(
+                    f"{where}.{key}: {value!r} is not a number to wait for; write a finite one"
+                )
             values[key] = value
     try:
         return Settings(**values)
@@ -477,7 +479,7 @@ def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tup
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else host
     if not host or (":" in host and not bracketed) or not host.isprintable() or " " in host:
-        raise TopologyError(f"{where}: {text!r} is no address; write host:port, an IPv6 host in brackets")
+        raise TopologyError(f"{where}: {text!r} is not an address; write host:port, an IPv6 host in brackets")
     return host, int(port)
 
 
@@ -490,14 +492,14 @@ def _guid(text: str, where: str) -> Guid:
     try:
         return guid_from_text(text)
     except ValueError:
-        raise TopologyError(f"{where}: {text!r} is no GUID; leave it out to have one made") from None
+        raise TopologyError(f"{where}: {text!r} is not a GUID; leave it out to have one made") from None
 
 
 def _foreign(text: str | None, where: str) -> Guid | None:
     try:
         return None if text is None else guid_from_text(text)
     except ValueError:
-        raise TopologyError(f"{where}: {text!r} is no GUID; write that of the foreign system") from None
+        raise TopologyError(f"{where}: {text!r} is not a GUID; write that of the foreign system") from None
 
 
 def _derived(*names: str) -> Guid:
@@ -514,7 +516,7 @@ without types. The threads of a program connect all at once."""
 def _convert(table: object, kind: type[Entry], where: str) -> Entry:
     """Convert a table to a record; the TopologyError for an invalid one names the place and the key."""
     if not isinstance(table, dict):
-        raise TopologyError(f"{where}: this is no table; begin it with [{where}]")
+        raise TopologyError(f"{where}: this is not a table; begin it with [{where}]")
     for key in table:
         if key not in kind.__struct_encode_fields__:
             place = f"{where}: " if where else ""

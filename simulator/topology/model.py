@@ -244,7 +244,7 @@ class Topology:
             at: the node whose computer `.` is.
 
         Raises:
-            FormatNameError: the text is no name.
+            FormatNameError: the text is not a name.
             TopologyError: it names nothing that is here.
         """
         return resolve(self, parse_queue_name(text), at)

@@ -35,7 +35,7 @@ def next_hops(
         for to, hop in table.items():
             if hop not in neighbours[frm]:
                 raise TopologyError(
-                    f"route.{frm}.{to}: {hop!r} is no neighbour of {frm!r}; {nearest(hop, neighbours[frm])}"
+                    f"route.{frm}.{to}: {hop!r} is not a neighbour of {frm!r}; {nearest(hop, neighbours[frm])}"
                 )
             hops[frm, to] = hop
     for frm, to in hops:

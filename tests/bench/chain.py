@@ -78,7 +78,7 @@ async def measure_chain(options: Options, told: Told) -> Result:
         f"three nodes, {count:,} messages of {BODY_BYTES:,} bytes a round, flushed at each node",
         [*figures, Figure(FLUSH, "ms", tuple(found[FLUSH]))],
         [
-            "each round is checked: every message once, in order, unaltered; the client is no node",
+            "each round is checked: every message once, in order, unaltered; the client is not a node",
             *_notes(others),
         ],
     )

@@ -44,10 +44,10 @@ def test_any_bytes_of_any_type_are_a_body(data: bytes, body_type: int, extension
 def test_what_its_type_does_not_explain_is_bytes_with_the_reason() -> None:
     assert read_body(b"abc", 3) == Body("bytes", b"abc", "VT_I4 has 4 bytes, and the body 3")
     assert read_body(b"abc", 0x1003) == Body("bytes", b"abc", "body type 0x1003 has no published form")
-    assert read_body(b"<abc", 0).reason.startswith("it is no XML: ")
+    assert read_body(b"<abc", 0).reason.startswith("it is not XML: ")
     assert (
         read_body(b"abc", 768).reason
-        == "it is no stream of BinaryFormatter: it does not begin with its header"
+        == "it is not a stream of BinaryFormatter: it does not begin with its header"
     )
     assert read_body(b'{"a": 1}', 0) == Body("bytes", b'{"a": 1}')
     assert len(read_body(b"<?xml version='1.0' encoding='" + b"x" * 5_000 + b"'?><a/>", 0).reason) <= 600

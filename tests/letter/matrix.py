@@ -87,7 +87,7 @@ CANNOT: Final[dict[str, str]] = {
     **NEITHER,
     **{f"{label}, {UNDECLARED}": reason for label, reason in NEITHER.items()},
     "guids_reversed": "it presents another GUID than the one declared, and refuses its own",
-    f"direct_arrival_untold, {UNDECLARED}": "all names are direct, and it tells of no arrival by one",
+    f"direct_arrival_untold, {UNDECLARED}": "all names are direct, and it tells about no arrival by one",
     f"refuse_null_server, {UNDECLARED}": "whoever is called by a direct name is asked for by the null GUID: 3.1.5.2.3",
 }
 """All that cannot: its cell has to fail, or its line goes."""

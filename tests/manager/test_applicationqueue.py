@@ -410,7 +410,7 @@ def test_without_its_queue_it_goes_back_as_if_none_had_been_chosen(net: Net) -> 
 
 def test_of_an_applications_queue_letters_alone_go_back(net: Net) -> None:
     net.send("a", at("a", 30), "an order", transactional=True)
-    with pytest.raises(UsageError, match="failed-orders is no dead-letter queue and no journal"):
+    with pytest.raises(UsageError, match="failed-orders is neither a dead-letter queue nor a journal"):
         net.nodes["a"].up.send_back("failed-orders", None, net.now)
     cut_off(net)
     net.send("a", at("c", 16), "x", **MINUTE)

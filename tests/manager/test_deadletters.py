@@ -222,7 +222,7 @@ def test_journaled_messages_can_be_sent_once_more(net: Net) -> None:
 
 
 def test_only_what_the_system_keeps_can_be_sent_back(net: Net) -> None:
-    with pytest.raises(UsageError, match="notes is no dead-letter queue and no journal"):
+    with pytest.raises(UsageError, match="notes is neither a dead-letter queue nor a journal"):
         net.nodes["c"].up.send_back("notes", None, net.now)
     with pytest.raises(UsageError, match="no queue deadletter here"):
         net.nodes["c"].up.send_back("deadletter", None, net.now)

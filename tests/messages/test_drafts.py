@@ -128,7 +128,7 @@ def test_each_transactional_message_is_a_transaction_of_its_own_of_priority_0() 
         ({"admin_queue": f"PRIVATE={GUID}\\10;JOURNAL"}, "name one public, private or direct queue"),
         ({"trace_queue": r"DIRECT=OS:host\q"}, "reports go to a public queue"),
         ({"destinations": ("nowhere", "PUBLIC=" + GUID)}, "nowhere"),
-        ({"sender_id": "administrator"}, "'administrator' is no SID: write"),
+        ({"sender_id": "administrator"}, "'administrator' is not a SID: write"),
         ({"body": bytes(FULL_BYTES), "sender_id": SID}, r"4,192,340 bytes \(body, SID\) are too many"),
     ],
 )

@@ -109,7 +109,7 @@ def test_who_has_not_said_who_it_is_is_listed_by_its_host() -> None:
     assert host.reason.startswith("base.version_number at byte 0")
     core.lost(silent, "closed by the peer", net.now)
     [host] = peers(net).values()
-    assert (host.half_open, host.ended) == (0, 1), "to close a connection is no fault"
+    assert (host.half_open, host.ended) == (0, 1), "to close a connection is not a fault"
 
 
 def test_a_session_that_is_not_granted_is_the_hosts() -> None:

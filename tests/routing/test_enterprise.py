@@ -68,11 +68,11 @@ def in_north(**fields: object) -> Machine:
         ),
         (
             lambda: Enterprise([in_north(out_routing_servers=("client",)), CLIENT], [Site("north")]),
-            "m: its out-routing server client is no routing server; make it one",
+            "m: its out-routing server client is not a routing server; make it one",
         ),
         (
             lambda: Enterprise([CLIENT], [Site("north", ("client",))]),
-            "site north: its gate client is no routing server; make it one",
+            "site north: its gate client is not a routing server; make it one",
         ),
         (
             lambda: Enterprise([SERVER], [Site("south", ("server",))]),

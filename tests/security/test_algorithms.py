@@ -52,7 +52,7 @@ def test_any_other_privacy_level_is_a_failed_decryption(level: int) -> None:
 
 def test_a_provider_is_found_by_the_word_that_people_use() -> None:
     assert provider_by_word("AES") is PROVIDERS[-1]
-    with pytest.raises(UsageError, match="'des' is no provider: name base, enhanced, aes"):
+    with pytest.raises(UsageError, match="'des' is not a provider: name base, enhanced, aes"):
         provider_by_word("des")
 
 

@@ -43,7 +43,7 @@ def test_a_certificate_that_is_none_is_a_bad_signature() -> None:
         .sign(elliptic, hashes.SHA256())
     )
     for der in (b"", b"\x30\x03\x02\x01\x01", bytes(500), other.public_bytes(serialization.Encoding.DER)):
-        with pytest.raises(ProtectionError, match=r"BAD_SIGNATURE: SenderCert is no X\.509 certificate"):
+        with pytest.raises(ProtectionError, match=r"BAD_SIGNATURE: SenderCert is not an X\.509 certificate"):
             certificate_in(der)
     with pytest.raises(UsageError, match="not of RSA"):
         Certificate.from_bytes(other.public_bytes(serialization.Encoding.PEM))

@@ -115,16 +115,16 @@ def a_blob(algorithm: int, size: int, bits: int = 512) -> bytes:
         ({"encryption_algorithm": RC4}, "RC4 is none of the aes provider"),
         ({"encryption_algorithm": 0x6603}, "0x6603 is none of the aes provider"),
         ({"encryption_algorithm": AES_128}, "for another algorithm than EncryptionAlgorithm says"),
-        ({"encryption_key": b""}, "EncryptionKey is no SIMPLEBLOB: blob_type at byte 0 is 0 bytes"),
+        ({"encryption_key": b""}, "EncryptionKey is not a SIMPLEBLOB: blob_type at byte 0 is 0 bytes"),
         (
             {"encryption_key": b"\x06\x02" + bytes(80)},
-            "EncryptionKey is no SIMPLEBLOB: blob_type at byte 0 is 6",
+            "EncryptionKey is not a SIMPLEBLOB: blob_type at byte 0 is 6",
         ),
         (
             {"encryption_key": a_blob(AES_256, 32, bits=768)},
             "encrypted for 768 bits, and the aes key has 512",
         ),
-        ({"message_body": b"no blocks"}, "the body has 9 bytes, which are no blocks of 16"),
+        ({"message_body": b"no blocks"}, "the body has 9 bytes, which are not blocks of 16"),
         ({"message_body": bytes(64)}, "the body's padding is wrong"),
     ],
 )

@@ -61,8 +61,8 @@ def refusal_of(algorithm: int, key: PublicKey, data: bytes, signature: bytes) ->
     [
         (0x8001, "MD2 is broken: sign with SHA-512"),
         (0x8002, "MD4 is broken: sign with SHA-512"),
-        (0x800D, "0x800d is no HashAlgorithm"),
-        (0, "0x0 is no HashAlgorithm"),
+        (0x800D, "0x800d is not a HashAlgorithm"),
+        (0, "0x0 is not a HashAlgorithm"),
     ],
 )
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.3")

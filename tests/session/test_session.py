@@ -423,7 +423,7 @@ def test_a_packet_that_has_begun_has_a_minute_and_a_second_for_each_8_kib_howeve
     large = encode_packet(a_user_message(body=bytes(2**20)))
     due_ms = 60_000 + 1_000 * len(large) // 8_192
     receive(session, large[:10])
-    assert deadline_ms(session) == 60_001, "nothing is known of it"
+    assert deadline_ms(session) == 60_001, "nothing is known about it"
     session.receive(large[10:16], later(5))
     assert deadline_ms(session) == due_ms + 5
     for at in range(16, len(large) - 1, 2**16):

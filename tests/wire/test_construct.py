@@ -227,7 +227,7 @@ MISTAKES: Final[list[tuple[Any, Any, str, str]]] = [
     (T, dict(FIELDS, connector_qm_guid=bytes(16)), "None, as the flags", "connector_qm_guid"),
     (T, dict(FIELDS, tx_sequence_id=1), "tx_sequence_id is 1, which is no", "tx_sequence_id"),
     (T, without(FIELDS, "flags"), "flags is missing", "flags"),
-    (T, 7, "the record is 7, which is no record", ""),
+    (T, 7, "the record is 7, which is not a record", ""),
     (P, dict(PROPERTIES, message_body=b"x"), "13, must be 1, as it follows", "message_size"),
     (P, without(PROPERTIES, "label"), "label is missing", "label"),
     (base_header, dict(base_header.parse(FULL), version_number=17), "is 17, must be 16 ", "version_number"),

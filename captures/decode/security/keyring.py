@@ -1,6 +1,6 @@
 """Keys that are at hand while captures are read: what they open and prove of the messages in them.
 
-They are read from files, and stay here: what is said of them is the name of their file. Only those who call
+They are read from files, and stay here: what is said about them is the name of their file. Only those who call
 `read_keys` need the extra `mqproto[security]`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair, Opening, Proof, PublicKey
 
 LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file: a bundle of some hundred certificates."""
+"""The most that is read of a file: a bundle of about a hundred certificates."""
 LONGEST_NAME: Final = 200
 KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
 """What the kinds of signatures are called."""
@@ -33,7 +33,7 @@ _ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 class Evidence(NamedTuple):
-    """What keys say of one message; None is what nobody can say, or what it has not.
+    """What keys say about one message; None is what nobody can say, or what it has not.
 
     verified: whether its signature holds by the certificate that it carries, or by a key at hand.
     signer: whom a certificate at hand names that has proved it, or has issued the one that did; or the file of the key.
@@ -82,7 +82,7 @@ class KeyRing:
         self._holder = lru_cache(maxsize=1_000)(self._holder_of)
 
     def evidence(self, message: UserMessage, cut_bytes: int = 0) -> Evidence:
-        """What the keys say of a message.
+        """What the keys say about a message.
 
         Args:
             cut_bytes: how much of it the capture lacks.
@@ -159,7 +159,7 @@ class KeyRing:
         return where, f"the key in {where}"
 
     def _holder_of(self, certificate: Certificate) -> tuple[str | None, str]:
-        """Whom a certificate names, if something at hand says that it is his, and what else is to be said of it."""
+        """The name in a certificate, if something at hand says whose it is, and what else there is to say about it."""
         name = _name(certificate.subject)
         if certificate in self._certificates:
             return name, ""

@@ -1,4 +1,4 @@
-"""What a message says of its sender, its signature and its encryption.  [MS-MQMQ] 2.2.20.6
+"""What a message says about its sender, its signature and its encryption.  [MS-MQMQ] 2.2.20.6
 
 That is what everybody can read. A SecurityHeader alone proves nothing: every message of .NET has one, with the SID of
 its sender, and nobody has signed that. Whether a signature holds, takes a key to say: see keyring.py.

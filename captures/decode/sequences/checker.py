@@ -96,7 +96,7 @@ class SequenceChecker:
         return view
 
     def take_in_order(self, messages: InOrder) -> Sequence | None:
-        """Many messages at once, as if each had been taken by itself and there were nothing to say of any.
+        """Many messages at once, as if each had been taken by itself and there were nothing to say about any.
 
         Returns:
             their sequence; None if they are to be taken one by one, and then nothing has been done.
@@ -170,8 +170,8 @@ class SequenceChecker:
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
         """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
 
-        A positive one says of those before it what an OrderAck would, as nothing is received out of turn. A negative
-        one tells of its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+        A positive one says about those before it what an OrderAck would, as nothing is received out of turn. A negative
+        one tells about its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
         """
         packet, number = ack.number, ack.sequence_number
         sequence = self._sequence(about[0], ack.identifier)
@@ -208,7 +208,7 @@ class SequenceChecker:
             sequence.claim(claim)
 
     def rename(self, resolve: Callable[[Hop], Hop]) -> None:
-        """It has become known who is at an address: hops that lead there lead to him."""
+        """It has become known who is at an address: hops that lead there lead to it."""
         for sequence in self._sequences.values():
             if any(isinstance(end, str) for hop in sequence.hops for end in hop):
                 hops, sequence.hops = sequence.hops, {}

@@ -29,7 +29,8 @@ _HALF: Final = 1 << 31
 def claim_of(
     sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
 ) -> Claim | None:
-    """What an acknowledgment says of numbers that the capture has not shown come to its sender; None if there is none.
+    """What an acknowledgment says about numbers that the capture has not shown come to its sender; None if there is
+    none.
 
     Args:
         said: the number up to which earlier OrderAcks had acknowledged.

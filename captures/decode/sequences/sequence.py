@@ -62,7 +62,7 @@ class Said(NamedTuple):
 class Sequence:
     """One sequence of one source queue manager.
 
-    towards: QueueManagerAddress and the destination queue; None while acknowledgments alone have told of it. One
+    towards: QueueManagerAddress and the destination queue; None while acknowledgments alone have told about it. One
         identifier that is used for two queues is judged no more.
     unknown: what is to be noted if the capture has no message of it until its end, by code.
     early: OrderAcks that the capture has before its first message, the last of them.
@@ -125,7 +125,7 @@ class Sequence:
             del self.passed[next(iter(self.passed))]
 
     def is_passed(self, number: int, acknowledged: int) -> bool:
-        """Whether an acknowledgment does not tell of a lower number, as a message up to it has passed that over."""
+        """Whether an acknowledgment does not tell about a lower number, as a message up to it has passed that over."""
         return any(previous < number < by <= acknowledged for by, previous in self.passed.items())
 
     def give_up(self) -> None:

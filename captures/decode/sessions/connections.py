@@ -73,7 +73,7 @@ class Connection:
             half.heard.clear()
 
     def lose_track(self) -> None:
-        """Something is missing or out of turn: nothing more is known of the handshake."""
+        """Something is missing or out of turn: nothing more is known about the handshake."""
         if self.stage is not Stage.ENCRYPTED:
             self.stage = Stage.UNKNOWN
 
@@ -233,7 +233,7 @@ class Connections:
 
     Args:
         names: what queue managers are called.
-        addresses: what is known of them, and becomes known.
+        addresses: what is known about them, and becomes known.
     """
 
     def __init__(self, names: Names, addresses: Addresses | None = None) -> None:
@@ -279,7 +279,7 @@ class Connections:
     def hear(self, connection: Connection, facts: SessionFacts) -> bool:
         """A packet may tell who called, where that is not known yet; whether it turns out to have been the other end.
 
-        Of two EstablishConnections the second one answers. ConnectionParameters are proposed by who called, who was
+        Of two EstablishConnections the second one answers. ConnectionParameters are proposed by the caller, who was
         answered and has had no others by then. Where frames come in disorder neither is sure, so MSMQ's port, if one
         end has it, goes before both.
         """

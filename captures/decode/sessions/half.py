@@ -1,7 +1,7 @@
-"""What one end of a connection has sent, how it is counted, and what the other end has said of it.
+"""What one end of a connection has sent, how it is counted, and what the other end has said about it.
 
 Counts are 16 bits wide and wrap; `ahead` alone may compare two of them. Where the capture lacks something of an end, it
-is known of its counts how high they are at least and at most, until a SessionHeader of that end says it.
+is known about its counts how high they are at least and at most, until a SessionHeader of that end says it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HALF_CIRCLE: Final = 0x8000
 OUTSTANDING_LIMIT: Final = HALF_CIRCLE - 1
 """Of how many unacknowledged messages the packets are remembered."""
 HIDDEN_LIMIT: Final = 0x2000
-"""A hole that may hide more messages than this leaves nothing to be said of how many there were."""
+"""A hole that may hide more messages than this leaves nothing to be said about how many there were."""
 HEARD_LIMIT: Final = 1_024
 """How many acknowledgments are remembered of messages whose numbers may become known later."""
 
@@ -62,7 +62,7 @@ def at_or_before(number: int, reference: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A message that one end of a connection has sent, and what the other end has said of it.
+    """A message that one end of a connection has sent, and what the other end has said about it.
 
     packet: the number of the packet that carried it.
     recoverable: whether its receiver says that it has saved it.
@@ -88,7 +88,7 @@ class Sent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all is known that acknowledgments will say of it."""
+        """Whether all is known that acknowledgments will say about it."""
         return self.acknowledged_by is not None and (not self.recoverable or self.saved_by is not None)
 
 
@@ -145,7 +145,7 @@ class Half:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all is known of its messages, and of the last that was said of them."""
+        """Whether all is known about its messages, and of the last that was said about them."""
         return (
             not (self.adrift or self.stale or self.torn or self.over)
             and self.sent is not None
@@ -338,5 +338,5 @@ def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
 
 
 def _covers(last: int, count: int | None, sent: Sent, facts: SessionFacts) -> bool:
-    """Whether what a SessionHeader says of all up to `last` is about a message too, which it has to come behind."""
+    """Whether what a SessionHeader says about all up to `last` is about a message too, which it has to come behind."""
     return count is not None and at_or_before(count, last) and (sent.packet <= facts.number or facts.ahead)

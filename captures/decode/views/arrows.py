@@ -1,4 +1,4 @@
-"""What an arrow of a ladder says of a packet: as little as tells packets apart, and less where there is less room."""
+"""What an arrow of a ladder says about a packet: as little as tells packets apart, less where room is short."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _message(sight: Sight, names: Names) -> Wording:
 def _queue(
     user: UserHeader, names: Names
 ) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
-    """Whose a queue is that has no name; what is said of it: its name, its last part, nothing; and its name by its
+    """Whose a queue is that has no name; what is said about it: its name, its last part, nothing; and its name by its
     owner's."""
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:

@@ -41,7 +41,7 @@ ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) 
 
 
 class Event(NamedTuple):
-    """Something that happened to the message, or was said of it."""
+    """Something that happened to the message, or was said about it."""
 
     time_ns: int
     packet: int
@@ -60,7 +60,7 @@ class History:
     order_acks: by their numbers, OrderAcks of its sequence for it: when one first reached its source, or None for one
         that was seen on its way, or before the message was.
     finals: the same of positive FinalAcks of later numbers of its sequence, which say that this came too.
-    passed_by: the lowest number of a message that has passed it over: what is said of those tells nothing of it.
+    passed_by: the lowest number of a message that has passed it over: what is said about those tells nothing of it.
     told: acknowledgments of its sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
@@ -84,7 +84,7 @@ class History:
 
     @property
     def began_ns(self) -> int:
-        """When it was first seen. Packets that were waited with stand behind others that crossed later."""
+        """When it was first seen. Packets that were waited with are behind others that crossed later."""
         return min(event.time_ns for event in self.events)
 
     @property
@@ -356,7 +356,7 @@ def _goes_to_sender(message: UserMessage, history: History) -> bool:
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns: int) -> bool:
-    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells of it.
+    """Whether an OrderAck is for a message: of its sequence, of its source, and of a number that tells about it.
 
     Of those that came to its source the first counts, though it may be read behind others.
     """
@@ -375,7 +375,7 @@ def _covers(body: OrderAckBody, message: UserMessage, history: History, time_ns:
 def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
     """Whether a positive FinalAck is for a later message of its sequence, and tells something new of this one.
 
-    It says of those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+    It says about those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
     """
     if history.sequence is None or history.order_acked_ns is not None or history.covered_ns is not None:
         return False

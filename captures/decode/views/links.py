@@ -1,7 +1,7 @@
 """What happened to the links and the nodes of a ladder: connections that were cut, refused or closed, and nodes that
 had none left.
 
-That is all that is said of a node. Whether it was killed, or is slow, no capture knows.
+That is all that is said about a node. Whether it was killed, or is slow, no capture knows.
 """
 
 from __future__ import annotations

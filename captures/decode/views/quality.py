@@ -183,7 +183,7 @@ def _compared(clock: Clock) -> Lack:
 
 
 def lines(points: list[Point], reasons: Mapping[str, int]) -> Iterator[str]:
-    """What is known of the quality of a capture, for a terminal.
+    """What is known about the quality of a capture, for a terminal.
 
     Args:
         reasons: what frames without TCP or a Ping are, at all points.

@@ -27,7 +27,7 @@ AUTOMATIC: Final = 19
 OPTIONS: Final = ("-XX:+AutoCreateSharedArchive", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Start as usual if an archive cannot be used, without messages."""
 KEPT: Final = 3
-"""Most recently used Sparks that keep their archives, of some 180 MB each."""
+"""Most recently used Sparks that keep their archives, of about 180 MB each."""
 BASE_TIMEOUT_S: Final = 60
 PLAIN_PATH: Final = re.compile(r"[\w./+@%~-]+")
 """Java splits its options at blanks, and names of archives at colons."""

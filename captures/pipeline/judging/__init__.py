@@ -8,7 +8,7 @@ batches, bounded as that of `mqproto.captures.decode`, whose rules they use.
    sessions.
 2. `sessions.sessions` gives `relations`, what each packet is to its session, with which packets are joined for all that
    follows.
-3. `sequences.sequences` judges what goes end to end, and says of each message when an OrderAck covered it.
+3. `sequences.sequences` judges what goes end to end, and says for each message when an OrderAck covered it.
 4. `messages.journeys` brings together what is of one message, and judges its crossings. The rows that it makes are also
    for `clocks` beside it, how far those of capture points are apart, if there are several; then for `histories`, what
    became of each message; and for `duplicates`, which of its arrivals was new.

@@ -272,7 +272,7 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
-    """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
+    """The connections of sessions as what they tell about the ways between queue managers, each with its series."""
     columns = "series client_key server_key connection interface first_ns last_ns begun skew_ns"
     rows = zip(*(values(sessions, name) for name in columns.split()), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)

@@ -66,7 +66,7 @@ def watch(
     """
     for folder in folders:
         if not Path(folder).is_dir():
-            raise UsageError(f"{folder} is no folder: --watch waits for what comes to one")
+            raise UsageError(f"{folder} is not a folder: --watch waits for what comes to one")
     watched = json.dumps(sorted(str(Path(folder).absolute()) for folder in folders))
     # The progress on one set of folders says nothing about another set.
     place = tables.store.folder or Path(tempfile.gettempdir()) / "mqproto" / digest(tables.folder)

@@ -48,7 +48,7 @@ class Ruling(NamedTuple):
 
 NEIGHBOUR: Final = "neighbour"
 """A queue manager that is believed. The message is its own, or it is a declared router on the message's way."""
-NO_ROUTER: Final = "it brings a message of queue manager {} and is no declared router on its ways"
+NO_ROUTER: Final = "it brings a message of queue manager {} and is not a declared router on its ways"
 STRANGER: Final = "stranger"
 UNINVITED: Final = "stranger, not invited"
 """The queue is closed to this stranger."""
@@ -63,7 +63,7 @@ CLAIMS: Final = (
 ELSEWHERE: Final = "elsewhere"
 """It is for another queue manager."""
 CLASSED: Final = "has a class"
-"""It is for us, and is no ordinary message."""
+"""It is for us, and is not an ordinary message."""
 MISSING: Final = None
 """It is for us, and there is no queue of that name."""
 TRANSACTIONAL, PLAIN = True, False

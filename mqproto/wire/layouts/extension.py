@@ -1,6 +1,6 @@
 """Two headers behind a UserMessage that a queue manager keeps; they never cross a session.  [MS-MQRR] 2.2.5
 
-The SubqueueHeader and the ExtendedAddressHeader may stand there as well, but have no use here.
+The SubqueueHeader and the ExtendedAddressHeader may be there as well, but have no use here.
 """
 
 from __future__ import annotations

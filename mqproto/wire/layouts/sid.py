@@ -70,7 +70,7 @@ def sid_from_text(text: str) -> bytes:
         if len(numbers) <= SUB_AUTHORITY_LIMIT and max(numbers) <= 0xFFFFFFFF:
             return sid.encode(Sid(REVISION, authority >> 32, authority & 0xFFFFFFFF, numbers))
     raise UsageError(
-        f"{quoted(text)} is no SID: write S-1-, an authority and 1 to {SUB_AUTHORITY_LIMIT} numbers below {2**32}, "
+        f"{quoted(text)} is not a SID: write S-1-, an authority and 1 to {SUB_AUTHORITY_LIMIT} numbers below {2**32}, "
         "as in S-1-5-21-1-2-3-1000"
     )
 

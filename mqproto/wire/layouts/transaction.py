@@ -16,7 +16,7 @@ from mqproto.wire.schema.record import Bit, Bits, Record
 class TxSequenceId:
     """Names one sequence of transactional messages.  [MS-MQMQ] 2.2.18.1.2
 
-    The fields stand in the order in which they compare: TimeStamp is the high half. On the wire it comes
+    The fields are in the order in which they compare: TimeStamp is the high half. On the wire it comes
     second, so they are given by name.
     """
 

@@ -92,7 +92,7 @@ def dotted(path: str, name: str) -> str:
 
 
 class Anywhere(Whole):
-    """A construct that may stand in any stream and counts from its own first byte.
+    """A construct that may be in any stream and counts from its own first byte.
 
     `_read` and `_write` do the work, on a PacketStream.
     """
@@ -198,7 +198,7 @@ class Layout(Anywhere, Struct):
 
     def _write(self, obj: Any, stream: PacketStream, context: Any, path: str) -> Any:
         if not isinstance(obj, dict):
-            raise self._misuse(path, None, f"is {shown(repr(obj))}, which is no record for this place")
+            raise self._misuse(path, None, f"is {shown(repr(obj))}, which is not a record for this place")
         scope = self._scope(stream, context)
         scope.update(obj)
         for part in self.subcons:

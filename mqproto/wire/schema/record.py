@@ -24,7 +24,7 @@ class Record(Base, Generic[R]):
     """A layout together with the dataclass of its fields: a construct, to use alone or as a part of others.
 
     `parse` and its kin return a Container with all fields of the layout; `build` takes records, dicts and Containers.
-    Fields that follow from others (constants, sizes, counts) stand in the layout alone: they are checked when
+    Fields that follow from others (constants, sizes, counts) are in the layout alone: they are checked when
     read and computed when written. A given value has to agree.
 
     Args:

@@ -57,7 +57,7 @@ def in_origin_form(head: h11.Request) -> h11.Request:
         return head
     found = ABSOLUTE.fullmatch(head.target)
     if found is None:
-        raise h11.RemoteProtocolError("the target is no path and no URL of HTTP")
+        raise h11.RemoteProtocolError("the target is neither a path nor a URL of HTTP")
     path = found[2] or (b"*" if head.method == b"OPTIONS" else b"/")
     if path.startswith(b"?"):
         path = b"/" + path

@@ -2,7 +2,7 @@
 
 The monitored process has other work to do. So collected metrics are kept for KEPT_S, however many clients ask, and
 after each SLICE_S of collecting other tasks have a turn, before the next family of metrics is written. With a turn
-after each family, scrapes of a busy node waited for some fifty of its batches.
+after each family, scrapes of a busy node waited for about fifty of its batches.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a TOML file with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}") from None
+        raise UsageError(f"{path} is not TOML: {error}") from None
 
 
 def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -134,7 +134,7 @@ def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tupl
     if table is None:
         return
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: {kind} is no table: write [{kind}]")
+        raise UsageError(f"{path}: {kind} is not a table: write [{kind}]")
     named = {name: value for name, value in table.items() if isinstance(value, dict)}
     if named and len(named) < len(table):
         others = ", ".join(key for key in table if key not in named)

@@ -33,7 +33,7 @@ class Step:
 
 
 class EdgeTraces:
-    """Is told of each message, and ignores it."""
+    """Is told about each message, and ignores it."""
 
     def sending(self, queue: str, headers: Mapping[str, str]) -> Step:
         """Begin the step of a producer's request that had these headers."""

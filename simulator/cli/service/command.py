@@ -49,9 +49,9 @@ def install(
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
     """
     if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no service: type one of {', '.join(KINDS)}")
+        raise UsageError(f"{kind!r} is not a service: type one of {', '.join(KINDS)}")
     if any(letter.isspace() or letter == "%" for letter in user) or not user:
-        raise UsageError(f"--user {user!r} is no user's name")
+        raise UsageError(f"--user {user!r} is not a user's name")
     program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
     chosen = settings.Chosen.of(settings_file)
     if chosen.path == Path():

@@ -24,7 +24,7 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
         clients: a PEM file of authorities; each client must have a certificate of one of them.
 
     Raises:
-        UsageError: a file cannot be had, is none, others can read the key, or one of the options lacks another.
+        UsageError: a file is not available, is none, others can read the key, or one of the options lacks another.
     """
     if certificate is None and key is None and clients is None:
         return None

@@ -47,7 +47,7 @@ class ConfirmationReader:
 
     Args:
         queue: the name of the queue that they come to; it is made where it is missing.
-        fullness: is told of each.
+        fullness: is told about each.
         on_end: has those told who wait for it, once the history knows; it may raise HistoryError.
     """
 

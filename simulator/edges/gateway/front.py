@@ -72,7 +72,7 @@ KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
 
 FAULTS: Final = {
-    Fault.MALFORMED: (Code.MALFORMED, "this is no HTTP/1.1 request, or its body is malformed"),
+    Fault.MALFORMED: (Code.MALFORMED, "this is not an HTTP/1.1 request, or its body is malformed"),
     Fault.HEAD_TOO_LARGE: (Code.HEAD_TOO_LARGE, "the headers are too large: leave some out"),
     Fault.TOO_SLOW: (Code.TOO_SLOW, "the request did not come to its end in time: send it again"),
     Fault.FULL: (Code.OVERLOADED, "there are too many connections: try again later"),
@@ -347,7 +347,7 @@ class GatewayFront:
         """The body that a text says, and its body type. A large one takes seconds.
 
         Raises:
-            UsageError: there is no such kind, or the text is no value of it.
+            UsageError: there is no such kind, or the text is not a value of it.
         """
         return await trio.to_thread.run_sync(body_of_text, text, kind, limiter=self._conversions)
 
@@ -451,7 +451,7 @@ def _one(request: Request, name: str) -> str:
 def _key_in(body: bytes, names: Sequence[str]) -> str:
     """The id in fields of a body that is a JSON object, texts or whole numbers; empty if there is none.
 
-    Of several it is `A:B`, where what is no letter, digit or one of _.-~ is escaped, so that no two have the same.
+    Of several it is `A:B`, where what is not a letter, digit or one of _.-~ is escaped, so that no two have the same.
 
     Raises:
         UsageError: it has some of the fields.

@@ -1,11 +1,11 @@
 """The producer's side of reliable messaging: what is accepted is on disk, and nothing is accepted twice.
 
 The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Duplicates on OSB". A producer that has
-its answer 200 may go away; one that is told of a business error must not retry; after anything else it may, with the
+its answer 200 may go away; one that is told about a business error must not retry; after anything else it may, with the
 same id, and the duplicate is dropped right before the queue:
 
     begin in the history ──► submit to the node ──► 200 ──► finish in the history
-    nothing known of it      on disk there                  its message id is known
+    nothing known about it      on disk there                  its message id is known
 
 A producer that asks again finds what its first request left: the message id, or that it is under way. A submission
 goes on when its producer has gone. When the gateway dies, the node knows what it has accepted, by the ticket that is on
@@ -44,7 +44,7 @@ PATIENCE_S: Final = 25.0
 ELSEWHERE_S: Final = 0.05
 """How long a message that is under way at another gateway is waited for."""
 TAKEN: Final = ("accepted", "duplicate-dropped")
-"""What the log says of a message that is answered 200."""
+"""What the log says about a message that is answered 200."""
 FINISH_AGAIN_S: Final = 1.0
 """How long to wait before the history is told again what it could not be told."""
 
@@ -93,7 +93,7 @@ def queues_of(topology: Topology) -> list[GatewayQueue]:
 class PostedMessage:
     """A message as a producer handed it in.
 
-    key: the producer's id, his name before it if he has one (`tokens.Opened`); empty for none, and then no duplicate
+    key: the producer's id, its name before it if it has one (`tokens.Opened`); empty for none, and then no duplicate
         of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
@@ -284,7 +284,7 @@ class Gateway:
         return trail
 
     def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
-        """How many were taken, by queue and what the log says of them: of these queues, and of all that had some."""
+        """How many were taken, by queue and what the log says about them: of these queues, and of all that had some."""
         named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
         return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
 
@@ -302,11 +302,11 @@ class Gateway:
         """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
 
         Args:
-            ended: what is known of each: its id, or why the node does not have it. Of those that the node accepted as
-                the last ones, all are among them, those included of which the history knows.
+            ended: what is known about each: its id, or why the node does not have it. Of those that the node accepted
+                as the last ones, all are among them, those included of which the history knows.
 
         Raises:
-            HistoryError: the history cannot be had.
+            HistoryError: the history is not available.
         """
         doubtful = set[tuple[str, str]]()
         for ticket, end in ended:
@@ -332,7 +332,7 @@ class Gateway:
         """What the node may have, as far as this life of the gateway and, of these queues, those before it know.
 
         Raises:
-            HistoryError: the history cannot be had.
+            HistoryError: the history is not available.
         """
         places = self._in_doubt.copy()
         for queue in queues:
@@ -345,7 +345,7 @@ class Gateway:
         all that its node does not know, so `recover` comes first, and nothing is accepted before.
 
         Raises:
-            HistoryError: the history cannot be had.
+            HistoryError: the history is not available.
         """
         for queue in queues:
             scope = scope_of(queue.name)

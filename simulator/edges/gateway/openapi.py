@@ -163,7 +163,7 @@ def _key(policy: ProducerPolicy) -> dict[str, Any]:
     """The header with the producer's id."""
     said = f"The message's own id: printable ASCII, at most {policy.key_length} characters."
     if policy.tokens is not None:
-        said += " Each producer has ids of his own."
+        said += " Each producer has its own ids."
     pattern = key(policy.key_length) + ("" if policy.require_key else "|^$")
     schema = {"type": "string", "pattern": pattern, "examples": ["order-17"]}
     return _header(policy.key_header, said, schema, required=policy.require_key)

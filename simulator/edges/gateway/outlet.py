@@ -42,7 +42,7 @@ def owner_in(journal: Path) -> str:
     """Names the gateway with this journal, over its restarts, and no other in the world.
 
     Raises:
-        StoreError: it cannot be had, or another process has it.
+        StoreError: it is not available, or another process has it.
     """
     with opened(journal) as found:
         return f"gateway {guid_text(Guid(found.invoker))}"
@@ -55,8 +55,8 @@ async def history_known_to(
     """The document history, as of `open_history`; it is the one that this journal knows, from now on.
 
     Raises:
-        HistoryError: it cannot be had, or lacks ids of this gateway.
-        StoreError: the journal cannot be had, or another process has it.
+        HistoryError: it is not available, or lacks ids of this gateway.
+        StoreError: the journal is not available, or another process has it.
     """
 
     def keep() -> None:
@@ -167,7 +167,7 @@ class Outlet:
         return identifier
 
     def forget(self, ticket: Ticket) -> None:
-        """`Submitter.forget`. The next connection is not told of it any more."""
+        """`Submitter.forget`. The next connection is not told about it any more."""
         if self._client is None or not ticket.key:
             return
         tag = _tag(ticket)

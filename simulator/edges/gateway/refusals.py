@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 PROBLEM_JSON: Final = "application/problem+json"
 """The content type of a refusal.  [RFC 9457] 3"""
 PROBLEM: Final = "urn:problem-type:mqproto:"
-"""What the type of a problem begins with. It names the problem and is no address; it is the same at every gateway."""
+"""The beginning of the type of a problem. It is not an address, and is the same at every gateway."""
 
 
 class Code(StrEnum):
@@ -55,7 +55,7 @@ class Meaning(NamedTuple):
 
 
 MEANINGS: Final = {
-    Code.MALFORMED: Meaning(400, None, "the request is no HTTP/1.1"),
+    Code.MALFORMED: Meaning(400, None, "the request is not HTTP/1.1"),
     Code.BAD_HEADER: Meaning(400, None, "a header has a value that it cannot have"),
     Code.KEY_MISSING: Meaning(400, None, "this gateway wants an id with each message"),
     Code.INVALID: Meaning(400, None, "no message can be like this"),

@@ -69,8 +69,8 @@ async def run_gateway(
 
     Raises:
         UsageError: an option cannot be.
-        StoreError: the journal cannot be had, or another gateway has it.
-        HistoryError: the document history cannot be had.
+        StoreError: the journal is not available, or another gateway has it.
+        HistoryError: the document history is not available.
     """
     topology, directory = options.place.topology, options.place.directory
     host, _ = options.address
@@ -259,13 +259,13 @@ def _listening(options: GatewayOptions) -> socket.socket:
     """Listen at the address.
 
     Raises:
-        UsageError: it cannot be had, or anybody could hand in messages there.
+        UsageError: it is not available, or anybody could hand in messages there.
     """
     host, port = options.address
     try:
         is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise UsageError(f"{host} is no IP address: type --listen 127.0.0.1:8080") from None
+        raise UsageError(f"{host} is not an IP address: type --listen 127.0.0.1:8080") from None
     is_guarded = options.tokens is not None or options.tls_clients is not None
     if options.allow_remote and not is_loopback and not is_guarded:
         raise UsageError(

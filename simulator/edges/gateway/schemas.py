@@ -1,7 +1,7 @@
 r"""What the gateway's requests and answers look like, as JSON Schema: patterns, lengths, and the words that there are.
 
 A header that is there and empty is as one that is not, so each of these takes the empty text too. What one header says
-of another, and a body type of the body, no schema has: descriptions do.
+about another, and a body type of the body, no schema has: descriptions do.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def of_answers(key_length: int) -> dict[str, Schema]:
                     "type": "string",
                     "format": "uri",
                     "enum": [code.problem for code in Code],
-                    "description": "Names the problem; nothing is to be had at it.",
+                    "description": "Names the problem; it is not an address.",
                 },
                 title={"type": "string", "description": "What the code means."},
                 status={"type": "integer", "description": "That of the answer."},

@@ -37,7 +37,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The name of one whose ids are his alone. None has what stands between it and an id."""
+"""The name of a producer whose ids are its own. No name has the character between it and an id."""
 EVERY: Final = "*"
 """Stands for every queue; no queue is called so.  [MS-MQMQ] 2.1.1"""
 
@@ -117,7 +117,7 @@ class Tokens:
     """Tokens by their hashes.
 
     Raises:
-        UsageError: a producer has a name that he cannot have.
+        UsageError: a producer has a name that it cannot have.
     """
 
     def __init__(self, holders: dict[str, TokenHolder], whole: Callable[[str], str]) -> None:
@@ -135,7 +135,7 @@ class Tokens:
         """Those of a file.
 
         Raises:
-            UsageError: it cannot be read, others can read it, or it is no such file.
+            UsageError: it cannot be read, others can read it, or it is not such a file.
         """
         try:
             return cls(holders_in(path), whole)
@@ -195,7 +195,7 @@ def holders_in(path: Path) -> dict[str, TokenHolder]:
     """What is in a file of tokens, by name.
 
     Raises:
-        UsageError: it cannot be read, others can read it, or it is no such file. No token is in the text.
+        UsageError: it cannot be read, others can read it, or it is not such a file. No token is in the text.
     """
     return holders_of(read_secret(path, "the tokens"), str(path))
 

@@ -2,7 +2,7 @@
 
 `sqlite:///history.sqlite` is a file here, `sqlite:////var/lib/history.sqlite` one anywhere, and
 `postgresql+psycopg://user@host/database` a server, which several machines may share. After a question mark stands what
-libpq knows: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may stand in the URL, where
+libpq knows: `?sslmode=verify-full`, or `?host=/run/postgresql` for a socket. A password may be in the URL, where
 other users of the machine see it while a command runs; better is libpq's `~/.pgpass`.
 """
 

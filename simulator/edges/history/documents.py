@@ -1,7 +1,7 @@
 """The documents of a history, and the one statement that changes them.
 
-A row is a document: what is known of a message by an identifier that it keeps over all its retries. What several ask at
-one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
+A row is a document: what is known about a message by an identifier that it keeps over all its retries. What several ask
+at one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
 keys: so two processes on one database never wait for each other in a circle. All of this blocks; history.py calls it in
 a thread.
 """
@@ -77,8 +77,8 @@ class Record(NamedTuple):
     """What the history has of a document.
 
     owner: who started it.
-    attempts: how often it was begun; that is known of one that is ABSENT, too.
-    outcome: what `finish` said of it last.
+    attempts: how often it was begun; that is known about one that is ABSENT, too.
+    outcome: what `finish` said about it last.
     origin: as of `Begin`.
     """
 
@@ -180,12 +180,12 @@ class Documents:
             as it says itself. What was started is kept until it ends.
         clock: the time, in seconds since 1970, which is only shown.
         passed_s: counts the seconds that pass.
-        warn: is told of a clock that is not right.
+        warn: is told about a clock that is not right.
         seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
 
     Raises:
-        UsageError: it is no such URL.
-        HistoryError: the database cannot be had, or is another program's, or of another mqproto; or it lacks ids of
+        UsageError: it is not such a URL.
+        HistoryError: the database is not available, or is another program's, or of another mqproto; or it lacks ids of
             this gateway.
     """
 
@@ -242,7 +242,7 @@ class Documents:
 
     @property
     def origin(self) -> str:
-        """What is to be said of a message that was begun here just now."""
+        """What is to be said about a message that was begun here just now."""
         return lives.origin(self._life, self._own_time.now_s, self.keep_s)
 
     def everything(

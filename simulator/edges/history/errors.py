@@ -14,7 +14,7 @@ from mqproto.simulator.base.storeerrors import primary_code
 
 
 class HistoryError(MqprotoError):
-    """The database cannot be had, or not be written; the text is one line and says what to do.
+    """The database is not available, or not be written; the text is one line and says what to do.
 
     To the caller it is transient: what was asked has happened or has not, and the same may be asked again.
     """
@@ -28,7 +28,7 @@ SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_PERM: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: is its folder there, and may this user write to it?",
-    sqlite3.SQLITE_NOTADB: "it is no document history: name another file",
+    sqlite3.SQLITE_NOTADB: "it is not a document history: name another file",
     sqlite3.SQLITE_CORRUPT: "it is damaged: put back a copy",
     sqlite3.SQLITE_BUSY: "another program keeps it locked: let that end",
 }

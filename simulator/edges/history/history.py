@@ -93,13 +93,13 @@ async def open_history(
             processed.
         clock: the time, in seconds since 1970, which is only shown.
         passed_s: counts the seconds that pass: by them alone entries grow old, and only while somebody has the history.
-        log: is told of a clock that is not right, `clock-wrong`, and of ids that somebody has said it lacks,
+        log: is told about a clock that is not right, `clock-wrong`, and of ids that somebody has said it lacks,
             `ids-unknown`; the history goes on.
         seen: what the journal of a gateway knows of its history; None if there is no journal, or it is new.
 
     Raises:
-        UsageError: it is no such URL.
-        HistoryError: the database cannot be had, or lacks ids of this gateway.
+        UsageError: it is not such a URL.
+        HistoryError: the database is not available, or lacks ids of this gateway.
     """
     if keep_s is not None and not keep_s > 0:
         raise UsageError(f"entries kept for {keep_s:g} s: it takes more than 0")
@@ -160,7 +160,7 @@ class DocumentHistory:
 
     @property
     def origin(self) -> str:
-        """What is to be said of a message that was begun here just now (lives.py)."""
+        """What is to be said about a message that was begun here just now (lives.py)."""
         return self._documents.origin
 
     @property
@@ -309,16 +309,16 @@ class DocumentHistory:
     # Hooks
 
     async def hook(self, identifier: str) -> Hook | None:
-        """Who is to be told of an end (outbox.py), or was; None if nobody is."""
+        """Who is to be told about an end (outbox.py), or was; None if nobody is."""
         hook = await self._ask(Find(identifier))
         assert hook is None or isinstance(hook, Hook)
         return hook
 
     async def tell(self, hook: Hook, epoch: int = 0) -> None:
-        """Have somebody told of an end, once; or armed, if it is not known yet.
+        """Have somebody told about an end, once; or armed, if it is not known yet.
 
         Raises:
-            FencedError: the leader of his scope is another; nobody is told.
+            FencedError: its scope has another leader; nobody is told.
         """
         await self._ask(Tell(hook, epoch))
 

@@ -38,7 +38,7 @@ LIFE: Final = re.compile(rf"[0-9a-f]{{{2 * LIFE_BYTES}}}|{EARLIER}")
 
 
 def origin(life: str, now_s: float, keep_s: float) -> str:
-    """What a message says of the history that its id was new to: its life and time, and since when it has all ids."""
+    """What a message says about the history that its id was new to: its life and time, since when it has all ids."""
     return f"{life} {now_s:.3f} {now_s - keep_s:.3f}"
 
 
@@ -95,7 +95,7 @@ def adopt(db: Connection, life: str) -> str:
     """
     if not LIFE.fullmatch(life):
         raise UsageError(
-            f"{life!a} is no life: type the command as the gateway has said it when it did not start"
+            f"{life!a} is not a life: type the command as the gateway has said it when it did not start"
         )
     own = db.execute(select(layouts)).one()
     date_s = newest_s(db)

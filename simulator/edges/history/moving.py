@@ -183,7 +183,7 @@ def inventory(url: str) -> Checkup:
     """Look through a history, which nobody is kept from.
 
     Raises:
-        UsageError: it is no URL of a database.
+        UsageError: it is not a URL of a database.
         HistoryError: it is not there, cannot be read, or was moved elsewhere.
     """
     with closing(_Database(url)) as here, here.read() as db:
@@ -209,7 +209,7 @@ class Still:
         self.release = release
 
     def back_up(self, target: Path) -> Path:
-        """Copy it into an SQLite file; that is there wholly or not at all.
+        """Copy it into an SQLite file; that is there completely or not at all.
 
         Args:
             target: the .sqlite file of the copy, or a folder, which is made, for one of the same name.
@@ -246,8 +246,8 @@ def still(url: str) -> Iterator[Still]:
     """A history of which a backup is to be made, with what else is to be of the same moment.
 
     Raises:
-        UsageError: it is no URL of a database.
-        HistoryError: it is not there, cannot be had, or is elsewhere.
+        UsageError: it is not a URL of a database.
+        HistoryError: it is not there, is not available, or is elsewhere.
     """
     with closing(_Database(url)) as here, closing(_Database(url)) as fence, ExitStack() as held:
         with here.read():
@@ -299,8 +299,8 @@ def adopt(url: str, life: str) -> str:
     """Have a history go on after one that is lost, or newer; which ids it lacks. It is made if it is not there.
 
     Raises:
-        UsageError: it is no URL of a database, or no life is called so.
-        HistoryError: it cannot be had, or is elsewhere.
+        UsageError: it is not a URL of a database, or no life is called so.
+        HistoryError: it is not available, or is elsewhere.
     """
     Documents(url, None).close()
     with closing(_Database(url)) as here, here.begun() as db:
@@ -311,8 +311,8 @@ def copy(source: str, target: str) -> Moved:
     """Have a history go on in another database, which has none yet.
 
     Raises:
-        UsageError: one of them is no URL of a database.
-        HistoryError: one of them cannot be had; the source is elsewhere already, or the target has a history.
+        UsageError: one of them is not a URL of a database.
+        HistoryError: one of them is not available; the source is elsewhere already, or the target has a history.
     """
     with closing(_Database(source)) as here, closing(_Database(target)) as there:
         identifier, is_moved = _agree(source, here, there)
@@ -427,7 +427,7 @@ def _bring(here: _Database, there: _Database, identifier: str) -> None:
 
 
 def _bring_changes(db: Connection, there: _Database, identifier: str) -> int:
-    """Copy what was changed, at most so much; of how many changes that was. It is forgotten when it is there."""
+    """Copy some of what was changed, and return the number of changes. It is forgotten when it is there."""
     if db.execute(select(moves.c.id).with_for_update()).scalar_one() != identifier:
         raise HistoryError(TWICE)
     noted = db.execute(select(changed).order_by(changed.c.number).limit(BATCH)).all()

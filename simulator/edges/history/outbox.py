@@ -1,11 +1,11 @@
-"""What somebody is to be told by a URL of his, kept until he has heard it: the outbox of hooks.
+"""What URLs are to be told, kept until they have answered: the outbox of hooks.
 
-    armed ──── its end is known ────► due ──── he has answered ────► told
+    armed ──── its end is known ────► due ──── it has answered ────► told
                                        │
-                                       └──── he never does ────► given up
+                                       └──── it never does ────► given up
 
 What has its end at once is due from the beginning. What was told or given up is kept as long as documents are, so that
-the same end is told of once, whoever comes across it again.
+the same end is told about once, whoever comes across it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hook(NamedTuple):
     """What one is to be told.
 
     id: names the end, and is the same at each attempt.
-    sender: who tells it; the scope of a leader (leaders.py), if only he may.
+    sender: who tells it; the scope of a leader (leaders.py), if nobody else may.
     body: what is told; of one that is armed, what is known already.
     """
 
@@ -57,7 +57,7 @@ class OutboxWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Find:
-    """Ask who is to be told of an end, or was."""
+    """Ask who is to be told about an end, or was."""
 
     id: str
 

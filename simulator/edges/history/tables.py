@@ -57,7 +57,7 @@ NEW: Final[dict[str, Any]] = {
     "lives_before": "",
     "lacks": "",
 }
-"""What `layouts` says of a new one."""
+"""What `layouts` says about a new one."""
 
 STARTED: Final = text("entry = 'started'")
 NOT_STARTED: Final = text("entry <> 'started'")
@@ -139,7 +139,7 @@ hooks = Table(
     Index("document_history_hook_due", "sender", "state", "due_s"),
     sqlite_with_rowid=False,
 )
-"""body: what is told; while it is armed, what is known of it already. due_s: of the next attempt, by its own time."""
+"""body: what is told; while armed, what is known about it already. due_s: of the next attempt, by its own time."""
 
 moves = Table(
     "document_history_move",
@@ -167,7 +167,7 @@ changed = Table(
 
 
 def elsewhere(db: Connection, name: str) -> str | None:
-    """What is to be said of a history that is not here, or not all of it."""
+    """What is to be said about a history that is not here, or not all of it."""
     if not inspect(db).has_table(layouts.name) or db.execute(select(layouts.c.layout)).scalar() != MOVED:
         return None
     source, target, is_target = db.execute(select(moves.c.source, moves.c.target, moves.c.is_target)).one()

@@ -23,7 +23,7 @@ async def answer_scrapes(
     """Answer there until cancelled.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address is not available.
     """
     with closing(
         listen(*address, allow_remote=allow_remote, advice="name another with --metrics")

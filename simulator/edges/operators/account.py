@@ -42,9 +42,9 @@ KINDS: Final = {
 
 @dataclass
 class Account:
-    """What is known of messages with one name.
+    """What is known about messages with one name.
 
-    now: what the nodes say of each, by the node's name; None for one that does not run.
+    now: what the nodes say for each, by the node's name; None for one that does not run.
     """
 
     subject: str
@@ -53,7 +53,7 @@ class Account:
 
     @property
     def known(self) -> list[Evidence]:
-        """The messages, each by all that is known of it."""
+        """The messages, each by all that is known about it."""
         return list(self.audit.answered.values())
 
     @property
@@ -87,7 +87,7 @@ class Account:
 async def account_of(
     place: Place, subject: str, history: str = "", logs: Iterable[Path] = (), node: str | None = None
 ) -> Account:
-    """All that is known of the messages with an identifier, or with a producer's id.
+    """All that is known about the messages with an identifier, or with a producer's id.
 
     Args:
         history: the URL of the document history; empty for the file beside the stores.
@@ -113,7 +113,7 @@ async def asked_after(
     """What there is to explain: a message, or, without an account of it, a queue or a node.
 
     Args:
-        limit: how many messages of each queue to tell of.
+        limit: how many messages of each queue to tell about.
         history, node: as for `account_of`.
 
     Raises:

@@ -1,6 +1,6 @@
 r"""What operators have done about messages that failed: `operators.log`, beside the stores.
 
-A line is on disk before what it tells of is done, but for `sent-again`, which says what a message is called since it
+A line is on disk before what it tells about is done, but for `sent-again`, which says what a message is called since it
 was sent once more:
 
     {"event": "resolved", "message": "GUID\\17", "queue": "destination\\orders", "copy": "GUID\\21", "reason": "a note"}
@@ -60,7 +60,7 @@ def returned(directory: Path) -> dict[str, str]:
 
 
 def facts_of(failures: Iterable[FailedMessage]) -> list[dict[str, str]]:
-    """What a line says of each of these."""
+    """What a line says for each of these."""
     return [
         {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
     ]

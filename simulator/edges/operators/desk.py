@@ -48,7 +48,7 @@ async def retry(place: Place, history: str, failures: Iterable[FailedMessage]) -
 
     Raises:
         UsageError: one of them has left its queue meanwhile, or cannot be sent; those before it went.
-        HistoryError: the history cannot be had.
+        HistoryError: the history is not available.
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
 
@@ -109,7 +109,7 @@ async def send_back(
 
     Raises:
         As of that, and:
-        HistoryError: the history cannot be had; nothing was sent.
+        HistoryError: the history is not available; nothing was sent.
         StoreError: a store cannot be read; nothing was sent.
     """
     if not (url := places.history_there(place.directory, "")):
@@ -125,7 +125,7 @@ async def send_back(
 
 
 async def resolve(place: Place, history: str, failures: Iterable[FailedMessage], note: str) -> int:
-    """Take messages out of their queues for good, as somebody has seen to them; how many.
+    """Take messages out of their queues for good, as somebody has seen to them; return their number.
 
     Args:
         history: as for `retry`.
@@ -151,7 +151,7 @@ async def resolve(place: Place, history: str, failures: Iterable[FailedMessage],
 
 
 async def take_out(place: Place, failures: Iterable[FailedMessage]) -> int:
-    """Take messages out of their queues for good; how many.
+    """Take messages out of their queues for good; return their number.
 
     Raises:
         As for `retry`.

@@ -218,7 +218,7 @@ async def _scrub(place: Place, node: str) -> str:
 
 
 def _pieces(bodies: Collection[bytes]) -> list[bytes]:
-    """What to look for: a long body stands in a file in pieces."""
+    """What to look for: a long body is in a file in pieces."""
     steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
     pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
     return [

@@ -92,7 +92,7 @@ class FailedMessage:
 
     @property
     def called(self) -> tuple[str, str]:
-        """The scope and key under which the history has what its trigger says of it."""
+        """The scope and key under which the history has what its trigger says about it."""
         return f"trigger/{self.queue}", self.key or self.id
 
     def as_json(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def destination_of(topology: Topology, message: ReceivedMessage) -> str:
 
 
 def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:
-    """Why a trigger has put a copy into a queue of a node; None if it is no copy of a trigger's.
+    """Why a trigger has put a copy into a queue of a node; None if it is not a copy of a trigger's.
 
     Whoever may send to a queue can write such a note into a message. So it has to come from the node whose queue it
     names, to name the message that it is about once more as its correlation id, and to lie in another queue.

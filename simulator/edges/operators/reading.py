@@ -1,4 +1,4 @@
-"""What stores, histories and logs say of messages: what operators ask is answered from these alone.
+"""What stores, histories and logs say about messages: what operators ask is answered from these alone.
 
 Nodes may run. Each store is read as it is at one moment, so a message may leave one before that is read for another
 that was read already: an audit looks again for what nobody seems to have.
@@ -150,7 +150,7 @@ def failures_in(
 
 
 class Letters:
-    """What the history and logs know of dead letters. A history that cannot be had is told of, and done without."""
+    """What the history and logs know of dead letters. A history that is not available is named, and not needed."""
 
     def __init__(self, place: Place, history: str, unknown: Unknown) -> None:
         self._directory = place.directory
@@ -231,14 +231,14 @@ class Forgotten(NamedTuple):
 
 @dataclass
 class Audit:
-    """What is known of each message that was answered 200, and what could not be looked into."""
+    """What is known about each message that was answered 200, and what could not be looked into."""
 
     answered: Answered
     unknown: Unknown
     forgotten: Forgotten | None = None
 
     def counted(self) -> dict[End, list[str]]:
-        """The identifiers by who has them, all of `End` in its order."""
+        """The identifiers by their owners, all of `End` in its order."""
         ends: dict[End, list[str]] = {end: [] for end in End}
         for message, known in self.answered.items():
             ends[end_of(known)].append(message)
@@ -255,7 +255,7 @@ def audited(
         logs: beside those in the folder of the stores.
         subject: an identifier or a producer's id of the messages that are meant, whoever sent them; empty for all that
             were answered 200.
-        strictly: if not, a history that cannot be had is told of, and done without.
+        strictly: if not, a history that is not available is told about, and done without.
 
     Raises:
         UsageError, HistoryError, StoreError, OSError: something cannot be read.
@@ -292,7 +292,7 @@ class _Reader:
         """The same by identifier and by producer's id: what was sent once more has one of them in its envelope."""
 
     def read(self) -> Audit:
-        """All that is known of each message that was answered 200."""
+        """All that is known about each message that was answered 200."""
         later: list[Step] | None = self._read_accepted()
         self._index()
         for _ in range(PASSES):

@@ -135,7 +135,7 @@ def failures_told(failures: list[FailedMessage]) -> Iterator[str]:
 
 
 def failure_shown(failure: FailedMessage, message: ReceivedMessage) -> Iterator[str]:
-    """All that is known of one; the copy, or the letter."""
+    """All that is known about one; the copy, or the letter."""
     yield _line(failure)
     yield f"in {failure.place} as {failure.lies_as}"
     kind = Envelope.of(message.extension).content_type

@@ -48,21 +48,21 @@ def own_headers(path: Path) -> dict[str, str]:
         X-Api-Key = "..."
 
     Raises:
-        UsageError: it cannot be had, or it is no such file; secrets are not in what is said of it.
+        UsageError: it is not available, or it is not such a file; secrets are not in what is said about it.
     """
     text = read_secret(path, "the headers")
     try:
         found = msgspec.convert(tomllib.loads(text), dict[str, str])
     except tomllib.TOMLDecodeError:
-        raise UsageError(f'{path}: this is no TOML; write lines such as X-Api-Key = "..."') from None
+        raise UsageError(f'{path}: this is not TOML; write lines such as X-Api-Key = "..."') from None
     except msgspec.ValidationError:
-        raise UsageError(f'{path}: a header is no text; write lines such as X-Api-Key = "..."') from None
+        raise UsageError(f'{path}: a header is not text; write lines such as X-Api-Key = "..."') from None
     if sum(len(name) + len(value) for name, value in found.items()) > OWN_LIMIT_CHARS:
         raise UsageError(f"{path}: the headers have more than {OWN_LIMIT_CHARS:,} characters: leave some out")
     for name, value in found.items():
         small = name.casefold()
         if not HEADER_NAME.fullmatch(small):
-            raise UsageError(f"{path}: {name[:40]!a} is no header's name")
+            raise UsageError(f"{path}: {name[:40]!a} is not a header's name")
         if small in RESERVED - OWN or small == ENCODING or small.startswith(RESERVED_PREFIXES):
             raise UsageError(f"{path}: {name} is the trigger's to say: leave it out")
         if not (value.isascii() and value.isprintable() and value.strip() == value != ""):
@@ -81,7 +81,7 @@ def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl
         certificate, key: PEM files; None for none.
 
     Raises:
-        UsageError: a file cannot be had, is none, or others can read the key.
+        UsageError: a file is not available, is none, or others can read the key.
     """
     if (certificate is None) != (key is None):
         raise UsageError("--certificate and --key belong together: type both")

@@ -44,7 +44,7 @@ class State(msgspec.Struct, frozen=True):
     """What a breaker knows that outlives its process.
 
     held: None if it is closed.
-    spared: by the identifier of a message, how many of its deliveries were no attempts.
+    spared: by the identifier of a message, how many of its deliveries were not attempts.
     """
 
     held: Held | None = None
@@ -68,7 +68,7 @@ class BreakerPause(NamedTuple):
     """What a failure means while the breaker is open.
 
     pause_s: how long nothing is tried.
-    is_spared: whether it was no attempt of its message.
+    is_spared: whether it was not an attempt of its message.
     """
 
     pause_s: float
@@ -120,7 +120,7 @@ class Breaker:
         return pause_s
 
     def spared(self, message: str) -> int:
-        """How many deliveries of a message were no attempts."""
+        """How many deliveries of a message were not attempts."""
         return self._spared.get(message, 0)
 
     def answered(self) -> None:

@@ -98,16 +98,16 @@ class BusinessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    r"""What a consumer is told of a message.
+    r"""What a consumer is told about a message.
 
     message: its identifier, `GUID\ordinal`.
     key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
     delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
-    content_type: as the producer said; empty if he did not.
-    forwarded: headers of his that travel with the message, by names in small letters; whoever sent it wrote them.
+    content_type: as the producer said; empty if it did not.
+    forwarded: its headers that travel with the message, by names in small letters; whoever sent it wrote them.
     correlation_id: 20 bytes, zeros for none.
     body_type, application_tag, priority, acknowledgments: as of a `Draft`.
-    extension: empty if all that stands there is the producer's content type and id.
+    extension: empty if all that is there is the producer's content type and id.
     response_queue, admin_queue: format names; empty for none.
     sender_id: the SID that it names as its sender's; empty for none. A signature proves it, and nothing else does.
     cipher: what its body was encrypted with on its way; empty if it came in clear.
@@ -177,7 +177,7 @@ class Call:
         return said | headers_of(options)
 
     def as_json(self) -> bytes:
-        """What `mqproto receive --json` says of it, and of what its body says."""
+        """What `mqproto receive --json` says about it, and of what its body says."""
         said = message_as_json(ReceivedMessage(self.packet, self.delivery_count))
         if not self.admin_queue:
             # Else it may be a gateway's.
@@ -231,7 +231,7 @@ def system_error(
 
 
 def one_line(text: str) -> str:
-    """As it may stand in a log, whatever it is."""
+    """As it may be in a log, whatever it is."""
     line = "".join(char if char.isprintable() else " " for char in text)
     line = " ".join(line.split())
     return line if len(line) <= REASON_LIMIT else f"{line[: REASON_LIMIT - 3]}..."
@@ -280,8 +280,8 @@ class HttpEndpoint:
 
 
 async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
-    """What a URL answers. Redirections are not followed, cookies are not kept, and what the environment says of proxies
-    is not asked.
+    """What a URL answers. Redirections are not followed, cookies are not kept, and what the environment says about
+    proxies is not asked.
 
     Raises:
         HttpError: no connection, or no answer that can be read.
@@ -301,7 +301,7 @@ async def endpoint(
         as_json: whether what is posted is `Call.as_json` and not the body.
 
     Raises:
-        UsageError: it is no URL of HTTP.
+        UsageError: it is not a URL of HTTP.
     """
     parsed = url_of_http(url)
     access = access or Access()
@@ -318,9 +318,9 @@ def url_of_http(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise UsageError(f"{url!r} is no URL: {error}") from None
+        raise UsageError(f"{url!r} is not a URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
+        raise UsageError(f"{url!r} is not a URL of HTTP: write http://HOST:PORT/PATH")
     return parsed
 
 

@@ -78,11 +78,11 @@ def original_of(copy: ReceivedMessage) -> Draft:
     It has the id that its producer gave it, or else the identifier that it had: its trigger knows it by that.
 
     Raises:
-        UsageError: it is no such copy.
+        UsageError: it is not such a copy.
     """
     note = FailureNote.of(copy.extension)
     if note is None:
-        raise UsageError(f"{copy.id} is no copy that a trigger has made")
+        raise UsageError(f"{copy.id} is not a copy that a trigger has made")
     envelope = Envelope.of(copy.extension)
     named = msgspec.structs.replace(envelope, producer_key=envelope.producer_key or note.message)
     return replace(

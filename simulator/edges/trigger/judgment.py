@@ -28,13 +28,13 @@ from mqproto.simulator.edges.trigger.detection import Detection, Found
 from mqproto.simulator.edges.trigger.resolver import Resolution
 
 FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
-"""What the span of an attempt says of it."""
+"""What the span of an attempt says about it."""
 
 T = TypeVar("T")
 
 
 class TriggerEvent(StrEnum):
-    """What the log says of a message, once it has happened."""
+    """What the log says about a message, once it has happened."""
 
     ATTEMPTED = "attempted"
     COMMITTED = "committed"
@@ -262,7 +262,7 @@ class TriggerJudge:
         return found or Resolution(None, f"the resolver: {self._no_answer().reason}")
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """What somebody answers, or None if he takes too long."""
+        """What somebody answers, or None if that takes too long."""
         deadline_s = min(trio.current_time() + self._timeout_s, self._stop_s)
         with trio.CancelScope(deadline=deadline_s) as scope:
             self._calls.add(scope)
@@ -279,7 +279,7 @@ class TriggerJudge:
 
 
 def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
-    """What a consumer is told of a message, by the leader of an epoch."""
+    """What a consumer is told about a message, by the leader of an epoch."""
     envelope = Envelope.of(message.extension)
     return Call(
         message=str(message.id),

@@ -30,7 +30,7 @@ def find(name: str, usage: str) -> Any:
         for step in path.split("."):
             value = getattr(value, step)
     except Exception as error:  # Somebody else's module may fail in any way.
-        raise UsageError(f"{name!r} cannot be had: {type(error).__name__}: {error}") from None
+        raise UsageError(f"{name!r} is not available: {type(error).__name__}: {error}") from None
     return value
 
 

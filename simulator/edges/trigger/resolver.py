@@ -33,7 +33,7 @@ STATUSES: Final = {one.name: one for one in (Verdict.NEW, Verdict.DUPLICATE, Ver
 
 
 class Resolution(NamedTuple):
-    """What a resolver said of a message.
+    """What a resolver said about a message.
 
     verdict: None if it could not be asked.
     reason: why it is in doubt, if the resolver did not say so itself.

@@ -73,7 +73,7 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
     Raises:
         UsageError: there is no such queue, URL or function, a queue for copies does not take them, or a trigger of this
             name runs.
-        HistoryError: the history cannot be had.
+        HistoryError: the history is not available.
     """
     metrics = read_address(options.metrics, "--metrics", METRICS_PORT) if options.metrics else None
     collector = checked_collector(options.traces) if options.traces else ""
@@ -140,7 +140,7 @@ async def _start_metrics(
     """What it takes is imported by those alone who want it.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address is not available.
     """
     from mqproto.simulator.base.http.monitoring import Monitored
     from mqproto.simulator.edges.metrics.families import Edge, TriggerFigures, of_trigger
@@ -169,7 +169,7 @@ async def _start_metrics(
     def trouble() -> str:
         doing = trigger.doing()
         if doing.history_is_away:
-            return "the document history cannot be had"
+            return "the document history is not available"
         # Who stands by does all that he is to do.
         return "" if doing.is_connected or not doing.leads else f"node {node} is not running"
 

@@ -1,7 +1,7 @@
 """Which message a trigger attempts next, and when it leases another: in order within each group, groups side by side.
 
 A queue hands out its first message that nobody has leased. A message that was rolled back is the first again, so what
-stood behind it waits for it; if the queue then hands out another one, it is gone. What is decided and on its way out of
+was behind it waits for it; if the queue then hands out another one, it is gone. What is decided and on its way out of
 the queue is waited for no more: the next of its group is leased by then. No sockets, no clock: time is an
 argument, and the owner of a schedule says what happened.
 """

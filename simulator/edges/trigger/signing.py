@@ -30,7 +30,7 @@ def secrets_in(path: Path) -> tuple[bytes, ...]:
     While one takes the place of another both are there, and each request has a signature of each.
 
     Raises:
-        UsageError: it cannot be had, or it is no such file; secrets are not in what is said of it.
+        UsageError: it is not available, or it is not such a file; secrets are not in what is said about it.
     """
     lines = [line.strip() for line in read_secret(path, "the secrets").splitlines() if line.strip()]
     if not 0 < len(lines) <= SECRETS_LIMIT:

@@ -18,7 +18,7 @@ from mqproto.simulator.topology.places import Place
 
 @dataclass(frozen=True, slots=True)
 class TriggerStanding:
-    r"""What is known of the triggers of one queue.
+    r"""What is known about the triggers of one queue.
 
     queue: such as `destination\orders`.
     leader: the trigger that delivers; empty if the last one has ended in order.
@@ -40,7 +40,7 @@ def standings(place: Place, history: str = "") -> list[TriggerStanding]:
         history: the URL of the document history; empty for the file beside the stores, if it is there.
 
     Raises:
-        UsageError, HistoryError: it cannot be had.
+        UsageError, HistoryError: it is not available.
     """
     url = places.history_there(place.directory, history)
     if not url:

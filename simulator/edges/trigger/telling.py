@@ -1,6 +1,6 @@
 """Somebody is told by HTTP how a message ended: of all that a trigger sees end, or by whom its producer hands it to.
 
-One document, `Trail`, and one way to him. Before a message leaves its queue, what is to be told is in the outbox of the
+One document, `Trail`, and one way to tell it. Before a message leaves its queue, its trail is in the outbox of the
 document history (simulator/edges/history/outbox.py), so it outlives whoever tells it:
 
     a trigger, with --hook                    a message ends ────────────────────────► due ──► told, or given up
@@ -11,8 +11,8 @@ before that: whichever is known last has it told. When an operator sends a messa
 the last one was.
 
 It is a JSON object, posted once if it can be had, by the rules that hold for consumers: 200 to 299, and somebody has
-heard it; a service code or a problem, and he never will; anything else, and he is told again after pauses that grow,
-for some two days. Each attempt has the same webhook-id, by which he drops what he has heard. With secrets it is signed
+heard it; a service code or a problem, and it never will; anything else, and it is told again after pauses that grow,
+for about two days. Each attempt has the same webhook-id, by which it drops what it has heard. With secrets it is signed
 as Standard Webhooks have it.
 """
 
@@ -55,7 +55,7 @@ from mqproto.simulator.edges.trigger.signing import signed
 CALLBACK: Final = "MQ-Callback"
 CALLBACK_TEXT: Final = "a URL that is told when the message has ended; the operator says which hosts may be"
 RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)
-"""5 s, 20 s, 80 s, ... six hours: some two and a half days in all."""
+"""5 s, 20 s, 80 s, ... six hours: about two and a half days in all."""
 TIMEOUT_S: Final = 30.0
 TOGETHER: Final = 8
 """How many are told at once; one that is slow holds up few others."""
@@ -79,7 +79,7 @@ STATES: Final = {
 
 
 def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None:
-    """What is told of a message that its trigger has decided about; None if it has not ended.
+    """What is told about a message that its trigger has decided about; None if it has not ended.
 
     Args:
         copy_in: the queue that gets a copy, if one is made.
@@ -102,10 +102,10 @@ def end_of(call: Call, ending: Ending, queue: str, copy_in: str) -> Trail | None
 
 
 class About(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a message whose end somebody waits for.
+    """What is known about a message whose end somebody waits for.
 
     key: under which its trigger has it.
-    given: its id as its producer knows it, without his name.
+    given: its id as its producer knows it, without its name.
     """
 
     queue: str
@@ -143,14 +143,14 @@ async def tell_end(history: DocumentHistory, message: str) -> bool:
 
 
 async def live_on(history: DocumentHistory, message: str, again: str, queue: str, key: str) -> None:
-    """Who waited for the end of a message is told of its next life as well.
+    """Who waited for the end of a message is told about its next life as well.
 
     Args:
         again: what the message is called in it.
         queue, key: where it went, and its producer's id, empty for none.
 
     Raises:
-        HistoryError: he is not.
+        HistoryError: it is not.
     """
     if (before := await history.hook(name_of(message))) is not None:
         # An outbox of before has nothing left of what was told.
@@ -165,10 +165,10 @@ async def live_on(history: DocumentHistory, message: str, again: str, queue: str
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Who may be told. A producer is a stranger, and the gateway can reach what he cannot.
+    """Who may be told. A producer is a stranger, and the gateway can reach what it cannot.
 
     hosts: what producers may name: `HOST`, for the port that its scheme has, or `HOST:PORT`; None if none does.
-    url: told of messages whose producers name nobody; empty for none.
+    url: told about messages whose producers name nobody; empty for none.
     """
 
     hosts: frozenset[str] | None = frozenset()
@@ -179,12 +179,12 @@ class Offer:
         """What an operator has typed.
 
         Raises:
-            UsageError: one is no host, or that is no URL.
+            UsageError: one is not a host, or that is not a URL.
         """
         hosts = {name.casefold() for name in names}
         for host in hosts:
             if not HOST.fullmatch(host):
-                raise UsageError(f"{host!a} is no host: write shop.example, or shop.example:8443")
+                raise UsageError(f"{host!a} is not a host: write shop.example, or shop.example:8443")
         if url:
             url_of_http(url)
         return cls(frozenset(hosts), url)
@@ -196,7 +196,7 @@ class Offer:
         """See that a producer may have this URL told.
 
         Raises:
-            UsageError: he may not, or it is none.
+            UsageError: it may not, or the URL is not one.
         """
         if len(url) > URL_LIMIT or not (url.isascii() and url.isprintable()):
             raise UsageError(f"a URL has up to {URL_LIMIT:,} characters of printable ASCII")
@@ -206,13 +206,13 @@ class Offer:
         port = parsed.port or PORTS[parsed.scheme]
         named = {parsed.host} if port == PORTS[parsed.scheme] else set()
         if not (named | {f"{parsed.host}:{port}"}) & (self.hosts or frozenset()):
-            raise UsageError(f"{parsed.host}:{port} is no host that callbacks go to here")
+            raise UsageError(f"{parsed.host}:{port} is not a host that callbacks go to here")
 
     def chosen(self, asked: str, key: str, admin_queue: str) -> str:
-        """Who is to be told of a message; empty for nobody.
+        """Who is to be told about a message; empty for nobody.
 
         Args:
-            asked: what its producer names; empty if he does not.
+            asked: what its producer names; empty if it does not.
 
         Raises:
             UsageError: it cannot be.
@@ -221,7 +221,7 @@ class Offer:
             return self.url if key and not admin_queue else ""
         self.check(asked)
         if not key:
-            raise UsageError(f"{CALLBACK} tells of a message by its id: give it one")
+            raise UsageError(f"{CALLBACK} tells about a message by its id: give it one")
         if admin_queue:
             raise UsageError(
                 f"{CALLBACK}: what an administration queue hears, the gateway does not: leave one out"
@@ -263,7 +263,7 @@ class Teller:
         self._news = trio.Event()
 
     async def tell(self, end: Trail, epoch: int = 0) -> None:
-        """Have the operator's URL told of an end, once it is kept.
+        """Have the operator's URL told about an end, once it is kept.
 
         Args:
             epoch: of the leader who says so, and whose scope is the sender; 0 for none.

@@ -14,7 +14,7 @@ nothing is inserted anew; until the next attempt nobody waits with it in hand.
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
 | any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
-Where no queue is to have the copy the message is refused, and its sender's dead-letter queue has it if he asked for
+Where no queue is to have the copy the message is refused, and its sender's dead-letter queue has it if it asked for
 that.
 """
 
@@ -113,7 +113,7 @@ class Trigger:
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when another trigger leads.
         leadership: whether this one delivers; None if there is no other to ask.
-        hook: is told of all ends.
+        hook: is told about all ends.
         traces: has a span for each call, if somebody has asked for them.
         say: gets a line at the first failure, for those who sit in front of a screen.
     """
@@ -174,7 +174,7 @@ class Trigger:
 
     @property
     def hook(self) -> Teller | None:
-        """What is told of all ends."""
+        """What is told about all ends."""
         return self._hook
 
     def doing(self) -> Doing:

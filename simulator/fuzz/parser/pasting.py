@@ -32,7 +32,7 @@ def ask(data: bytes) -> Hashable:
         found = read_pasted(data, "it")
     except UsageError as error:
         if not str(error).isprintable():
-            raise Broken("reason", f"it is no line that can be printed: {error}") from None
+            raise Broken("reason", f"it is not a line that can be printed: {error}") from None
         return "".join(letter for letter in str(error)[:40] if letter.isalpha())
     ways: list[Hashable] = []
     for dump in found:

@@ -102,7 +102,7 @@ def _asked(body: bytes, body_type: int) -> Hashable:
     """Check that a body is explained, or shown as bytes with a reason; that its JSON agrees; and its round trip."""
     found = read_body(body, body_type)
     if len(found.reason) > TEXT_LIMIT or not found.reason.isprintable():
-        raise Broken("reason", f"it is no line that can be printed: {found.reason!r}")
+        raise Broken("reason", f"it is not a line that can be printed: {found.reason!r}")
     if found.reason and found.value != body:
         raise Broken("reason", "what is not explained is not shown as it is")
     content = describe(found).get("content", {})

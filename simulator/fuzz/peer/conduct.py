@@ -211,7 +211,7 @@ class Conduct:
                 raise self._theirs.fault
         except WireFormatError as error:
             head = data[:24].hex(" ")
-            self._wrong("what it says is no packet (3.1.5.1.3)", f"{error}; it says {head}")
+            self._wrong("what it says is not a packet (3.1.5.1.3)", f"{error}; it says {head}")
 
     def ended(self) -> None:
         """Note that the peer closed in good order; its last packet must have been whole."""

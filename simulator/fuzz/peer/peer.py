@@ -148,7 +148,7 @@ async def introduced(place: Place, client: Guid) -> Guid:
     server = line.conduct.answered_by
     if fault is not None or server is None or server == NULL_GUID:
         reason = str(fault) if fault is not None else "it closes the connection without an answer"
-        raise UsageError(f"{place.address} is no queue manager that talks to us: {reason}")
+        raise UsageError(f"{place.address} is not a queue manager that talks to us: {reason}")
     if line.conduct.is_refused:
         raise UsageError(
             f"{place.address}: queue manager {guid_text(server)} refuses us a session: try --as with one that it knows"

@@ -107,7 +107,7 @@ def _lists(talk: Talk) -> str:
 
 
 def _cold_text(talk: Talk) -> str:
-    """One packet without a handshake: 4 MiB of SOAP that is no text."""
+    """One packet without a handshake: 4 MiB of SOAP that is not text."""
     talk.say(_no_text(talk.queue), "a SoapHeader of 4 MiB")
     talk.wait()
     return "4 MiB"
@@ -207,7 +207,7 @@ BURDENS: Final[dict[str, Tactic]] = {
     "lists of queues": _lists,
     "a cold text": _cold_text,
     "a text that is none": described(
-        "4 MiB of SOAP that is no text, in a session.",
+        "4 MiB of SOAP that is not text, in a session.",
         lambda talk: talk.flood([_no_text(talk.queue)], "SoapHeader of 4 MiB"),
     ),
     "large bodies": _large_bodies,

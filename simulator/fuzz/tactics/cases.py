@@ -157,9 +157,11 @@ def case_from_how(how: Mapping[str, Any], data: bytes) -> Case:
             number=int(how["number"]),
         )
     except KeyError as error:
-        raise UsageError(f"this is no finding of `mqproto fuzz peer`: it has no {error.args[0]!r}") from None
+        raise UsageError(
+            f"this is not a finding of `mqproto fuzz peer`: it has no {error.args[0]!r}"
+        ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"this is no finding of `mqproto fuzz peer`: {error}") from None
+        raise UsageError(f"this is not a finding of `mqproto fuzz peer`: {error}") from None
 
 
 def _written(step: Step) -> str:
@@ -182,7 +184,7 @@ _STEP: Final = re.compile(
 def _read(line: str, note: str, data: bytes) -> Step:
     """Read what `_written` wrote; the step's bytes are at the beginning of `data`."""
     if not (words := _STEP.fullmatch(line)):
-        raise ValueError(f"{line!r} is no step")
+        raise ValueError(f"{line!r} is not a step")
     size = int(words["size"] or 0)
     if size > len(data):
         raise ValueError(f"{line!r}, and there are {len(data)} bytes")

@@ -281,7 +281,7 @@ def _wrong_identity(talk: Talk) -> str:
 
 
 def _another_protocol(talk: Talk) -> str:
-    """What is no MSMQ, at once or in an open session."""
+    """What is not MSMQ, at once or in an open session."""
     name = talk.dice.choice(list(SAYINGS))
     in_session = talk.chance()
     if in_session:

@@ -49,7 +49,7 @@ Script = Callable[[str, bytes, int], Cue]
 def scripted(cues: Sequence[Cue], only: int | None = None) -> Script:
     """The cues for the first call for each message, for its second, and so on; then it is accepted.
 
-    only: the number of the one message that they are for, which stands at the end of its body; None for each.
+    only: the number of the one message that they are for, which is at the end of its body; None for each.
     """
 
     def cue(key: str, body: bytes, call: int) -> Cue:

@@ -64,7 +64,7 @@ class Scenario:
     heading: of the document that it tests.
     messages: how many the producer sends.
     via: `gateway` over HTTP, each with an id of its own; `client` from within.
-    unread: how many answers to each submission the producer does not read; he submits the message once more.
+    unread: how many answers to each submission the producer does not read; it submits the message once more.
     cues: what the consumer does at a message's first call, at its second, and so on; then it accepts.
     only: the number of the one message that the cues are for, counted from 0; each by default.
     absent: until how many reads were rolled back nobody listens where the consumer should be.
@@ -135,7 +135,7 @@ def load(name_or_path: str) -> Scenario:
     try:
         return msgspec.convert(tomllib.loads(text), Scenario)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name_or_path} is no scenario: {error}") from None
+        raise UsageError(f"{name_or_path} is not a scenario: {error}") from None
 
 
 class Outcome(NamedTuple):

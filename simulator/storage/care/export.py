@@ -21,7 +21,7 @@ from mqproto.wire import UserMessage, decode_message
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 VERSION: Final = 1
-NO_LINE: Final = "it is no line of `mqproto store export`"
+NO_LINE: Final = "it is not a line of `mqproto store export`"
 CONTENTS: Final = frozenset({"body", "body_base64", "extension", "extension_base64", "fault"})
 """A line has those of these that fit."""
 SHOWN: Final = 60

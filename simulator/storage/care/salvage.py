@@ -59,7 +59,7 @@ NO_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""After these the tables cannot be looked at, and nothing is known of them."""
+"""After these the tables cannot be looked at, and nothing is known about them."""
 NO_SHARED_MEMORY: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR_SHMOPEN,
@@ -257,7 +257,7 @@ def _chosen(files: Files, found: Salvage, *, has_file: bool) -> _Log:
     _read_log(files, found, log)
     if not log.has_tables and found.node is None and not found.records:
         raise StoreError(
-            f"{found.path}: it is no store of a node, or nothing of it can be read: name another, or put back a copy"
+            f"{found.path}: it is not a store of a node, or nothing of it can be read: name another, or put back a copy"
         )
     return log
 
@@ -391,7 +391,7 @@ def _readable(
             )
             for columns in found:
                 if not first <= columns[0] <= last:
-                    raise sqlite3.DatabaseError("it stands in a wrong place")
+                    raise sqlite3.DatabaseError("it is in a wrong place")
                 first = columns[0] + 1
                 yield columns
         except UNREADABLE:

@@ -167,11 +167,11 @@ class EarlierSegment(FoundSegment):
                     following = self._data.find(self._salt, following + 1)
                 if not is_last or following >= 0:
                     raise damaged(self.path, f"record {number} at byte {at} is broken")
-                self.torn = f"record {number} in {self.path.name} at byte {at:,} is there by half"
+                self.torn = f"record {number} in {self.path.name} at byte {at:,} is half written"
                 return
             [stands] = NUMBER.unpack_from(body)
             if stands != number:
-                raise damaged(self.path, f"record {stands} stands in the place of {number}")
+                raise damaged(self.path, f"record {stands} is in the place of {number}")
             try:
                 writes, _ = decoded(body[NUMBER.size :], None)
             except ValueError as error:

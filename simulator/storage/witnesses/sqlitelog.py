@@ -26,7 +26,7 @@ MAGIC: Final = 0x377F0682
 VERSION: Final = 3_007_000
 WORD: Final = 2**32
 FURTHEST: Final = 2**16
-"""How often a log may have begun anew since the witness on disk was written; each time it had some 4 MiB."""
+"""How often a log may have begun anew since the witness on disk was written; each time it had about 4 MiB."""
 
 
 class Salts(NamedTuple):

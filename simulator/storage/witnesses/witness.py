@@ -117,7 +117,7 @@ def said_by_witness(path: Path, data: bytes, node: Guid) -> Said:
     for said in said_in(path, data, SAID.size).values():
         magic, owner, record, *salts = SAID.unpack(said)
         if magic != MAGIC:
-            raise damaged(path, "it is no witness")
+            raise damaged(path, "it is not a witness")
         if owner != node:
             raise another_nodes(path, Guid(owner), node)
         found.append(Said(record, Salts(*salts)))

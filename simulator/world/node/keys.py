@@ -33,7 +33,7 @@ PROVIDER: Final = "aes"
 YEARS_S: Final = 5 * 365 * 86_400
 CERTIFIED_DAYS: Final = 10 * 365
 PUBLISHED: Final = b"A test key of simulated worlds: 512 bits, published on purpose. It protects nothing.\n"
-"""What stands above a private key in a file."""
+"""What is above a private key in a file."""
 
 
 class Keyring:

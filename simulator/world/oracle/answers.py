@@ -180,7 +180,7 @@ def _misplaced(
 ) -> str | None:
     """Return why the reported place of a message in the store is wrong, if it is."""
     if is_list_of_doubts(queue):
-        return None if found is None else "it is no message"
+        return None if found is None else "it is not a message"
     if queue.kind in OUT:
         if found is None and queue.queue in _leaving(node):  # For example, it is purged.
             return None

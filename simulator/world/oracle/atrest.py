@@ -34,7 +34,7 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
                 BAD_DST_Q in message.refusals or (ledger.unmet and bool(message.refusals or message.gone))
             )
             if not message.letters and not is_disregarded:
-                return f"{message} was accepted, was not received and is no dead letter"
+                return f"{message} was accepted, was not received and is not a dead letter"
         elif message.deleted or message.letters:
             continue
         elif (

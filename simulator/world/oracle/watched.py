@@ -81,7 +81,7 @@ class WatchedNode:
     stored: set[bytes] = field(default_factory=set)
     """The identity of every message that has ever been on the disk."""
     came: dict[tuple[bytes, bytes], set[int]] = field(default_factory=dict)
-    """The hop counts of what came to be passed on, by identity and body of its glimpse."""
+    """The hop counts of what was passed on, by identity and body of its glimpse."""
     came_at: dict[bytes, list[int]] = field(default_factory=dict)
     """When each non-transactional message came, counted in messages of its sender and kind; kept only if the node's
     history is short."""

@@ -114,7 +114,7 @@ def test_what_a_full_disk_does_not_take_whole_is_not_in_the_file_at_all(
 def test_a_file_that_is_something_else_is_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"other is no pcapng, and is left alone: name another file"):
+    with pytest.raises(UsageError, match=r"other is not a pcapng, and is left alone: name another file"):
         GrowingFile(path)
     assert path.read_bytes() == content
 

@@ -242,7 +242,7 @@ def test_every_form_that_only_a_packet_tells_is_read_as_its_bytes(form: str, mor
         '"\\020\\000\\003\\000LIOR", \'\\000\' <repeats 15 times>, "x"',
         "[16, 0, 3, 0, 76, 73, 79, 82, 1234, 0, 0]",
     ],
-    ids=["gdb, torn", "od, torn", "gdb x/8ub", "od -t u1", "gdb's repeats", "a number that is no byte"],
+    ids=["gdb, torn", "od, torn", "gdb x/8ub", "od -t u1", "gdb's repeats", "a number that is not a byte"],
 )  # fmt: skip
 def test_a_margin_is_never_data_and_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"missing|no byte|leaves out") as refusal:

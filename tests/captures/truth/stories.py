@@ -156,7 +156,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     ),
     (r"^It came to its destination", lambda claims, known, found: bool(known.arrivals)),
     (
-        r"^Nothing more was said of it in these captures",
+        r"^Nothing more was said about it in these captures",
         lambda claims, known, found: not claims.there(known.said),
     ),
     (

@@ -83,7 +83,7 @@ def test_lies_are_found(truth: Truth) -> None:
         assert judge.of_finding(Finding(severity, code, packet, text)) is Verdict.FALSE
     for sentence in (
         f"It came to its destination, there, which has to hold it: of its sequence, {number - 1:,} never came.",
-        "Nothing more was said of it in these captures.",
+        "Nothing more was said about it in these captures.",
         "The captures do not show it come.",
         f"It came to its destination, there:1801. Of its sequence, {number - 1:,} were not seen to come.",
         f"of its sequence, {number - 1:,} had not been seen to come: if they had not, there had to hold it",

@@ -30,7 +30,7 @@ from tests.examples import a_user_message
 pytestmark = needs_tshark
 
 SHOWN_BYTES = 65_536
-NOT_JUDGED = r"it is no XML: |the XML has (?!a DOCTYPE)"
+NOT_JUDGED = r"it is not XML: |the XML has (?!a DOCTYPE)"
 """Why a body may be no XML though its tags fit one another."""
 
 
@@ -189,24 +189,24 @@ REASONS = [
         0,
         "the XML has a DOCTYPE, which may define entities and is not read",
     ),
-    (b"<a>\0</a>", 0, "it is no XML: it has a NUL byte"),
+    (b"<a>\0</a>", 0, "it is not XML: it has a NUL byte"),
     (
         b'<?xml version="1.0" encoding="koi8-r"?><a/>',
         0,
         "the XML is in 'koi8-r': UTF-8, UTF-16 and ISO-8859-1 are read",
     ),
     (b"\xff\xfe<\0\0\xd8", 0, "the XML is not the UTF-16 that its first bytes say"),
-    (b"<a></b>", 0, "it is no XML: mismatched tag"),
-    (b"<a><b></a>", 0, "it is no XML: mismatched tag"),
-    (b"<a/><b/>", 0, "it is no XML: a tag where none may be"),
-    (b"<a b='", 0, "it is no XML: an attribute has no end"),
-    (b"<a>&c;</a>", 0, "it is no XML: it refers to an entity that is not there"),
-    (b"<a>\xff</a>", 0, "it is no XML: it is no UTF-8"),
-    (b"abc", 8, "VT_BSTR is text, and the body is no UTF-16"),
+    (b"<a></b>", 0, "it is not XML: mismatched tag"),
+    (b"<a><b></a>", 0, "it is not XML: mismatched tag"),
+    (b"<a/><b/>", 0, "it is not XML: a tag where none may be"),
+    (b"<a b='", 0, "it is not XML: an attribute has no end"),
+    (b"<a>&c;</a>", 0, "it is not XML: it refers to an entity that is not there"),
+    (b"<a>\xff</a>", 0, "it is not XML: it is not UTF-8"),
+    (b"abc", 8, "VT_BSTR is text, and the body is not UTF-16"),
     (bytes(4_000_000), 3, "VT_I4 has 4 bytes, and the body 4,000,000"),
-    (b"\xe4", 30, "VT_LPSTR is text, and the body is no ASCII, and the sender's code page is not known"),
+    (b"\xe4", 30, "VT_LPSTR is text, and the body is not ASCII, and the sender's code page is not known"),
     (b"a", 65, "body type 0x41 has no published form"),
-    (b"<a/>", BINARY_FORMATTER, "it is no stream of BinaryFormatter: it does not begin with its header"),
+    (b"<a/>", BINARY_FORMATTER, "it is not a stream of BinaryFormatter: it does not begin with its header"),
     (
         GADGET,
         BINARY_FORMATTER,
@@ -242,4 +242,4 @@ def test_a_long_text_is_shown_in_part(tmp_path: Path) -> None:
         assert whole.startswith(part["value"][:-4])
         assert SHOWN_BYTES - 3 <= len(part["value"][:-4].encode()) <= SHOWN_BYTES
     for kind, part in zip(kinds, (first, second), strict=False):
-        assert part["reason"] == f"{kind} is text, and the body is no UTF-16"
+        assert part["reason"] == f"{kind} is text, and the body is not UTF-16"

@@ -119,10 +119,10 @@ def read_session_key(
 ) -> bytes:
     """The key of a SIMPLEBLOB; of a block that is encrypted in a wrong way one that nobody knows."""
     if len(blob) < SIMPLE_BLOB.size:
-        raise UndecipherableError("EncryptionKey is no SIMPLEBLOB")
+        raise UndecipherableError("EncryptionKey is not a SIMPLEBLOB")
     head, block, size = blob[: SIMPLE_BLOB.size], blob[SIMPLE_BLOB.size :], own.key_size // 8
     if head != SIMPLE_BLOB.pack(1, 2, 0, algorithm, KEY_EXCHANGE):
-        raise UndecipherableError("EncryptionKey is no SIMPLEBLOB of this algorithm")
+        raise UndecipherableError("EncryptionKey is not a SIMPLEBLOB of this algorithm")
     if len(block) != (LONGEST_BLOCK if switches.simple_blob_256 else size):
         raise UndecipherableError(f"encryptedKey has {len(block)} bytes")
     numbers = own.private_numbers()

@@ -130,7 +130,7 @@ class Switches:
         55, "2.2.5", "a FinalAck is of one of the classes of 2.2.5, else there is none"
     )
     nr_tells_unreached: bool = switch(
-        66, "[MS-MQMQ] 2.2.19.3", "NR asks to be told of what never reached its queue"
+        66, "[MS-MQMQ] 2.2.19.3", "NR asks to be told about what never reached its queue"
     )
     direct_arrival_untold: bool = switch(67, "3.1.5.8.10", "the arrival by a direct name is not acknowledged")
     admin_ack_bare: bool = switch(
@@ -160,7 +160,7 @@ class Switches:
     simple_blob_256: bool = of_keys(
         84, "2.4.2", "encryptedKey has 256 bytes, of which those behind a shorter block are zeros"
     )
-    rc2_ecb: bool = of_keys(86, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said of AES alone")
+    rc2_ecb: bool = of_keys(86, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said about AES alone")
     rc2_40_of_128: bool = of_keys(
         86, "3.1.7.1.5", "RC2 has 40 effective bits, also with a key of 128, as Windows 2000 had it"
     )

@@ -184,7 +184,7 @@ async def test_a_capture_that_is_something_else_is_left_alone(tmp_path: Path) ->
     diary = tmp_path / "diary.txt"
     diary.write_text("Dear diary", "utf-8")
     topology = load("pair").with_free_ports()
-    with pytest.raises(UsageError, match=r"diary\.txt is no pcapng, and is left alone"):
+    with pytest.raises(UsageError, match=r"diary\.txt is not a pcapng, and is left alone"):
         await run_node(topology, "sender", tmp_path, log=Log(), capture=diary)
     assert diary.read_text("utf-8") == "Dear diary"
     with pytest.raises(

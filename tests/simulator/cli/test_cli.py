@@ -274,7 +274,10 @@ def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
             "write a message's identifier",
         ),
         (("send", "q", "-b", "x", "--correlation-id", 39 * "0"), "or 20 bytes as 40 hexadecimal digits"),
-        (("send", "q", "-b", "x", "--sender-id", "administrator"), "'administrator' is no SID: write S-1-"),
+        (
+            ("send", "q", "-b", "x", "--sender-id", "administrator"),
+            "'administrator' is not a SID: write S-1-",
+        ),
         (("send", "q", "-b", "x", "--extension", "x", "--extension-file", "y"), "give one extension"),
         (("send", "q", "-b", "x", "--extension", "x", "--header", "a: b"), "or --header, which makes one"),
         (("send", "q", "-b", "x", "--header", "traceparent"), "--header 'traceparent': write NAME: VALUE"),

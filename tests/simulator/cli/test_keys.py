@@ -162,7 +162,7 @@ def test_an_authority_signs_what_it_is_asked_for(stores: Path, tmp_path: Path) -
         (["make", "sender"], "sender has all of these keys: --replace makes new ones"),
         (["make", "nobody"], "three-node has no node 'nobody'"),
         (["make"], "three-node has several nodes: name one of"),
-        (["make", "destination", "--provider", "des"], "'des' is no provider: name base, enhanced, aes"),
+        (["make", "destination", "--provider", "des"], "'des' is not a provider: name base, enhanced, aes"),
         (["make", "destination", "--provider", "base", "--bits", "1024"], "takes keys of 512 bits alone"),
         (["make", "destination", "--bits", "100"], "a key of 100 bits: ask for 512 to 16,384"),
         (["export", "sender", "--use", "des"], "--use des: name base, enhanced, aes, signing"),

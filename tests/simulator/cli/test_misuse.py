@@ -42,17 +42,17 @@ failed retry --limit 0 --all                    => '--limit'
 keys make sender --into x                       => No such option: --into (Possible options: --bits)
 keys make sender --bits 5                       => a key of 5 bits: ask for 512 to 16,384
 tokens make x --queue q                         => Missing option '--tokens'
-service install cron                            => 'cron' is no service: type one of node, gateway, trigger
+service install cron                            => 'cron' is not a service: type one of node, gateway, trigger
 gateway sender --rate nan                       => '--rate'
 gateway sender --keep-ids inf                   => '--keep-ids'
 gateway sender --listen 127.0.0.1:99999         => '127.0.0.1:99999' has no port
 gateway sender --tls-key x                      => --tls-certificate and --tls-key belong together
 trigger q                                       => say who is to be called: --url URL or --call MODULE:FUNCTION
-trigger q --url nothing                         => 'nothing' is no URL of HTTP
+trigger q --url nothing                         => 'nothing' is not a URL of HTTP
 trigger q --call nothing                        => 'nothing': write module:function
 trigger q --call os:nothing                     => os:nothing
 trigger q --call os:getcwd --resolver x         => 'x': write module:function
-trigger q --call os:getcwd --hook x             => 'x' is no URL of HTTP
+trigger q --call os:getcwd --hook x             => 'x' is not a URL of HTTP
 trigger q --url http://127.0.0.1 --headers-file /nowhere => /nowhere
 trigger q --url http://127.0.0.1 --lease nan    => '--lease'
 trigger q --url http://127.0.0.1 --parallel 65  => '--parallel': must be less than or equal to 64
@@ -68,8 +68,8 @@ tables x --format json                          => '--format': 'json' is not one
 simulate --seed -1                              => '--seed'
 simulate --scenario /nowhere                    => '--scenario': path '/nowhere' does not exist
 replay x --to 127.0.0.1 --timeout nan           => '--timeout'
-replay x --to 127.0.0.1 --map a                  => --map 'a' is no FROM=TO of two queues
-fuzz peer x --as y                              => 'y' is no GUID
+replay x --to 127.0.0.1 --map a                  => --map 'a' is not a FROM=TO of two queues
+fuzz peer x --as y                              => 'y' is not a GUID
 """
 WRITTEN: Final = r"""
 [node] name = 1 \ queue = "x"                   => queue = 'x': write a list

@@ -292,7 +292,7 @@ def test_what_is_typed_beside_an_import_has_to_make_sense(tmp_path: Path) -> Non
     done = in_process("send", "--import", "-", stdin=b"hello\n")
     assert (done.status, done.complaint.partition(" (")[0]) == (
         2,
-        "-, line 1: it is no line of `mqproto store export`",
+        "-, line 1: it is not a line of `mqproto store export`",
     )
     done = in_process("send", "--import", file)
     assert done.status == 1, "no node of three-node has that GUID"

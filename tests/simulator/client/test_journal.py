@@ -204,8 +204,8 @@ def test_a_file_that_is_something_else_is_refused_and_left_as_it_is(tmp_path: Pa
     with closing(sqlite3.connect(newer)) as db:
         db.execute("PRAGMA user_version = 9").close()
     for path, reason in (
-        (text, "it is no client's journal"),
-        (other, "it is no client's journal"),
+        (text, "it is not a client's journal"),
+        (other, "it is not a client's journal"),
         (newer, "it has layout 9"),
         (tmp_path, "it cannot be opened"),
     ):

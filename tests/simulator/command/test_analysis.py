@@ -155,7 +155,7 @@ def test_what_is_no_setting_is_refused_before_spark_starts(
     status, told, complaints = analysed(capsys, "no.pcap", "--out", str(tmp_path / "out"), "--conf", said)
     assert (status, told) == (MISUSE, "")
     assert complaints == (
-        f"mqproto: --conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true\n"
+        f"mqproto: --conf {said} is not a setting: NAME=VALUE is one, as spark.ui.enabled=true\n"
     )
 
 

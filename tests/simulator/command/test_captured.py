@@ -282,7 +282,7 @@ def test_a_truncated_capture_is_shown_up_to_the_damage_and_then_said_to_be_damag
     [
         (b"\x0a\x0d\x0d\x0a", "byte 0"),
         (b"\x0a\x0d\x0d\x0a" + bytes(40), "byte"),
-        (gzip.compress(b"hello, this is no capture", mtime=0), "no capture"),
+        (gzip.compress(b"hello, this is not a capture", mtime=0), "no capture"),
         (b"\x1f\x8b" + bytes(20), "damaged"),
         (b"\xd4\xc3\xb2\xa1", "byte 0"),
     ],
@@ -378,7 +378,7 @@ def test_options_for_captures_are_refused_for_what_is_none(tmp_path: Path) -> No
     path.write_text("hello there")
     done = decoded(path, "--summary")
     assert done.status == MISUSE
-    assert "notes.txt is no capture" in done.complaint
+    assert "notes.txt is not a capture" in done.complaint
 
 
 def test_a_reader_who_has_had_enough_ends_it_quietly(tmp_path: Path) -> None:

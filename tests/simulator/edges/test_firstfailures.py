@@ -59,7 +59,7 @@ async def test_failures_and_successes_that_take_turns_are_no_flood(
     ("copy_in", "whose"),
     [
         (r"desk\errors", r"desk\errors has a copy"),
-        ("", "its sender has a dead letter, if he asked for one"),
+        ("", "its sender has a dead letter, if it asked for one"),
     ],
 )
 async def test_what_is_given_up_is_said_beside_what_is_tried_again(

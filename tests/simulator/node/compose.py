@@ -60,14 +60,14 @@ def _value(lines: list[str], indent: int) -> tuple[Any, list[str]]:
         elif found := re.fullmatch(r"([\w-]+):(?: (.+))?", line):
             key, said = found.groups()
             if key in mapping:
-                raise ValueError(f"{key} stands there twice")
+                raise ValueError(f"{key} is there twice")
             if said is not None:
                 mapping[key] = re.findall(r'"([^"]*)"', said) if said.startswith("[") else said
             else:
                 inner = len(lines[0]) - len(lines[0].lstrip(" ")) if lines else 0
                 mapping[key], lines = _value(lines, inner) if inner > indent else (None, lines)
         else:
-            raise ValueError(f"{line!r} is no line of a mapping or a list")
+            raise ValueError(f"{line!r} is not a line of a mapping or a list")
     if items and mapping:
         raise ValueError(f"{items[0]!r} stands among keys")
     return items or mapping, lines

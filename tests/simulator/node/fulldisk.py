@@ -159,7 +159,7 @@ class Trial:
         await node.end(signal.SIGKILL)
         remount(self.folder, "ro")
         try:
-            self.found["said of a read-only disk"] = await said_at_start(node)
+            self.found["said about a read-only disk"] = await said_at_start(node)
         finally:
             remount(self.folder, "rw")
         await node.start()

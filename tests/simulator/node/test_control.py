@@ -260,7 +260,7 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
         (
             Operation.SEND_BACK,
             control.SendBack("orders", None),
-            "orders is no dead-letter queue and no journal",
+            "orders is neither a dead-letter queue nor a journal",
         ),
         (
             Operation.SEND_BACK,

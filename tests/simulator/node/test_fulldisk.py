@@ -90,7 +90,7 @@ def test_a_neighbour_keeps_what_the_full_node_does_not_take_and_it_comes_when_th
 
 
 def test_a_disk_that_cannot_be_written_is_one_line_and_loses_nothing(found: dict[str, Any]) -> None:
-    status, line = found["said of a read-only disk"]
+    status, line = found["said about a read-only disk"]
     assert status != "0"
     assert "it is read-only: let this user write to the file and its folder" in line
     assert found["received after it"] == 10

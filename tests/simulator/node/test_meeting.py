@@ -403,7 +403,7 @@ async def test_an_operator_gives_a_peer_a_name_by_which_its_queues_go(tmp_path: 
         ),
         (
             ("add", "depot", "--address", OFFICE_HOST, "--guid", "7"),
-            "'7' is no GUID: write it as mqproto probe",
+            "'7' is not a GUID: write it as mqproto probe",
         ),
         (
             ("add", "depot", "--address", "127.0.0.49", "--probe"),

@@ -67,7 +67,7 @@ async def dead_letter(desk: Client, body: bytes) -> MessageId:
 async def test_whatever_takes_a_copy_away_is_named_and_other_messages_are_not(
     desk: Client, tmp_path: Path
 ) -> None:
-    await desk.send("orders", b'{"failure":"is no copy"}', transactional=True)
+    await desk.send("orders", b'{"failure":"is not a copy"}', transactional=True)
     await desk.receive("orders")
     names = [await failed(desk, body) for body in (b"received", b"purged", b"deleted")]
     assert lines(tmp_path) == []

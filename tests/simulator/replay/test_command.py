@@ -128,7 +128,7 @@ def nothing(path: Path) -> None:
 
 
 def text(path: Path) -> None:
-    path.write_text("this is no capture at all")
+    path.write_text("this is not a capture at all")
 
 
 def absent(path: Path) -> None:

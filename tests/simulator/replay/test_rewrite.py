@@ -184,7 +184,7 @@ def test_a_direct_name_is_mapped_to_a_private_one() -> None:
     "text", ["", "=", "orders", OLD, f"{OLD}=", f"{OLD}=nonsense", f"{OLD}=DIRECT=OS:a\\q;journal", "a=b=c"]
 )
 def test_what_is_no_map_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="write it like PRIVATE="):
+    with pytest.raises(UsageError, match="write PRIVATE="):
         read_map(text)
 
 

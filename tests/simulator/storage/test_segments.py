@@ -102,7 +102,7 @@ def test_of_a_record_that_was_being_written_any_sectors_may_be_there(left: Left,
         path = left.write(Path(folder), **changed)
         with Store(path, NODE) as store:
             assert numbers(store) == [*range(1, left.commits)]
-            said = f"record {left.commits + 1} in {left.last} at byte {start:,} is there by half"
+            said = f"record {left.commits + 1} in {left.last} at byte {start:,} is half written"
             is_seen, is_behind = len(lost) < len(sectors), known < left.commits
             assert [notice.partition(":")[0] for notice in store.notices] == [said] * (is_seen and is_behind)
             assert store.unfinished.partition(":")[0] == said * (is_seen and not is_behind)

@@ -117,7 +117,7 @@ def test_out_routing_and_in_routing_servers_are_read_and_asked() -> None:
         ),
         (
             f"{SMALL}[node.d]\nsite = 'north'\nin_routing_servers = ['c']",
-            "d: its in-routing server c is no routing server; make it one",
+            "d: its in-routing server c is not a routing server; make it one",
         ),
         (
             f"{SMALL}[[link]]\nbetween = ['c', 'b']\n[route.c]\nb = 'b'",

@@ -286,7 +286,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ("[node.a.queue.q]\nid = 4", "node.a.queue.q.id: expected int >= 16"),
         (
             "[node.a.queue.q]\npublic = 'x'",
-            "node.a.queue.q.public: 'x' is no GUID; leave it out to have one made",
+            "node.a.queue.q.public: 'x' is not a GUID; leave it out to have one made",
         ),
         ("[node.a.queue.q]\nid = 16\n[node.a.queue.r]\nid = 16", "q and r of a have one id; change one"),
         ("[node.a.queue.q]\n[node.a.queue.Q]", "q and Q of a have one name; change one"),
@@ -308,7 +308,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ("[node.a]\naddress = 'h:0'", "node.a: 'h:0' has no port from 1 to 65535; write host:port"),
         (
             "[node.a]\naddress = '::1'",
-            "node.a: '::1' is no address; write host:port, an IPv6 host in brackets",
+            "node.a: '::1' is not an address; write host:port, an IPv6 host in brackets",
         ),
         (
             "[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n[node.b.settings]\nrequire_pings = true",
@@ -321,7 +321,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ),
         (
             "[node.a.queue.q]\nconnector = 'mainframe'",
-            "node.a.queue.q.connector: 'mainframe' is no GUID; write that of the foreign system",
+            "node.a.queue.q.connector: 'mainframe' is not a GUID; write that of the foreign system",
         ),
         (
             "[node.a.queue.q]\nconnector = '00000000-0000-0000-0000-000000000000'",
@@ -359,23 +359,23 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         (f"{SMALL}[route.c]\na = 'b'", "route: no node is called 'c'; there is a, b"),
         (f"{SMALL}[route.a]\nc = 'b'", "route.a: no node is called 'c'; there is a, b"),
         (f"{SMALL}[route.a]\na = 'b'", "route.a.a: a node needs no route to itself; leave it out"),
-        (f"{SMALL}[route.a]\nb = 'c'", "route.a.b: 'c' is no neighbour of 'a'; there is b"),
+        (f"{SMALL}[route.a]\nb = 'c'", "route.a.b: 'c' is not a neighbour of 'a'; there is b"),
         (f"{SMALL}[node.c]\n[route.a]\nc = 'b'", "route.a.c: no link leads on from 'b'; add one"),
         (
             f"{SMALL}[settings]\nwindow_sise = 1",
             "settings: unknown setting 'window_sise'; did you mean 'window_size'?",
         ),
-        (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is no whole number"),
+        (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is not a whole number"),
         (f"{SMALL}[settings]\nanswer_pings = 1", "settings.answer_pings: 1 is neither true nor false"),
-        (f"{SMALL}[settings]\nexpire_sent = 9", "settings.expire_sent: 9 is no text; write it in quotes"),
+        (f"{SMALL}[settings]\nexpire_sent = 9", "settings.expire_sent: 9 is not text; write it in quotes"),
         (
             f"{SMALL}[settings]\nexpire_sent = 'figure 9'",
             "settings: expire_sent = figure 9: must be keep or figures",
         ),
-        (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is no whole number"),
+        (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is not a whole number"),
         (
             f"{SMALL}[settings]\nmaximum_order_ack_delay_s = inf",
-            "settings.maximum_order_ack_delay_s: inf is no number to wait for; write a finite one",
+            "settings.maximum_order_ack_delay_s: inf is not a number to wait for; write a finite one",
         ),
         (f"{SMALL}[node.a.settings]\nwindow_size = 0", "settings: window_size = 0: must be 1 to 32767"),
         (f"{SMALL}[[fault]]\nat_s = -1\naction = 'kill'\nnode = 'a'", "fault 1.at_s: expected float >= 0.0"),

@@ -61,7 +61,7 @@ def test_bytes_are_no_sid_or_those_of_their_text(data: bytes) -> None:
     ],
 )
 def test_what_is_no_sid_is_refused_in_one_line_that_shows_one(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no SID: write .* as in S-1-5-21-") as refused:
+    with pytest.raises(UsageError, match=r"is not a SID: write .* as in S-1-5-21-") as refused:
         sid_from_text(text)
     assert str(refused.value).isprintable()
 

@@ -167,7 +167,7 @@ def lines_between(bounds: Bounds, first_ns: int, last_ns: int) -> Lines | None:
 def _clipped(
     corners: Sequence[tuple[float, float]], a: float, b: float, most: float
 ) -> list[tuple[float, float]]:
-    """The part of a polygon where a·p + b·q is at most so much."""
+    """The part of a polygon where a·p + b·q is at most a bound."""
     found: list[tuple[float, float]] = []
     if not corners:
         return found

@@ -46,7 +46,7 @@ CLOCK_PAIRS: Final = pa.schema(
         ("above_ns", INTEGERS),
     ]
 )
-"""What two capture points a and b say of their clocks: bounds of how far that at b is ahead, each at a time of a.
+"""What two capture points a and b say about their clocks: bounds of how far that at b is ahead, each at a time of a.
 
     from_key, to_key: the hop of packets that both saw. Each of these is a bound, from above or from below; from where,
         depends on the point that they passed first. Empty where it is known what was before what.

@@ -227,7 +227,7 @@ class DuplicateStage:
 
 
 def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
-    """Below 0 if one arrival was before the other. A clock may be put back; frames stand in a file as they came."""
+    """Below 0 if one arrival was before the other. A clock may be put back; frames are in a file as they came."""
     first, second = one[1], other[1]
     if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:
         return first.frame - second.frame

@@ -1,4 +1,4 @@
-"""All that the captures have of one message, brought together: its packets, and what was said of it."""
+"""All that the captures have of one message, brought together: its packets, and what was said about it."""
 
 from __future__ import annotations
 

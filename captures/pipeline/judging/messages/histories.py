@@ -1,4 +1,4 @@
-"""What became of each message: its way from hop to hop, what was said of it, and where it is now."""
+"""What became of each message: its way from hop to hop, what was said about it, and where it is now."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Hop(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What acknowledgments say of a message, each with when it was first seen, the earliest first.
+    """What acknowledgments say about a message, each with when it was first seen, the earliest first.
 
     order_acked_ns: when an OrderAck for it was first seen, at its source if it was seen there.
     at_source: whether it was.
@@ -339,7 +339,7 @@ class HistoryStage:
         )
 
     def _said(self, first: Event, about: list[Event]) -> _Said:
-        """What acknowledgments say of a message, by their kinds."""
+        """What acknowledgments say about a message, by their kinds."""
         timed = [
             (self._time_ns(event, event.time_ns), event) for event in about if not _is_foreign(event, first)
         ]

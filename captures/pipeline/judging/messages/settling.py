@@ -1,8 +1,8 @@
 """Which messages are over, so that no row of theirs need be looked at again.
 
-A message is *decided* when it has come to its destination, the sessions that it crossed have nothing more to say of it,
-and what is transactional has been confirmed. Nothing is to be expected then but copies of what was seen. What is not
-decided may still be on its way, or wait in a queue manager whose neighbour is away.
+A message is *decided* when it has come to its destination, the sessions that it crossed have nothing more to say about
+it, and what is transactional has been confirmed. Nothing is to be expected then but copies of what was seen. What is
+not decided may still be on its way, or wait in a queue manager whose neighbour is away.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.lists import integers
 
 WAITS: Final = "waits"
-"""The column that says whether more may become known of what a packet is to its session."""
+"""The column that says whether more may become known about what a packet is to its session."""
 
 
 class Horizon(NamedTuple):

@@ -1,7 +1,8 @@
-"""Messages that went straight to their destinations: what there is to say of them is said of all at once, by columns.
+"""Messages that went straight to their destinations: what there is to say about them is said about all at once, by
+columns.
 
 Nearly every message crosses each of its hops once, as it came but for its hop count, comes to its destination, and has
-nothing said of it but OrderAcks. The rules find nothing in such messages, and what became of them needs no thought.
+nothing said about it but OrderAcks. The rules find nothing in such messages, and what became of them needs no thought.
 All others are looked at one by one; a test has every message looked at both ways.
 """
 

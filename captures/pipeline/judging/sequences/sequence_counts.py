@@ -95,7 +95,8 @@ class HopCount:
 class SequenceCount:
     """What a sequence had.
 
-    place: row_id, file, frame and file_offset of its first packet; empty while acknowledgments alone have told of it.
+    place: row_id, file, frame and file_offset of its first packet; empty while acknowledgments alone have told about
+    it.
     order_rows: the OrderAcks for the highest numbers.
     final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.

@@ -14,8 +14,8 @@ from mqproto.captures.pipeline.tables.schemas import messages
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 COVERED: Final = "Covered"
-"""The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says of
-those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says
+about those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
 """
 SEQUENCES: Final = messages.SEQUENCES.schema
 SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema

@@ -1,1 +1,1 @@
-"""What each packet is to its session, and what the rules say of sessions."""
+"""What each packet is to its session, and what the rules say about sessions."""

@@ -50,7 +50,7 @@ class Introduction(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What is known of addresses.
+    """What is known about addresses.
 
     by_series: in the order of packets.
     """

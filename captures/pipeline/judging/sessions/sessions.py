@@ -120,7 +120,7 @@ class _Session:
 
 
 class _Series:
-    """What is known of one series."""
+    """What is known about one series."""
 
     def __init__(self, names: Names, remembered: Remembered) -> None:
         self.addresses = remembered
@@ -391,7 +391,7 @@ class SessionStage:
                 self._go_out(sent, *count.waiting.pop(sent))
 
     def _release(self, count: _Count) -> None:
-        """The rows of all messages go out, as nothing more will be said of them."""
+        """The rows of all messages go out, as nothing more will be said about them."""
         for sent, (row, queue_name) in count.waiting.items():
             self._go_out(sent, row, queue_name)
         count.waiting.clear()

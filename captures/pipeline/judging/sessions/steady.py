@@ -110,7 +110,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """What the messages of one end were, and what the other end said of them."""
+    """What the messages of one end were, and what the other end said about them."""
 
     received: Answers
     saved: Answers
@@ -164,7 +164,7 @@ def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[S
 
 
 def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | None:
-    """Whether all is by the book that one end has sent, and that the other has said of it.
+    """Whether all is by the book that one end has sent, and that the other has said about it.
 
     Args:
         mine: the packets that it has sent.
@@ -250,7 +250,7 @@ class Said:
 
 
 def _settle(half: Half, mine: Mask, steady: Steady, packets: Packets, said: Said) -> dict[int, Sent]:
-    """Have it known of an end what `_look` has found.
+    """Have it known about an end what `_look` has found.
 
     Args:
         said: where it is put down.

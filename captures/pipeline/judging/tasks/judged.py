@@ -1,11 +1,11 @@
 """How far packets are judged, kept among the tables for the next run to go on from.
 
-What a stage says of packets is *settled* if no later packet changes it; it stays in the tables. All else is *open*:
+What a stage says about packets is *settled* if no later packet changes it; it stays in the tables. All else is *open*:
 what is so if nothing more comes. That is in parts of its own, which the next run replaces. So packets are judged once,
 and what is looked at again does not grow with the captures: sessions and sequences in bounded numbers, as
 `mqproto.captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
 
-It lies in the folder `_judged`: of each bucket its stage as it stood behind the last packet, or the rows of its open
+It lies in the folder `_judged`: of each bucket its stage as it was behind the last packet, or the rows of its open
 messages; see mqproto.captures.pipeline.kept.state.
 """
 
@@ -27,7 +27,7 @@ from mqproto.captures.pipeline.tables.parts import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
 FORM: Final = 13
-"""To be raised when what is saved means something else than before, or what tables say of packets. Of another form
+"""To be raised when what is saved means something else than before, or what tables say about packets. Of another form
 nothing is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
 """A message that has come to its destination, and for which all have answered, is settled when it has been silent for
@@ -79,7 +79,7 @@ class Past:
 
 @dataclass(slots=True)
 class Judged:
-    """What tables say of it; parts are given by their names.
+    """What tables say about it; parts are given by their names.
 
     form: of what is saved. names: what queue managers and queues are called, as a digest.
     whole: the series that the captures lack nothing of.

@@ -1,6 +1,6 @@
 """The stages that judge packets, as tasks: who brings which rows to which stage, and where its tables go.
 
-What a stage does stands in its parent folder. Packets come from the table of packets, part by part; rows go from
+What a stage does is in its parent folder. Packets come from the table of packets, part by part; rows go from
 task to task in buckets, of which each has all that one connection, one sequence or one message needs. Each stage first
 takes what is new, and is saved as it stands then; what it says further is open. See `judged`.
 """

@@ -21,8 +21,8 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_t
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"
-"""Rows on their way: of packets, and of what OrderAcks say of messages. AGAIN has those of packets of earlier runs of
-which more is known now."""
+"""Rows on their way: of packets, and of what OrderAcks say about messages. AGAIN has those of packets of earlier runs
+of which more is known now."""
 READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
 """What MessageRows takes."""
 LAST: Final = 2**63 - 1

@@ -170,7 +170,7 @@ def rows_of_captures(
 
 
 def code_of(reason: str) -> str:
-    """The code of a file that is not read, or not to its end, by what is said of it."""
+    """The code of a file that is not read, or not to its end, by what is said about it."""
     return "other-system" if reason.startswith(APART) else "damaged-capture"
 
 

@@ -45,7 +45,7 @@ CONNECTION_ROWS: Final = 100_000
 """For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000
-"""A bucket of messages is sorted in memory, so there are as many as it takes; a worker needs some 450 MB for one."""
+"""A bucket of messages is sorted in memory, so there are as many as it takes; a worker needs about 450 MB for one."""
 
 
 @dataclass(slots=True)

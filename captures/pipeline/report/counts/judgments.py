@@ -15,7 +15,7 @@ from mqproto.captures.pipeline.report.facts.facts import Example, Found, Judgmen
 EXAMPLES: Final = 10
 """How many of each code are shown."""
 LINKED: Final = 5_000
-"""How many at most are told of with the messages that they are about, where all messages can be looked up."""
+"""How many at most are told about with the messages that they are about, where all messages can be looked up."""
 OTHERS: Final = 4
 """How many of the packets that a finding rests on are shown beside it."""
 _FOUND: Final = """

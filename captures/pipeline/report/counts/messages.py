@@ -17,10 +17,10 @@ from mqproto.captures.pipeline.report.facts.words import harmless
 from mqproto.captures.pipeline.tables.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
-"""How many messages at most can be looked up in the page; some 500 bytes each."""
+"""How many messages at most can be looked up in the page; about 500 bytes each."""
 HOPS_EACH: Final = 8
 ARRIVALS_EACH: Final = 20
-"""Nor does the page have them all if they have more hops than this each, or more arrivals: what it says of each has
+"""Nor does the page have them all if they have more hops than this each, or more arrivals: what it says for each has
 no other bound that is small."""
 KEPT: Final = 400
 """How many at most of each list of messages: of more, the page has those alone."""
@@ -85,7 +85,7 @@ def has_room(tables: Tables, embedded_limit: int) -> bool:
 
 
 class Sought(NamedTuple):
-    """What messages are to have: a part of each of these texts, whatever its case; an empty one is had by all.
+    """What messages are to have: a part of each of these texts, whatever its case; all have an empty one.
 
     text: of label or identifier; those that have it as a whole, or an identifier that it ends, come alone if there
         are any.

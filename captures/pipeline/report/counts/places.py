@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     time_ns: by the reference clock. captured_ns: by that of its capture point.
     message: the identifier of what it carries, if that is a message.
     journal_negative: whether that is to be kept as a dead letter if it fails.  [MS-MQMQ] 2.2.19.2
-    secured: what it says of its security, if it says something.
+    secured: what it says about its security, if it says something.
     """
 
     place: Place
@@ -63,7 +63,7 @@ class Places:
         self._acknowledgments: dict[tuple[str, str | None, int], Seen | None] = {}
 
     def want_row(self, series: str, row_id: int) -> None:
-        """A row of the table, which bytes that are no packet have as well."""
+        """A row of the table, which bytes that are not packet have as well."""
         self._rows[series, row_id] = None
 
     def want_packet(self, series: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Who signed and encrypted what, and what keys say of it.
+"""Who signed and encrypted what, and what keys say about it.
 
 A message crosses several hops, and may be sent again: it counts once, by the packet that HISTORIES names as its first.
 """

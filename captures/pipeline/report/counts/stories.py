@@ -342,7 +342,7 @@ def _verdict(
                 after=f". Whether it was acknowledged, the captures cannot say: {row['reason']}."
             )
         case Outcome.REACHED:
-            return after._replace(after=". Nothing more was said of it in these captures.")
+            return after._replace(after=". Nothing more was said about it in these captures.")
     return _last_seen(row, hops, ended_ns)
 
 

@@ -24,7 +24,7 @@ class Captured:
 
     shown: the first files, as CAPTURES has them.
     reasons: what other frames are.
-    damaged: how many are no captures, or are not whole.
+    damaged: how many are not captures, or are not whole.
     first_ns, last_ns: of all frames; None if there is none.
     """
 

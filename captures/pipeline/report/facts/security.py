@@ -1,4 +1,4 @@
-"""What messages say of their senders, signatures and encryption, and what keys at hand say of that."""
+"""What messages say about their senders, signatures and encryption, and what keys at hand say about that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class Secured(NamedTuple):
-    """What one message says, and what keys say of it: columns of PACKETS, by their names."""
+    """What one message says, and what keys say about it: columns of PACKETS, by their names."""
 
     sender_kind: str | None
     sender_id: str | None
@@ -94,7 +94,8 @@ class Alike:
 
     algorithm: the hash that they are signed with, or the cipher; is_signature: which of the two.
     sender_kind, sender_id: of those that are signed, what they name as their sender.
-    words: what keys say of them, None where there were none. holds: whether the signature does, None if nobody knows;
+    words: what keys say about them, None where there were none. holds: whether the signature does, None if nobody
+    knows;
         known: whether something at hand names who signed.
     """
 

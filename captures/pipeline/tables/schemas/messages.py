@@ -59,7 +59,7 @@ gaps_open integer  of these, where some lack still
 
 GAPS: Final = Table(
     "Numbers that were not seen on a hop before later ones; a destination holds what came behind them. "
-    "The captures lack nothing of the connection before its packet `opened_by`: where they do, no gap is told of.",
+    "The captures lack nothing of the connection before its packet `opened_by`: where they do, no gap is told about.",
     (
         *_OF_SEQUENCE,
         *columns("""

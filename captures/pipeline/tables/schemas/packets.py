@@ -12,7 +12,7 @@ row_id integer  of a packet in its series, from 1 on as packets could be read; b
 number integer  of a packet in its series, from 1 on; of bytes that begin no packet, that of the packet before them
 file text  the file in which it began
 frame integer  the frame that ended it, counted from 1 over its file
-file_offset integer  where the record of the frame that began it stands in the unpacked file, in bytes
+file_offset integer  where the record of the frame that began it is in the unpacked file, in bytes
 """)
 """The place of a packet."""
 
@@ -139,9 +139,9 @@ received_packets integers  the first and the last number of the packets that it 
 received_count integer  how many these are
 saved_packets integers  the first and the last number of those that it newly acknowledges as saved
 saved_count integer  how many these are
-acknowledged_by integer  the number of the packet that first says of this message that it was received
+acknowledged_by integer  the number of the packet that first says about this message that it was received
 acknowledged_ns integer  when that was, since 1970
-saved_by integer  the number of the packet that first says of it that it was saved
+saved_by integer  the number of the packet that first says about it that it was saved
 queue_name text  the queue that it goes to, by the topology, else short
 """),
     ),
@@ -180,7 +180,7 @@ FINDINGS: Final = Table(
         *columns("""
 file text  the file of the packet that it is about
 frame integer  the frame that ended that, counted from 1 over its file
-file_offset integer  where its record stands in the unpacked file, in bytes
+file_offset integer  where its record is in the unpacked file, in bytes
 """),
     ),
 )

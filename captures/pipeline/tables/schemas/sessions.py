@@ -11,7 +11,7 @@ series text  the capture that it is from
 row_id integer  of its first packet
 file text  of its first packet
 frame integer  that ended its first packet
-file_offset integer  where the record of the frame that began that stands in the unpacked file, in bytes
+file_offset integer  where the record of the frame that began that is in the unpacked file, in bytes
 """)
 """Columns of sessions and sequences about their first packet."""
 
@@ -95,9 +95,9 @@ came_bytes integer  how much of that can have come to the other side; null where
 data_bytes integer  what could be read, repetitions and gaps left aside
 gap_count integer  how often something was sent that the capture lacks
 missing_bytes integer  how much that was
-snapped_bytes integer  what of it frames had which the capture cut; these are no gaps
+snapped_bytes integer  what of it frames had which the capture cut; these are not gaps
 retransmission_count integer  segments of which some bytes had been there before
-conflict_count integer  those of them that had another byte somewhere
+conflict_count integer  those that had another byte somewhere
 early_count integer  segments that came before bytes that precede them, or whose predecessors the capture lacks
 keep_alive_count integer  repetitions of the last byte that ask whether anybody is there
 packet_count integer  packets that are there whole, whether valid or not

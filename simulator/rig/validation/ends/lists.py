@@ -13,7 +13,7 @@ from mqproto.simulator.rig.verdict import Found, Oracle
 
 
 class Holder(StrEnum):
-    """Who may say of a message that he has it."""
+    """Those who may say that they have a message."""
 
     CONSUMER = "the consumer"
     PROGRAM = "a program that receives"
@@ -49,7 +49,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Lists:
-    """Kept by those who send and receive, each for himself.
+    """Kept by those who send and receive, each on its own.
 
     answered: the producer's, by the identifier in the answer.
     has: by a message's text, who has it. A text goes through all that happens to a message; its identifier does not.

@@ -33,7 +33,7 @@ class EndsReport:
     usage: Mapping[str, Figures] = field(default_factory=dict)
 
     def of(self, way: Way) -> Evidence | None:
-        """What is known of the message that went a way; None if none did."""
+        """What is known about the message that went a way; None if none did."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
 

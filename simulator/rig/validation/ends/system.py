@@ -27,7 +27,7 @@ PATIENCE_S: Final = 30.0
 """How long anything may take; what has not happened by then will not."""
 LOOK_S: Final = 0.02
 SMALLEST_BYTES: Final = 64
-"""A body is more than the id that stands in logs as well."""
+"""A body is more than the id that is in logs as well."""
 LIMIT: Final = 100
 """More messages than there are in any queue."""
 LETTERS: Final = "deadxact"

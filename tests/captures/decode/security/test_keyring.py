@@ -143,10 +143,10 @@ def test_a_message_without_a_certificate_is_checked_with_the_keys_at_hand() -> N
     ("message", "why"),
     [
         (with_security(signature=b"s", hash_algorithm=0x8001), "MD2 is broken: sign with SHA-512"),
-        (with_security(signature=b"s", hash_algorithm=7), "0x7 is no HashAlgorithm"),
+        (with_security(signature=b"s", hash_algorithm=7), "0x7 is not a HashAlgorithm"),
         (
             with_security(signature=b"s", sender_cert=b"none"),
-            "SenderCert is no X.509 certificate with a key of RSA that can be used",
+            "SenderCert is not an X.509 certificate with a key of RSA that can be used",
         ),
     ],
 )

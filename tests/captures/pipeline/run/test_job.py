@@ -437,7 +437,7 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     whole = (SAMPLES / "window.pcapng").read_bytes()
     elsewhere("resent", tmp_path).rename(tmp_path / "whole.pcapng")
     (tmp_path / "cut.pcapng").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "foreign.pcapng").write_bytes(b"\x7fELF, and then much else that is no capture at all")
+    (tmp_path / "foreign.pcapng").write_bytes(b"\x7fELF, and then much else that is not a capture at all")
     (tmp_path / "empty.pcapng").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("not a capture, and not called one")
     tables = Tables(tmp_path / "out")

@@ -156,5 +156,5 @@ def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path)
 
 
 def test_only_folders_can_be_watched(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         watch(spark, [str(tmp_path / "missing")], Tables(tmp_path / "out"), SparkEngine(spark), print)

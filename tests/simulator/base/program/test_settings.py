@@ -73,8 +73,8 @@ def test_what_is_typed_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture
         ("[node.x]", "#z", "has no [node.z]; there is "),
         ("[gateway]", "", "has no [node]"),
         ("[node]\ncount = 1\n[node.x]", "", "[node] has both settings (count) and [node.x]"),
-        ("node = 1", "", "node is no table: write [node]"),
-        ("[node", "", "is no TOML: "),
+        ("node = 1", "", "node is not a table: write [node]"),
+        ("[node", "", "is not TOML: "),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, chosen: str, complaint: str) -> None:

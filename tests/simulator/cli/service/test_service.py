@@ -198,7 +198,7 @@ def test_units_have_what_hardens_and_no_word_twice() -> None:
         ("node", 'name = "shop"', "MQPROTO_TOPOLOGY=shop"),
         ("node", 'node = "sender"\ntopology = "my shop.toml"', "'MQPROTO_TOPOLOGY=my shop.toml'"),
         ("trigger", 'name = "billing"\nqueue = "orders"', ""),
-        ("trigger", "is no TOML", ""),
+        ("trigger", "is not TOML", ""),
     ],
 )
 def test_who_operates_a_unit_types_its_topology_if_the_settings_name_one(
@@ -228,7 +228,7 @@ def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest
 
 def test_there_is_no_unit_for_what_is_no_service() -> None:
     assert in_process("service", "install", "demo").complaint == (
-        "'demo' is no service: type one of node, gateway, trigger"
+        "'demo' is not a service: type one of node, gateway, trigger"
     )
     for nothing in ("", "#billing"):
         done = in_process("service", "install", "node", "--config", nothing)

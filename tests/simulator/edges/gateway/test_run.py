@@ -326,7 +326,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
     [
         ({"listen": "0.0.0.0:0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
         ({"listen": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
-        ({"listen": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
+        ({"listen": "localhost"}, "localhost is not an IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
         ({"name": "../other"}, "--name '../other': files are called so"),
         ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),

@@ -97,7 +97,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         (f'[shop]\nsha256 = "{hashed(SHOP)}"', "missing required field `queues`"),
         (f'[shop]\nsha256 = "{hashed(SHOP)}"\nqueues = []\nqueue = ""', "unknown field `queue`"),
         (f'[shop]\nsha256 = "{hashed(SHOP)}"\nqueues = []\nrole = "receive"', "Invalid enum value 'receive'"),
-        ("\udcff", "this is no text in UTF-8"),
+        ("\udcff", "this is not text in UTF-8"),
     ],
 )
 def test_a_file_that_is_something_else_is_said_to_be(tmp_path: Path, text: str, error: str) -> None:

@@ -91,7 +91,7 @@ def test_an_sqlite_file_that_cannot_be_had_is_told(tmp_path: Path) -> None:
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     text, other, store = (tmp_path / name for name in ("text", "other", "store"))
-    text.write_text("This is no database, and it is long enough to look at. " * 50)
+    text.write_text("This is not a database, and it is long enough to look at. " * 50)
     with closing(sqlite3.connect(other)) as db:
         db.execute("CREATE TABLE precious (x)")
     with Store(store, Guid(bytes(16))) as node_store:
@@ -100,7 +100,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         before = path.read_bytes()
         refused = refusal(f"sqlite:///{path}")
         assert isinstance(refused, HistoryError)
-        assert str(refused) == f"{path}: it is no document history: name another file"
+        assert str(refused) == f"{path}: it is not a document history: name another file"
         assert path.read_bytes() == before
 
 

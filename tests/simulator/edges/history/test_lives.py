@@ -222,7 +222,9 @@ def test_an_earlier_message_is_forgotten_by_its_own_history_alone(
 
 
 def test_what_is_typed_wrong_is_said(history_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageError, match="'no life' is no life: type the command as the gateway has said it"):
+    with pytest.raises(
+        UsageError, match="'no life' is not a life: type the command as the gateway has said it"
+    ):
         adopt(history_url, "no life")
     for command in (["a.sqlite", "earlier"], [history_url, "earlier", "--moved"]):
         assert run_command(["store", "adopt", *command]) == 2

@@ -105,14 +105,14 @@ async def test_headers_of_a_file_are_sent_and_no_message_changes_them(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Authorization: secret", "this is no TOML"),
-        ("X-A = 7", "a header is no text"),
-        ('[a]\nb = "secret"', "a header is no text"),
+        ("Authorization: secret", "this is not TOML"),
+        ("X-A = 7", "a header is not text"),
+        ('[a]\nb = "secret"', "a header is not text"),
         ('X-A = ""', "X-A must have a value"),
         ('X-A = "secret\\n"', "X-A must have a value"),
         ('X-A = " secret"', "X-A must have a value"),
         ('X-A = "ä"', "X-A must have a value"),
-        ('"X A" = "secret"', "'X A' is no header's name"),
+        ('"X A" = "secret"', "'X A' is not a header's name"),
         ('Host = "secret"', "Host is the trigger's to say"),
         ('MQ-Label = "secret"', "MQ-Label is the trigger's to say"),
         ('Content-Encoding = "gzip"', "Content-Encoding is the trigger's to say"),
@@ -136,7 +136,7 @@ def test_a_secret_that_others_can_read_is_none(tmp_path: Path) -> None:
         own_headers(tmp_path / "nothing")
     (tmp_path / "latin").touch(0o600)
     (tmp_path / "latin").write_bytes(b"\xe4")
-    with pytest.raises(UsageError, match="this is no text in UTF-8"):
+    with pytest.raises(UsageError, match="this is not text in UTF-8"):
         own_headers(tmp_path / "latin")
 
 

@@ -275,7 +275,7 @@ async def test_a_call_that_is_given_up_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("url", ["orders", "ftp://127.0.0.1/", "http://", "http://[::1", "http://host:port/"])
 async def test_what_is_no_url_of_http_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="is no URL"):
+    with pytest.raises(UsageError, match="is not a URL"):
         async with endpoint(url):
             pass
 

@@ -452,8 +452,8 @@ async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(f
     [
         ((), "say who is to be called"),
         (("--url", "http://127.0.0.1:9", "--call", "json:dumps"), "say who is to be called"),
-        (("--url", "orders.example"), "is no URL of HTTP"),
-        (("--call", "json:nothing"), "cannot be had"),
+        (("--url", "orders.example"), "is not a URL of HTTP"),
+        (("--call", "json:nothing"), "is not available"),
         (("--call", "json:dumps", "--json"), "call.content"),
         (("--call", "json:dumps", "--forward-header", "X-A"), "--forward-header is for URLs"),
         (("--url", "http://127.0.0.1:9", "--forward-header", "Host"), "--forward-header Host: it is of one"),
@@ -475,7 +475,7 @@ async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(f
             ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--no-history"),
             "--hook needs the document history",
         ),
-        (("--call", "json:dumps", "--hook", "shop.example"), "is no URL of HTTP"),
+        (("--call", "json:dumps", "--hook", "shop.example"), "is not a URL of HTTP"),
         (("--call", "json:dumps", "--hook-secrets", "s"), "name it with --hook"),
     ],
 )

@@ -138,7 +138,7 @@ async def test_who_refuses_it_or_never_answers_or_may_not_be_told_any_more_is_gi
 
         await until(is_over)
     reasons = {line["hook"]: (line["attempt"], line["reason"].partition(" (")[0]) for line in lines}
-    nowhere = f"{httpx.URL(elsewhere.url).netloc.decode()} is no host that callbacks go to here"
+    nowhere = f"{httpx.URL(elsewhere.url).netloc.decode()} is not a host that callbacks go to here"
     assert reasons == {"0": (1, "gone"), "1": (3, "it cannot be connected to"), "2": (1, nowhere)}
     assert elsewhere.seen == []
 

@@ -943,7 +943,7 @@ async def test_the_consumer_may_have_what_receive_says_of_a_message(desk: Client
     assert first["content"] == {"kind": "xml", "value": {"$type": "Order", "Id": "5"}}
     assert first["body"] == body.decode()
     assert second["content"] == {"kind": "bytes", "reason": "the XML is nested deeper than 100 levels"}
-    assert third["content"] == {"kind": "bytes", "reason": "VT_BSTR is text, and the body is no UTF-16"}
+    assert third["content"] == {"kind": "bytes", "reason": "VT_BSTR is text, and the body is not UTF-16"}
     assert {seen.headers["content-type"] for seen in consumer.seen} == {"application/json"}
 
 

@@ -76,7 +76,7 @@ def test_faults_are_told_apart_by_exception_and_place_and_caller() -> None:
 def test_where_a_stack_runs_out_or_the_time_is_no_matter() -> None:
     assert group(recurse) == "RecursionError"
     assert group(took_too_long) == "TookTooLong"
-    assert group(print.__self__.chr) == "TypeError", "what is no Python has no place"  # type: ignore[attr-defined]
+    assert group(print.__self__.chr) == "TypeError", "what is not Python has no place"  # type: ignore[attr-defined]
 
 
 def test_an_answer_that_is_wrong_is_told_apart_by_what_should_hold() -> None:

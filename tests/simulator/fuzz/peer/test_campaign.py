@@ -61,7 +61,7 @@ async def test_what_a_peer_turns_away_comes_again_until_it_is_heard(
 
 PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
     (peers.HangsOnAGap, Oracle.HANGS, "a session acknowledgment"),
-    (peers.AnswersGarbage, Oracle.WRONG, "what it says is no packet"),
+    (peers.AnswersGarbage, Oracle.WRONG, "what it says is not a packet"),
     (peers.AcknowledgesBeyond, Oracle.WRONG, "acknowledges what it cannot have got"),
     (peers.AnswersTwice, Oracle.WRONG, "a second EstablishConnection"),
     (peers.NeverCloses, Oracle.HANGS, "to close"),

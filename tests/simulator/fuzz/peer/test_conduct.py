@@ -189,7 +189,7 @@ def test_the_messages_of_the_peer_are_counted_as_it_counts_them() -> None:
 def test_garbage_is_no_packet_and_a_packet_that_breaks_off_is_none_either() -> None:
     judge = conduct(*OPENED)
     judge.heard(b"garbage" * 10)
-    assert "what it says is no packet" in rule(judge)
+    assert "what it says is not a packet" in rule(judge)
     assert "67 61 72 62" in str(judge.fault)
     judge = conduct(*OPENED)
     judge.heard(encode_packet(ack())[:20])

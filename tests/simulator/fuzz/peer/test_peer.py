@@ -106,7 +106,7 @@ async def test_the_command_that_is_printed_repeats_a_finding(
         (["127.0.0.1:9"], "there is nobody to fuzz"),
         (["127.0.0.1:0"], "has no port from 1 to 65535"),
         (["no-such-host.invalid"], "no computer is found under no-such-host.invalid"),
-        (["127.0.0.1:9", "--as", "me"], "'me' is no GUID"),
+        (["127.0.0.1:9", "--as", "me"], "'me' is not a GUID"),
         (["127.0.0.1:9", "--pid", "4194305"], "--pid 4194305: there is no such process"),
     ],
 )
@@ -145,8 +145,8 @@ class Refuses(Peer):
     ("peer", "reason"),
     [
         (Refuses, "refuses us a session: try --as with one that it knows"),
-        (Foreign, "is no queue manager that talks to us: answers wrongly"),
-        (Closes, "is no queue manager that talks to us: it closes the connection without an answer"),
+        (Foreign, "is not a queue manager that talks to us: answers wrongly"),
+        (Closes, "is not a queue manager that talks to us: it closes the connection without an answer"),
     ],
 )
 async def test_what_is_no_queue_manager_is_not_fuzzed(

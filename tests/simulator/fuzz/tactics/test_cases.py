@@ -56,10 +56,10 @@ def test_a_case_is_read_back_from_the_file_of_its_finding(tmp_path: Path) -> Non
     [
         ({"fuzz": "parser"}, b"", "it is for `mqproto fuzz parser`"),
         ({"steps": ["dance on 1"], "notes": [""]}, b"", "'dance' is not a valid Act"),
-        ({"steps": ["send on one"], "notes": [""]}, b"", "'send on one' is no step"),
+        ({"steps": ["send on one"], "notes": [""]}, b"", "'send on one' is not a step"),
         ({"steps": ["send on 1: 5 bytes"], "notes": [""]}, b"four", "and there are 4 bytes"),
         ({"steps": [], "notes": []}, b"four", "4 bytes belong to no step"),
-        ({"identity": "me"}, b"", "is no GUID"),
+        ({"identity": "me"}, b"", "is not a GUID"),
         ({"steps": ["watch"], "notes": []}, b"", "shorter"),
     ],
 )

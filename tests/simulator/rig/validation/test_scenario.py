@@ -40,7 +40,7 @@ def test_a_scenario_is_read_from_a_file(tmp_path: Path) -> None:
         (MINIMAL + '[expect]\nread = ">3"\n', "expect.read = '>3': write a number"),
         (MINIMAL + "messages = 0\n[expect]\n", "messages = 0: must be 1 to 1,000"),
         (MINIMAL + 'cues = ["sulk"]\n[expect]\n', "Invalid enum value 'sulk'"),
-        ("title = ", "is no scenario"),
+        ("title = ", "is not a scenario"),
     ],
 )
 def test_a_file_that_is_no_scenario_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:

@@ -97,12 +97,15 @@ def test_the_fields_are_those_of_decode_with_the_body_as_text() -> None:
         ({"priority": 7}, "its priority is 7, and its packet says 3"),
         ({"body_base64": "AAAA"}, 'its body_base64 is "AAAA", and its packet says null'),
         ({"fault": "none"}, "its fault is"),
-        ({"packet": "abc"}, "it is no line of `mqproto store export`"),
-        ({"packet": None}, "it is no line of"),
+        ({"packet": "abc"}, "it is not a line of `mqproto store export`"),
+        ({"packet": None}, "it is not a line of"),
         ({"export": 2}, "it has version 2, and this mqproto knows 1"),
-        ({"stored": {}}, "it is no line of"),
-        ({"stored": {"kind": "x", "queue": "", "position": 1, "may_have_left": False}}, "it is no line of"),
-        ({"node": "somebody"}, "it is no line of"),
+        ({"stored": {}}, "it is not a line of"),
+        (
+            {"stored": {"kind": "x", "queue": "", "position": 1, "may_have_left": False}},
+            "it is not a line of",
+        ),
+        ({"node": "somebody"}, "it is not a line of"),
     ],
 )
 def test_a_line_that_somebody_changed_is_refused_and_says_why(changes: dict[str, Any], said: str) -> None:
@@ -113,7 +116,7 @@ def test_a_line_that_somebody_changed_is_refused_and_says_why(changes: dict[str,
 
 @pytest.mark.parametrize("line", ["", "hello", "[]", "{}", "17", '{"export": 1}', "[" * 5_000])
 def test_what_is_no_line_of_an_export_is_refused(line: str) -> None:
-    with pytest.raises(UsageError, match=r"it is no line of `mqproto store export`"):
+    with pytest.raises(UsageError, match=r"it is not a line of `mqproto store export`"):
         message_in(line)
 
 

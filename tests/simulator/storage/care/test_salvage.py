@@ -132,7 +132,7 @@ def test_a_record_that_was_being_written_is_no_damage_and_is_said_if_the_node_is
     log.write_bytes(torn)
     with closing(salvaged(SYSTEM_FILES, path)) as found:
         assert (found.record, found.findings) == (1, [])
-        assert [notice.partition(" is there by half")[0] for notice in found.notices] == [
+        assert [notice.partition(" is half written")[0] for notice in found.notices] == [
             f"record 2 in {log.name} at byte {len(old.rstrip(bytes(1))):,}"
         ]
         lock = SYSTEM_FILES.lock(path)
@@ -203,7 +203,7 @@ def test_what_is_no_store_is_called_that(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no such store: name a node"):
         salvaged(SYSTEM_FILES, tmp_path / "a.sqlite")
     (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(StoreError, match="it is no store of a node, or nothing of it can be read"):
+    with pytest.raises(StoreError, match="it is not a store of a node, or nothing of it can be read"):
         salvaged(SYSTEM_FILES, tmp_path / "a.txt")
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
         db.execute("CREATE TABLE message (key)")

@@ -43,7 +43,7 @@ def packet_columns(
 ) -> pa.RecordBatch:
     """Return packets by PACKET_SCHEMA: a row for each, in the given order.
 
-    Pass many at a time, because each call takes some 5 ms in any case; but at most 100,000, because each packet
+    Pass many at a time, because each call takes about 5 ms in any case; but at most 100,000, because each packet
     takes up to 2 KB of memory, and at most 512 MiB of them, because the texts of a column must fit 2 GiB.
 
     Args:

@@ -121,7 +121,7 @@ class Fields:
                 case _Field(run, offset, code) if code in NUMBERS:
                     self._numbers[name] = run.numbers(offset, NUMBERS[code])
                 case _:
-                    raise NotImplementedError(f"{name} is no field of one number")
+                    raise NotImplementedError(f"{name} is not a field of one number")
         return self._numbers[name]
 
     def octets(self, name: str) -> Octets:
