@@ -442,8 +442,8 @@ def test_every_step_of_ci_is_a_goal_of_the_makefile_and_each_line_of_elsewhere_n
         (Block("python", "import warnings; warnings.warn('old')", 1), "old"),
         (Block("toml", "a = ", 1), "value"),
         (Block("json", "{", 1), "property name"),
-        (Block("", "make test", 1), "no kind of block"),
-        (Block("pyhton", "1", 1), "no kind of block"),
+        (Block("", "make test", 1), "not a kind of block"),
+        (Block("pyhton", "1", 1), "not a kind of block"),
     ],
 )
 def test_a_block_that_is_not_true_is_found(block: Block, message: str) -> None:

@@ -47,7 +47,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeLedger:
-    """What is known of all messages.
+    """What is known about all messages.
 
     messages: all that the producers had to hand in, those of each in order.
     processed: bodies by key, in the order in which the consumer processed them.
