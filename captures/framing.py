@@ -41,17 +41,6 @@ class StreamCount:
         ports = (self.stream.source.port, self.stream.destination.port)
         return self.packet_count > 0 or self.cut_count > 0 or MSMQ_PORT in ports
 
-    def add(self, later: StreamCount) -> None:
-        """Add the counts from reading it further."""
-        self.packet_count += later.packet_count
-        self.packet_bytes += later.packet_bytes
-        self.cut_count += later.cut_count
-        self.cut_bytes += later.cut_bytes
-        self.headless_bytes += later.headless_bytes
-        self.refused_bytes += later.refused_bytes
-        self.hidden_bytes += later.hidden_bytes
-        self.resumed_count += later.resumed_count
-
 
 class Mark(NamedTuple):
     """Where a packet began.
@@ -91,17 +80,6 @@ class Guess(NamedTuple):
     size_bytes: int
     data: bytearray
     ended: tuple[Chunk, Mark] | None = None
-
-    def behind(self, position: int, *, ahead: bool) -> Guess:
-        """Return it moved by this many bytes in its stream; `ahead`: whether all of that is ahead."""
-        ended = self.ended
-        if ended is not None:
-            chunk, mark = ended
-            ended = (
-                chunk._replace(ahead=chunk.ahead or ahead),
-                mark._replace(position=position + mark.position),
-            )
-        return self._replace(began=self.began._replace(position=position + self.began.position), ended=ended)
 
 
 class Framed(NamedTuple):
@@ -317,33 +295,12 @@ class Framing:
         self._skip(count)
         self.position += count
 
-    def find(self) -> None:
-        """While lost, take the next chunk to begin with the head of a packet."""
-        self._buffer = self._found()
-
     def advance(self, packet_count: int, packet_bytes: int) -> None:
         """While in step, count the next bytes as whole packets that were cut elsewhere."""
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
-
-    def go_on_as(self, later: Framing, has_packets: bool, *, ahead: bool) -> None:
-        """While in step, move to where `later` is, which began in step at our position.
-
-        Args:
-            has_packets: `later` has found a packet, or bytes that begin none.
-            ahead: whether all its bytes are ahead, as in Chunk, which it did not know.
-        """
-        self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
-        self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
-        self.snapped_bytes = later.snapped_bytes + (0 if has_packets else self.snapped_bytes)
-        self.seen.add(later.seen)
-        self._buffer, self._head, self._rest_bytes = later._buffer, later._head, later._rest_bytes
-        self._mark = later._mark._replace(position=self.position + later._mark.position)
-        self._refused = later._refused
-        self._guess = None if later._guess is None else later._guess.behind(self.position, ahead=ahead)
-        self.position += later.position
 
     def end(self) -> StreamCount:
         """Return all counts. A packet that has begun will not be whole."""

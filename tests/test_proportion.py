@@ -21,8 +21,8 @@ LINES: Final = {
     "captures/decode": 4_850,
     "captures/drawing": 700,
     "captures/files": 1_050,
-    "captures/net": 2_000,
-    "captures/pipeline": 16_700,
+    "captures/net": 1_850,
+    "captures/pipeline": 16_150,
     "captures/spoil": 550,
     "captures/wireshark": 1_750,
     "docs/.": 200,
@@ -63,7 +63,7 @@ LINES: Final = {
     "tests/base": 350,
     "tests/bench": 3_800,
     "tests/bodies": 1_300,
-    "tests/captures": 21_250,
+    "tests/captures": 21_100,
     "tests/edge": 550,
     "tests/formatname": 500,
     "tests/letter": 4_500,
@@ -83,9 +83,9 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 98_500,
+    "product": 97_500,
     "tests": 106_000,
-    "both": 204_000,
+    "both": 203_000,
 }
 CLASSES: Final = {
     "mqproto/manager/outbound.py:Outbound": 475,

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mqproto.captures.files.frame import Frame
-from mqproto.captures.net.direction import LATER_COUNT, Arrival, Stream
+from mqproto.captures.net.direction import LATER_COUNT, Arrival
 from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
@@ -63,11 +63,6 @@ class View:
         """Return the side at `source`, and the other side."""
         one, other = self.senders
         return (one, other) if one.stream.source == source else (other, one)
-
-    def beside(self, later: View) -> Iterator[tuple[Sender, Sender]]:
-        """Pair each of our sides with the same side of another view."""
-        straight = later.senders[0].stream.source == self.senders[0].stream.source
-        return zip(self.senders, later.senders if straight else later.senders[::-1], strict=True)
 
     def feed(self, segment: Segment, frame: Frame) -> list[Arrival]:
         """Take one segment; return what can be read now."""
@@ -106,12 +101,6 @@ class View:
         return any(sender.waits for sender in self.senders)
 
     @property
-    def ahead(self) -> list[Stream]:
-        """The streams whose chunks all go out ahead, because the other side is absent."""
-        one, other = self.senders
-        return [sender.stream for sender, opposite in ((one, other), (other, one)) if opposite.absent]
-
-    @property
     def _is_waiting(self) -> bool:
         one, other = self.senders
         return bool(one.queue or other.queue)
@@ -140,9 +129,6 @@ class View:
                     return
                 elif self._is_given_up(sender, opposite, all_of_it=all_of_it):
                     continue
-            needs = sender.queue[0].needs
-            if needs is not None:
-                opposite.note_needed(needs)
             yield sender.hand_out(ahead=lag is not Lag.NONE)
 
     def _is_over(self, sender: Sender) -> bool:

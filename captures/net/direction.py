@@ -120,16 +120,6 @@ class Stream:
     opposite: Stream | None = field(default=None, repr=False)
     opened: bool | None = None
 
-    def add(self, later: Stream) -> None:
-        """Add the counts from reading it further."""
-        self.from_start |= later.from_start
-        if later.ending is not Ending.OPEN:
-            self.ending = later.ending
-        self.data_bytes += later.data_bytes
-        for name in STREAM_COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(later, name))
-        self.conflicts = (self.conflicts + later.conflicts)[:CONFLICT_LIMIT]
-
     def contradict(self, first: Frame, second: Frame) -> None:
         """Count two frames that differ for the same place."""
         self.conflict_count += 1
@@ -179,7 +169,6 @@ class Direction:
 
     def __init__(self, stream: Stream, held: Held) -> None:
         self.stream = stream
-        self.reached_back = False  # whether bytes were repeated that may have been read before our time
         self._held = held
         self._recent = Recent(held)
         self._start: int | None = None  # the position that was due first
@@ -247,9 +236,9 @@ class Direction:
             self._acknowledge(position)
             self._give_up_acknowledged()
 
-    def forget(self) -> None:
-        """Drop what repetitions are compared with."""
-        self._recent.forget(self._next)
+    def forget(self, before: int) -> None:
+        """Compare repetitions only with what frames from this number on brought."""
+        self._recent.forget(before)
 
     @property
     def due(self) -> int | None:
@@ -284,7 +273,7 @@ class Direction:
         """Give up all holes: nothing waits any longer for bytes before it."""
         while self._early:
             self._skip_gap()
-        self._recent.forget(None)
+        self._recent.forget()
 
     def settle(self) -> None:
         """End the stream: what was sent but has not been captured will not be."""
@@ -336,11 +325,11 @@ class Direction:
                 self.stream.from_start = True
                 # A bare acknowledgment may have come before the first bytes.
                 self._next += self._distance(start)
-                self._start = self._recent.known_from = self._next
+                self._start = self._next
 
     def _start_at(self, start: int) -> None:
         acknowledged, self._acknowledged = self._acknowledged, None
-        self._next = self._start = self._recent.known_from = start
+        self._next = self._start = start
         if acknowledged is not None:
             self._acknowledge(start + self._distance(acknowledged))
 
@@ -403,9 +392,6 @@ class Direction:
             had_bytes = self._next - position
             if had_bytes:
                 self.stream.retransmission_count += 1
-                self.reached_back |= (
-                    self._recent.known_from is not None and position < self._recent.known_from
-                )
                 first = self._recent.contradicted_by(position, payload)
                 if first is not None:
                     self.stream.contradict(first, frame)

@@ -76,14 +76,9 @@ class Recent:
 
     Args:
         held: what all directions together hold; pieces kept here count.
-
-    Attributes:
-        known_from: nothing read before this position is known here, though a reader of the whole past would know it;
-            None if that reader would not know it either.
     """
 
     def __init__(self, held: Held) -> None:
-        self.known_from: int | None = None
         self._held = held
         self._pieces: deque[tuple[int, bytes, Frame]] = deque()
         self._size_bytes = 0
@@ -127,18 +122,19 @@ class Recent:
                 return frame
         return None
 
-    def forget(self, known_from: int | None) -> None:
-        """Keep nothing."""
-        self._drop(0)
-        self.known_from = known_from
+    def forget(self, before: int | None = None) -> None:
+        """Keep nothing, or only what frames from this number on brought."""
+        while self._pieces and (before is None or self._pieces[0][2].number < before):
+            self._drop_oldest()
 
     def _drop(self, limit_bytes: int) -> None:
-        pieces = self._pieces
-        while pieces and (self._size_bytes > limit_bytes or len(pieces) > COMPARED_COUNT):
-            _, oldest, frame = pieces.popleft()
-            self.known_from = None
-            self._size_bytes -= len(oldest)
-            self._held.total_bytes -= cost_of(oldest, frame)
+        while self._pieces and (self._size_bytes > limit_bytes or len(self._pieces) > COMPARED_COUNT):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, oldest, frame = self._pieces.popleft()
+        self._size_bytes -= len(oldest)
+        self._held.total_bytes -= cost_of(oldest, frame)
 
 
 def cost_of(data: bytes, frame: Frame) -> int:

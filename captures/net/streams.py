@@ -7,7 +7,7 @@ a capture of any size, and keeps a bounded part of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mqproto.captures.files.frame import Frame, Interface
@@ -141,7 +141,6 @@ class Connection:
         number: the `connection` of its streams.
         first: the segment that it begins with. A SYN, and the answer to one, say who opened the connection.
         held: the bytes held by all connections that are read together.
-        assumed: whether it has an unknown past, as in mqproto.captures.net.sender.
         apart: whether two interfaces may have caught one direction each.
 
     Attributes:
@@ -154,7 +153,6 @@ class Connection:
         first: Segment,
         held: Held | None = None,
         *,
-        assumed: bool = False,
         apart: bool = False,
     ) -> None:
         answers = first.flags & SYN and first.flags & ACK
@@ -163,7 +161,6 @@ class Connection:
         self.ends = ends[::-1] if answers else ends
         self._is_opened = bool(first.flags & SYN)
         self._held = held or Held()
-        self._assumed = assumed
         self._apart = apart
         self._views: dict[int, View] = {}
         self.waiting: list[Caught] = []
@@ -198,7 +195,6 @@ class Connection:
                 Sender(
                     Stream(self.number, *ends, interface, opened=opened if self._is_opened else None),
                     self._held,
-                    assumed=self._assumed,
                 )
                 for ends, opened in ((self.ends, True), (self.ends[::-1], False))
             )
@@ -217,35 +213,10 @@ class Connection:
         """Give up what is waited for; return all that was held."""
         return [arrival for view in self._views.values() for arrival in view.let_go()]
 
-    def is_continued_by(self, later: Connection) -> bool:
-        """Whether `later`, without knowing this one, has read what this one would have read in its place.
-
-        For this, neither may wait for anything, each side must continue where it stopped, and nothing may be needed
-        that only the earlier one knows.
-        """
-        return not self.waiting and all(
-            number in self._views
-            and all(ours.is_continued_by(theirs) for ours, theirs in self._views[number].beside(view))
-            for number, view in later._views.items()
-        )
-
-    def go_on_as(self, later: Connection) -> Iterator[tuple[Stream, Stream]]:
-        """Move to where `later`, which continues this one, is. Yield our streams, each with its continuation."""
-        for number, view in later._views.items():
-            for ours, theirs in self._views[number].beside(view):
-                ours.go_on_as(theirs)
-                yield ours.stream, theirs.stream
-
-    @property
-    def stands_alone(self) -> bool:
-        """Whether all assumptions would also hold for a reader without any past."""
-        return all(sender.stands_alone for sender in self._senders)
-
-    def know(self) -> None:
-        """Take all assumptions as proved."""
-        self._assumed = False
+    def forget(self, before: int) -> None:
+        """Compare repetitions only with what frames from this number on brought."""
         for sender in self._senders:
-            sender.know()
+            sender.forget(before)
 
     @property
     def streams(self) -> list[Stream]:
@@ -258,26 +229,9 @@ class Connection:
         return self._apart
 
     @property
-    def ahead(self) -> list[Stream]:
-        """The streams whose chunks all go out ahead, because the other side is absent."""
-        return [stream for view in self._views.values() for stream in view.ahead]
-
-    @property
     def waits(self) -> bool:
         """Whether bytes wait for others."""
         return bool(self.waiting) or any(view.waits for view in self._views.values())
-
-    def forget(self) -> None:
-        """Drop what repetitions are compared with."""
-        for sender in self._senders:
-            sender.forget()
-
-    def take_reached_back(self) -> bool:
-        """Whether bytes were repeated since the last call that may have been read before our time."""
-        reached_back = any(sender.reached_back for sender in self._senders)
-        for sender in self._senders:
-            sender.reached_back = False
-        return reached_back
 
     @property
     def _senders(self) -> list[Sender]:

@@ -28,7 +28,7 @@ async def test_all_is_measured_on_the_capture_that_was_written(
     assert table > whole, "it is a part of it"
     assert figures["source to header columns"] == (packets / 0.5,)
     assert figures["1 MB: all tables"] == pytest.approx((1e6 / whole,))
-    stages = [figures[f"1 MB: {stage}"][0] for stage in ("reading packets", "writing packets")]
+    stages = [figures[f"1 MB: {stage}"][0] for stage in ("reading segments", "writing packets")]
     assert 0 < min(stages) < sum(stages) < 1e6 / whole
     assert result.broken == []
     assert os.listdir(tmp_path) == []
@@ -45,10 +45,10 @@ def test_no_figure_is_given_of_a_capture_that_was_not_read_whole_or_is_found_wro
 
 def test_costs_are_those_of_a_packet_round_by_round() -> None:
     taken = Taken(cpu_s=3.0, peak_bytes=3 << 30)
-    rounds = [Analysis(1.0, whole_s, {"reading packets": 1.0}, taken) for whole_s in (2.0, 4.0)]
+    rounds = [Analysis(1.0, whole_s, {"reading segments": 1.0}, taken) for whole_s in (2.0, 4.0)]
     figures = {each.name: each for each in costs_of(Capture(Path(), 1_000_000, 724 * MEGABYTE), rounds)}
     assert figures["724 MB: all tables"].values == (2.0, 4.0)
-    assert figures["724 MB: reading packets"].values == (1.0, 1.0)
+    assert figures["724 MB: reading segments"].values == (1.0, 1.0)
     assert figures["724 MB: CPU"].values == (3.0, 3.0)
     assert figures["724 MB: most that Spark's executor had resident"].is_reached is False
     unknown = [Analysis(1.0, 2.0, {}, Taken(None, None))]

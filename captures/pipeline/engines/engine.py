@@ -32,6 +32,8 @@ Count = Callable[[int, int], None]
 """A task calls it with how many more packets and bytes it has done."""
 PACKED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 """A packet leaves 1.2 kB on its way through all stages, or a sixth of that when packed."""
+AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
+"""For whole frames, whose bodies hardly shrink: packing and unpacking them took a microsecond a packet."""
 COLLECTED_OBJECTS: Final = 1_000_000
 """Objects that a task makes before Python looks for garbage among them, instead of 700: they are
 rows, and searching them for cycles took a fifth of the task's time."""
@@ -155,7 +157,8 @@ def pack(rows: pa.RecordBatch) -> pa.Buffer:
     """Return a batch packed for its way."""
     rows = pa.RecordBatch.from_arrays([*map(_own, rows.columns)], rows.schema.names)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=PACKED) as writer:
+    is_dense = pa.large_binary() in rows.schema.types
+    with pa.ipc.new_stream(sink, rows.schema, options=AS_IT_IS if is_dense else PACKED) as writer:
         writer.write_batch(rows)
     return sink.getvalue()
 

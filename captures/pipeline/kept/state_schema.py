@@ -129,10 +129,6 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "mqproto.captures.decode.ways.Ways",
         "began_late _began_ns _begun _into _out_of _silent_into _silent_out_of _skew_ns",
     ),
-    "capture-error": (
-        "mqproto.captures.files.frame.CaptureError",
-        "where offset reason",
-    ),
     "interface": (
         "mqproto.captures.files.frame.Interface",
         "number link_type name options",
@@ -219,13 +215,12 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "recent": (
         "mqproto.captures.net.recent.Recent",
-        "known_from _held _pieces _size_bytes",
+        "_held _pieces _size_bytes",
     ),
     "sender": (
         "mqproto.captures.net.sender.Sender",
-        "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream undecided _acknowledged "
-        "_assumed _base _early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare "
-        "_needed_unseen _next _recent _start _taken_count",
+        "absent dropped_at queue queue_bytes reset_at segment_count stream _acknowledged _base _early _early_bytes "
+        "_finish _held _in_place _initial _next _recent _start _taken_count",
     ),
     "waiting-chunk": (
         "mqproto.captures.net.sender.Waiting",
@@ -233,7 +228,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "tcp-connection": (
         "mqproto.captures.net.streams.Connection",
-        "ends number waiting _apart _assumed _held _is_opened _views",
+        "ends number waiting _apart _held _is_opened _views",
     ),
     "tap-half": (
         "mqproto.captures.net.taps.Half",
@@ -269,36 +264,16 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "growth": (
         "mqproto.captures.pipeline.reading.growth.Growth",
-        "files frames_before places last_ns range_count frames rows framed totals waiting "
-        "translations crossings",
+        "files frames_before last_ns range_count frames rows framed totals waiting halves translations "
+        "crossings",
     ),
     "past": (
         "mqproto.captures.pipeline.judging.tasks.judged.Past",
         "learners first_hops losses ways places clock_pairs codes",
     ),
-    "frozen": (
-        "mqproto.captures.pipeline.reading.ranges.lookback.Frozen",
-        "thing",
-    ),
-    "look-back": (
-        "mqproto.captures.pipeline.reading.ranges.lookback.LookBack",
-        "places states",
-    ),
-    "place": (
-        "mqproto.captures.pipeline.reading.reading.Place",
-        "number reading frames_before halves translations",
-    ),
-    "reading": (
-        "mqproto.captures.pipeline.source.scan.Reading",
-        "file start end first_number frame_count section damage continued",
-    ),
     "open-pair": (
-        "mqproto.captures.pipeline.reading.ranges.seams.OpenPair",
-        "ends last_place state look_back",
-    ),
-    "pair-state": (
-        "mqproto.captures.pipeline.reading.ranges.seams.PairState",
-        "connection framings last_number",
+        "mqproto.captures.pipeline.reading.ranges.flows.OpenPair",
+        "ends connection framings last_number last_ns",
     ),
     "directory": (
         "mqproto.captures.pipeline.judging.sessions.directory.Directory",
@@ -399,19 +374,8 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("ways", "_silent_into"): lambda: defaultdict(list),
     ("ways", "_silent_out_of"): lambda: defaultdict(list),
     ("acknowledgment", "ahead"): lambda: False,
-    ("framing", "_guess"): lambda: None,
     ("session", "told"): lambda: True,
     ("session", "by_port"): lambda: False,
     ("session-facts", "opened"): lambda: None,
-    ("stream", "opened"): lambda: None,
-    ("sender", "undecided"): lambda: False,
-    ("tcp-connection", "waiting"): list,
-    ("tcp-connection", "_is_opened"): lambda: False,
-    ("growth", "translations"): tuple,
-    ("reading", "continued"): dict,
-    ("growth", "crossings"): dict,
-    ("place", "translations"): tuple,
-    ("stream", "conflicts"): list,
-    ("totals", "conflicts"): list,
 }
 """By record and field: its value in records that were kept without it."""

@@ -8,16 +8,12 @@ from typing import Final
 
 from mqproto.captures.net.streams import Ends
 
+SEGMENTS: Final = "segments"
+"""From ranges to pairs of ends: TCP segments."""
 FOUND_ROWS: Final = "found"
-"""From ranges to the task that writes each range: packets as ranges show them."""
-SUMMARIES: Final = "summaries"
-"""From ranges to pairs of ends: what each range says about each pair."""
+"""From pairs and ranges to the task that writes each range: packets that become readable in it, and its Pings."""
 FRAGMENTS: Final = "fragments"
 """From ranges to their series: fragments of IP packets."""
-CORRECTIONS: Final = "corrections"
-"""From pairs to ranges: what becomes of a range's streams."""
-JOINED_ROWS: Final = "joined"
-"""From pairs to ranges: packets that no range has by itself."""
 CLOSED_STREAMS: Final = "closed"
 """From pairs to tables: streams that are over."""
 OPEN_STREAMS: Final = "open"

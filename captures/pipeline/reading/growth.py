@@ -6,7 +6,7 @@ are read without those before them, and the tables are the same as if all had be
 end reveals, because no earlier bytes can come, are in a separate part, which the next run replaces.
 
 The folder `_series` (saving.py) has, for each series, one file with a `Growth`, one with the frames in which
-connections begin, and some with `mqproto.captures.pipeline.reading.ranges.seams.OpenPair`s.
+connections begin, and some with `mqproto.captures.pipeline.reading.ranges.flows.OpenPair`s.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from typing import Final
 import pyarrow as pa
 
 from mqproto.captures.files.frame import NANOSECONDS
+from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.kept.saving import every_saved
-from mqproto.captures.pipeline.reading.ranges.seams import OpenPair
-from mqproto.captures.pipeline.reading.reading import Place
+from mqproto.captures.pipeline.reading.ranges.flows import OpenPair
 from mqproto.captures.pipeline.source.files import CaptureFile
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation
 
-FORM: Final = 14
+FORM: Final = 15
 """Raise this when the meaning of saved data changes. Data of another form is not used: a series
 that has grown is then read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
+KEPT_COUNT: Final = 1_024
+"""What so many of the last frames brought is kept, to compare repetitions in the next file with."""
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
 """Two ends that are silent for this long count as parted, so that the state of an endless capture
 does not grow with it. If they speak again, that is another connection."""
@@ -41,24 +43,25 @@ class Growth:
     """A series at the end of its last file; without arguments, an empty series.
 
     files: all of them. frames_before: for each file, the frames in those before it.
-    places: the last ranges, as many as may be read again. last_ns: for each, the time of its last frame.
+    last_ns: the time of the last frame; 0 without one.
     range_count: the number of all ranges. frames, rows, framed: their sums, without what only the end reveals.
     totals: of streams that are over.
-    waiting: by range number, what waits for fragments before some of `places`, and before the next; by state.py.
+    waiting: what waits for fragments, by state.py; None if nothing does.
+    halves: interfaces of TAPs that are read as others, as in mqproto.captures.net.taps.
     translations: all connections that are others; for the same two ends, the last.
     crossings: between which hosts they are, and how many, as in mqproto.captures.translation.Crossings.
     """
 
     files: tuple[CaptureFile, ...] = ()
     frames_before: tuple[int, ...] = ()
-    places: tuple[Place, ...] = ()
-    last_ns: tuple[int, ...] = ()
+    last_ns: int = 0
     range_count: int = 0
     frames: int = 0
     rows: int = 0
     framed: int = 0
     totals: Totals = field(default_factory=Totals)
-    waiting: dict[int, bytes] = field(default_factory=dict)
+    waiting: bytes | None = None
+    halves: dict[int, Half] = field(default_factory=dict)
     translations: tuple[Translation, ...] = ()
     crossings: dict[Between, tuple[Translation, int]] = field(default_factory=dict)
 

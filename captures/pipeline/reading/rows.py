@@ -17,14 +17,11 @@ from mqproto.captures.pipeline.tables.schemas import packets
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
-NO_STREAM: Final = -1
-"""The stream of rows that need no correction in their range."""
 
 PACKETS: Final = packets.PACKETS.schema
 """The table of packets."""
 FOUND: Final = pa.schema(
     [
-        ("stream", pa.int32()),
         ("readable", pa.int64()),
         ("order", pa.int64()),
         ("framed", pa.bool_()),
@@ -32,23 +29,21 @@ FOUND: Final = pa.schema(
         *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
     ]
 )
-"""A packet as a range shows it, before it is known what came before the range.
+"""A packet as its connection shows it, before it has its number.
 
-stream: an index into the range's streams, or NO_STREAM.
 readable, order, position: all packets of a series are ordered by these.
 frame, first_frame: counted from 1 over the series.
-connection: the number of its first frame, if that is known already; null for a Ping.
+connection: the number of its first frame; null for a Ping.
 
 The others are those of PACKETS.
 """
 
 
-def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterator[pa.RecordBatch]:
-    """Yield packets as rows of FOUND.
+def packet_rows(packets: Packets, asked: Asked) -> Iterator[pa.RecordBatch]:
+    """Yield packets as rows of FOUND, in their order.
 
     Args:
         asked: what to read from them besides their fields.
-        stream: the value for each packet's stream; by default its index.
     """
     streams = packets.streams
     hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
@@ -69,7 +64,6 @@ def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterat
         )
         index = packets.stream[rows]
         columns: dict[str, Any] = {
-            "stream": index if stream is None else np.full(len(index), stream),
             "readable": packets.readable[rows],
             "order": packets.order[rows],
             "framed": packets.framed[rows],
@@ -101,7 +95,6 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
     hosts, codes = _codes([(ping.source, ping.destination) for ping in pings])
     frame = [first_number + ping.frame for ping in pings]
     columns: dict[str, Any] = {
-        "stream": [NO_STREAM] * len(pings),
         "readable": frame,
         "order": [0] * len(pings),
         "framed": [True] * len(pings),

@@ -1,8 +1,8 @@
-"""The stage that writes the tables of packets and streams: rows corrected, numbered, and in order."""
+"""The stage that writes the tables of packets and streams: rows numbered, and in order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,23 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
-from mqproto.captures.pipeline.reading.addresses import (
-    CLOSED_STREAMS,
-    CORRECTIONS,
-    FOUND_ROWS,
-    JOINED_ROWS,
-    OPEN_STREAMS,
-)
+from mqproto.captures.pipeline.reading.addresses import CLOSED_STREAMS, FOUND_ROWS, OPEN_STREAMS
 from mqproto.captures.pipeline.reading.halves import Origins, origins_at
 from mqproto.captures.pipeline.reading.reading import Place
-from mqproto.captures.pipeline.reading.rows import FOUND, NO_STREAM, PACKETS
+from mqproto.captures.pipeline.reading.rows import FOUND, PACKETS
 from mqproto.captures.pipeline.reading.streams import CLOSED, STREAMS
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.tables.parts import Part, Store
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
-
-LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
-"""Columns that a correction changes in the first packet of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +85,7 @@ class StreamsTask:
         return f"streams of {self.series}"
 
 
-READ: Final = (JOINED_ROWS, CORRECTIONS, FOUND_ROWS, CLOSED_STREAMS, OPEN_STREAMS)
+READ: Final = (FOUND_ROWS, CLOSED_STREAMS, OPEN_STREAMS)
 """The exchanges that `write` reads."""
 
 
@@ -129,64 +120,14 @@ def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[
 
 def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
     """Write the part of a range."""
-    table = _sorted(_found(task, inbox))
+    table = _sorted(pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND))
     part = task.store.write_part(task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
     return part
 
 
-def _found(task: WriteTask, inbox: Inbox) -> list[pa.Table]:
-    """Return the rows that count: the range's own, corrected, and those that other ranges completed."""
-    others = pa.Table.from_batches(inbox.take(JOINED_ROWS), schema=FOUND)
-    if task.place is None:
-        return [others]
-    corrections = list(inbox.take(CORRECTIONS))
-    own = pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND)
-    return [_corrected(own, corrections), others]
-
-
-def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return the rows of streams that stand, with what was unknown when they were found."""
-    if not table.num_rows:
-        return table
-    stream = _numbers(table, "stream")
-    known = pa.Table.from_batches(corrections) if corrections else None
-    if known is None:
-        return table
-    rows = _numbers(known, "stream")
-    # By stream; the last row is for NO_STREAM, which is -1. A corrected stream need not have rows.
-    size = max(int(stream.max()), int(rows.max())) + 2
-    put: dict[str, Integers] = {name: np.zeros(size, dtype=np.int64) for name in ("position", *LOSSES)}
-    connection = np.full(size, -1, dtype=np.int64)
-    stands, ahead = np.zeros((2, size), dtype=np.bool_)
-    stands[NO_STREAM] = True
-    stands[rows], ahead[rows] = known["stands"].to_numpy(), known["ahead"].to_numpy()
-    connection[rows] = _numbers(known, "connection")
-    for name, column in put.items():
-        column[rows] = _numbers(known, name)
-
-    _, firsts = np.unique(stream, return_index=True)
-    is_first = np.zeros(len(stream), dtype=np.bool_)
-    is_first[firsts] = True
-    position = _numbers(table, "position") + put["position"][stream]
-    changed = {"position": position}
-    for name in LOSSES:
-        changed[name] = _numbers(table, name) + np.where(is_first, put[name][stream], 0)
-    for name, column in changed.items():
-        table = _with(table, name, pa.array(column))
-    if ahead.any():
-        table = _with(table, "ahead", pa.array(table["ahead"].to_numpy() | ahead[stream]))
-    opened = np.full(size, None, dtype=object)
-    opened[rows] = known["opened"].to_pylist()
-    table = _with(table, "opened", pa.array(opened[stream], pa.bool_()))
-    known_connection = pa.array(connection[stream], mask=stream == NO_STREAM)
-    table = _with(table, "connection", known_connection)
-    return table if stands.all() else table.filter(pa.array(stands[stream]))
-
-
-def _sorted(tables: list[pa.Table]) -> pa.Table:
+def _sorted(table: pa.Table) -> pa.Table:
     """Return all rows in the order in which they became readable."""
-    table = pa.concat_tables(tables)
     keys = [_numbers(table, name) for name in ("position", "order", "readable")]
     order = np.lexsort(keys)
     return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))

@@ -19,11 +19,11 @@ from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, Judged, diges
 from mqproto.captures.pipeline.judging.tasks.placing import code_of, rows_of_captures
 from mqproto.captures.pipeline.judging.tasks.verdicts import MADE, judge
 from mqproto.captures.pipeline.reading import writing
-from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
+from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SEGMENTS
 from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.connections import ConnectionsTask, read_connections
 from mqproto.captures.pipeline.reading.fragments import join_fragments
 from mqproto.captures.pipeline.reading.halves import merge
-from mqproto.captures.pipeline.reading.joining import JoinTask, join_ranges
 from mqproto.captures.pipeline.reading.reading import Place, ReadTask, read_ranges
 from mqproto.captures.pipeline.reading.writing import write
 from mqproto.captures.pipeline.run.known import Known, reads
@@ -51,7 +51,7 @@ what keys say about them, why files were refused, by path, how far packets are j
 and code was found."""
 
 
-READING: Final = "reading packets"
+READING: Final = "reading segments"
 """The stage whose tasks may be repeated."""
 
 
@@ -334,7 +334,7 @@ class _Job:
         self._scan()
         self._address()
         self._read()
-        self._join()
+        self._read_connections()
         self._write()
 
     def _of_all(
@@ -417,14 +417,15 @@ class _Job:
         )
         self._engine.drop(FRAGMENTS)
 
-    def _join(self) -> None:
-        def tasks(work: Work) -> Iterable[tuple[int, JoinTask]]:
-            buckets = range(work.buckets if work.end else 0)
-            return ((work.addresses.pairs + bucket, JoinTask(work.series.name, bucket)) for bucket in buckets)
+    def _read_connections(self) -> None:
+        def tasks(work: Work) -> Iterable[tuple[int, ConnectionsTask]]:
+            for bucket in range(work.buckets if work.end else 0):
+                yield work.addresses.pairs + bucket, ConnectionsTask(work.series.name, bucket)
 
         read = {work.series.name: work.read_series() for work in self._works}
-        self._of_all("joining connections", partial(join_ranges, read), tasks, Work.take_joined, (SUMMARIES,))
-        self._engine.drop(SUMMARIES)
+        function = partial(read_connections, read)
+        self._of_all("reading connections", function, tasks, Work.take_connections, (SEGMENTS,))
+        self._engine.drop(SEGMENTS)
 
     def _write(self) -> None:
         files = {work.series.name: work.series_files() for work in self._works}

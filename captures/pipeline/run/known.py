@@ -158,7 +158,7 @@ def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:
     """Whether files that were read before must be read differently now; then they all still exist."""
-    if not growth.places or halves_of(grown.files) == growth.places[0].halves:
+    if not growth.range_count or halves_of(grown.files) == growth.halves:
         return False
     return not any(is_changed(file) for file in growth.files)
 

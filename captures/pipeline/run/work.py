@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.files.series import series_name
+from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.kept.saving import save
 from mqproto.captures.pipeline.reading.addresses import Addresses
 from mqproto.captures.pipeline.reading.asked import Asked
+from mqproto.captures.pipeline.reading.connections import ConnectionsRead, ReadSeries
 from mqproto.captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
 from mqproto.captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from mqproto.captures.pipeline.reading.halves import Merged, MergeTask
-from mqproto.captures.pipeline.reading.joining import Joined, ReadSeries
-from mqproto.captures.pipeline.reading.ranges.lookback import LIMIT_COUNT
 from mqproto.captures.pipeline.reading.reading import Place, RangeRead, ReadTask
 from mqproto.captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
 from mqproto.captures.pipeline.run.inputs import FileRead, captures_table
@@ -36,7 +36,7 @@ from mqproto.captures.pipeline.tables.parts import Part, parquet_table
 from mqproto.captures.pipeline.tables.tables import WORK, Run
 
 BUCKETS: Final = 16
-"""Most parts into which the connections of a series are split; as many tasks may join them at a time."""
+"""Most parts into which the connections of a series are split; as many tasks may read them at a time."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Work:
         places: its new ranges, once they are known.
         wanting: ranges that were read without what waits for fragments before them, or without known address
             translation.
-        joined: by bucket, the changes made by joining.
+        connections: by bucket, the result of reading them.
         parts: those that were written.
     """
 
@@ -86,17 +86,19 @@ class Work:
         self.addresses = Addresses(0, 0, 0, 0, self.buckets)
         self.places: tuple[Place, ...] = ()
         self.wanting: list[Place] = []
-        self.joined: list[Joined] = []
+        self.connections: list[ConnectionsRead] = []
         self.parts: list[Part] = []
         self._halves = to_read.halves
         self._one_way = to_read.one_way
         self._merged: Merged | None = None
+        self._taps: dict[int, Half] = {}
         self._run = run
         self._store = run.store
         self._frames_before = list(self.growth.frames_before)
         self._reads: dict[int, RangeRead] = {}
         self._translated = Translated(self.growth, ())
-        self._waiting = dict(self.growth.waiting)
+        before = self.growth.waiting
+        self._waiting = {} if before is None else {self.growth.range_count: before}
         self._waiting_count = 0
 
     def merge_tasks(self) -> Iterator[MergeTask]:
@@ -118,12 +120,12 @@ class Work:
         """Place its ranges, now that the frames are found."""
         places: list[Place] = []
         frames = self.growth.frames
-        halves = self.growth.places[0].halves if self.growth.places else halves_of(self.sources)
+        self._taps = self.growth.halves if self.growth.range_count else halves_of(self.sources)
         for file in self.sources:
             self._frames_before.append(frames)
             for reading in readings(scans[file.path]):
                 number = self.growth.range_count + len(places)
-                places.append(Place(number, reading, self._frames_before[-1], halves))
+                places.append(Place(number, reading, self._frames_before[-1], self._taps))
                 frames += reading.frame_count
         self.places = tuple(places)
 
@@ -136,7 +138,7 @@ class Work:
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
-        return ReadTask(self.addresses, some, waiting, self.asked)
+        return ReadTask(self.addresses, some, waiting)
 
     @property
     def reads(self) -> list[RangeRead]:
@@ -174,16 +176,15 @@ class Work:
             read.openings.clear()
 
     def read_series(self) -> ReadSeries:
-        """Return what the joining tasks need to know."""
+        """Return what the tasks that read connections need to know."""
         known = self.known
         return ReadSeries(
             self.addresses,
-            (*self.growth.places, *self.places),
             self.growth.range_count,
-            self.end,
-            self._silent(),
+            tuple(place.first_number for place in self.places),
+            self.last_ns - SILENT_NS,
+            bool(self._taps),
             tuple(map(self._store.path, known.open_pairs)) if known else (),
-            self._waiting,
             self.asked,
             self._store,
             f"{self.key}-{self._run.name}",
@@ -192,27 +193,13 @@ class Work:
     @property
     def last_ns(self) -> int:
         """The time of the last frame, since 1970; 0 if there is none."""
-        found = self._last_ns()
-        return found[-1][1] if found else 0
+        return max(self.growth.last_ns, *(read.totals.last_ns or 0 for read in self.reads), 0)
 
-    def _last_ns(self) -> list[tuple[int, int]]:
-        """Return the numbers of ranges, with the time of the last frame up to the end of each."""
-        found = list(zip((place.number for place in self.growth.places), self.growth.last_ns, strict=True))
-        for read in self.reads:
-            before_ns = found[-1][1] if found else 0
-            found.append((read.place, max(before_ns, read.totals.last_ns or 0)))
-        return found
-
-    def _silent(self) -> int:
-        """Return the last range so old that an end silent since then counts as gone; -1 if there is none."""
-        found = self._last_ns()
-        return max((number for number, last_ns in found if last_ns <= found[-1][1] - SILENT_NS), default=-1)
-
-    def take_joined(self, joined: Joined) -> None:
-        """Take the result of joining one bucket."""
-        self.joined.append(joined)
-        if joined.saved is not None:
-            self.parts.append(joined.saved)
+    def take_connections(self, read: ConnectionsRead) -> None:
+        """Take the result of reading the connections of one bucket."""
+        self.connections.append(read)
+        if read.saved is not None:
+            self.parts.append(read.saved)
 
     def series_files(self) -> SeriesFiles:
         """Return what the writing tasks need to know."""
@@ -245,7 +232,7 @@ class Work:
     @cached_property
     def _connections(self) -> npt.NDArray[np.int64]:
         """The numbers of the frames in which connections begin."""
-        found = [each.connections for each in self.joined]
+        found = [each.connections for each in self.connections]
         if self.known is not None:
             saved = parquet_table(self._store.path(self.known.connections))
             found.append(saved["first_frame"].to_numpy())
@@ -273,18 +260,17 @@ class Work:
 
     def _rows_before(self) -> list[int]:
         """Return how many rows come before each range, before what only the end reveals, and in all."""
-        found = (read.rows for read in self.reads)
-        return self._counted(self.growth.rows, found, [each.rows for each in self.joined])
+        return self._counted(self.growth.rows, [each.rows for each in self.connections])
 
     def _framed_before(self) -> list[int]:
         """Return how many of these are packets."""
-        found = (read.framed for read in self.reads)
-        return self._counted(self.growth.framed, found, [each.framed for each in self.joined])
+        return self._counted(self.growth.framed, [each.framed for each in self.connections])
 
-    def _counted(self, before: int, found: Iterable[int], changes: Sequence[Counter[int]]) -> list[int]:
+    def _counted(self, before: int, found: Sequence[Counter[int]]) -> list[int]:
+        pings = (*(read.totals.ping_frames for read in self.reads), 0)
         counts = (
-            count + sum(change[number] for change in changes)
-            for number, count in enumerate((*found, 0), self.growth.range_count)
+            count + sum(each[number] for each in found)
+            for number, count in enumerate(pings, self.growth.range_count)
         )
         return list(accumulate(counts, initial=before))
 
@@ -329,7 +315,7 @@ class Work:
             form=FORM,
             growth=saved.name,
             connections=connections.name,
-            open_pairs=[each.saved.name for each in self.joined if each.saved is not None],
+            open_pairs=[each.saved.name for each in self.connections if each.saved is not None],
             one_way=self._one_way,
             halves=[series_name(half[0].path) for half in self._halves or ()],
             translated=list(self._translated.crossings.texts()),
@@ -338,20 +324,17 @@ class Work:
 
     def _grown(self) -> Growth:
         before = self.growth
-        places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
-        last_ns = tuple(last_ns for _, last_ns in self._last_ns())[-2 * LIMIT_COUNT :]
-        kept = (*(place.number for place in places), self.end)
         return Growth(
             files=self.series.files,
             frames_before=tuple(self._frames_before),
-            places=places,
-            last_ns=last_ns,
+            last_ns=self.last_ns,
             range_count=self.end,
             frames=before.frames + sum(place.reading.frame_count for place in self.places),
             rows=self._rows_before()[-2],
             framed=self._framed_before()[-2],
             totals=self._totals(),
-            waiting={number: self._waiting[number] for number in kept if number in self._waiting},
+            waiting=self._waiting.get(self.end),
+            halves=self._taps,
             translations=self._translated.in_force,
             crossings=dict(self._translated.crossings),
         )
@@ -362,14 +345,14 @@ class Work:
         totals.add(self.growth.totals)
         for read in self.reads:
             totals.add(read.totals)
-        for each in self.joined:
+        for each in self.connections:
             totals.add(each.totals)
         return totals
 
     def result(self) -> SeriesResult:
         """Return the result for this series."""
         totals = self._totals()
-        for each in self.joined:
+        for each in self.connections:
             totals.add(each.open_totals)
         totals.packets = self._framed_before()[-1]
         totals.connections = len(self._connections)

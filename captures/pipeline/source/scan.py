@@ -47,8 +47,6 @@ BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
 """Bytes fetched behind a range of an object, for what begins in it: usually, and if that was not enough."""
 FETCHES: Final = 4
 """Ranges of an object that are fetched and scanned at a time when a query is planned."""
-AHEAD_BYTES: Final = 1 << 17
-"""Bytes behind a range that are searched for intact copies of damaged frames in it."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far a plausible pcap record's time may be from the file's first frame: ten years."""
 
@@ -219,29 +217,7 @@ def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading
 
 
 def frames(reading: Reading, data: Data) -> Frames:
-    """Return the frames of a range as columns; see `frames_and_section`."""
-    return frames_and_section(reading, data)[0]
-
-
-def reading_ahead(reading: Reading, section: Section, data: Data) -> Reading | None:
-    """Return some of what comes behind a range, if it is at hand.
-
-    Args:
-        section: what is known there.
-    """
-    file, start = reading.file, reading.end
-    if reading.damage is not None or is_remote(file.path) or start >= len(data):
-        return None
-    stretch = Stretch(data, file.form, file.where, start, min(start + AHEAD_BYTES, len(data)), section)
-    walked = walk(stretch, with_columns=False)
-    number = reading.first_number + reading.frame_count
-    return Reading(
-        file, start, walked.following, number, walked.frame_count, section, continued=reading.continued
-    )
-
-
-def frames_and_section(reading: Reading, data: Data) -> tuple[Frames, Section]:
-    """Return the frames of a range as columns, and what is known behind it.
+    """Return the frames of a range as columns.
 
     Raises:
         CaptureError: they differ from those that were scanned.
@@ -256,7 +232,7 @@ def frames_and_section(reading: Reading, data: Data) -> tuple[Frames, Section]:
         if found.interfaces.pop(number, None) is not None:
             found.interface[found.interface == number] = earlier.number
             found.interfaces[earlier.number] = earlier
-    return found, walked.section
+    return found
 
 
 def _scan_plain(part: Range) -> Scanned:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqproto.captures.files.frame import Frame, Interface
-from mqproto.captures.files.pcapng import BEGINNING, Section
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.taps import Half
 from mqproto.captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
@@ -37,7 +36,7 @@ from mqproto.captures.pipeline.source.heads import (
 )
 from mqproto.captures.pipeline.source.octets import binaries
 from mqproto.captures.pipeline.source.records import Data, Frames, Integers, gather
-from mqproto.captures.pipeline.source.scan import Reading, frames_and_section
+from mqproto.captures.pipeline.source.scan import Reading, frames
 from mqproto.captures.translation import Translation
 
 TCP_LAYOUT: Final = layout(
@@ -54,7 +53,8 @@ class Segments:
 
     frame_count = segments + pings + the sum of `other_frames`, always.
 
-    frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more.
+    frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more. On their way to
+        the readers of connections, the number over the series.
     time_ns: since 1970, UTC; 0 if the file does not say. Times beyond 64 bits become the nearest within them.
     offset: of the frame's record in the file.
     interface: its number, a key of `interfaces`.
@@ -68,7 +68,6 @@ class Segments:
     pings: as mqproto.captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in mqproto.captures.packets.Totals.
     back_ns: as in mqproto.captures.points.Point, for any interface.
-    section: what is known about the file behind the range.
     passed: by row, for damaged segments that are left without their content: the intact frames.
     """
 
@@ -98,7 +97,6 @@ class Segments:
     first_ns: int | None
     last_ns: int | None
     back_ns: int = 0
-    section: Section = BEGINNING
     passed: dict[int, Frame] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -141,7 +139,7 @@ class Segments:
         self.ends[:] = index
 
     def pass_over(self, frame: int, whole: Frame) -> None:
-        """Take away the content of a frame's segment, given by its index, that another frame has intact."""
+        """Take away the content of a frame's segment that another frame has intact."""
         row = int(np.searchsorted(self.frame, frame))
         self.size[row] = self.flags[row] = 0
         if row in self.odd_payloads:
@@ -153,19 +151,15 @@ class Segments:
         start = int(self.start[row])
         return self.odd_payloads[row] if start < 0 else data[start : start + int(self.size[row])]
 
-    def frame_of(self, data: Data, row: int, first_number: int) -> Frame:
-        """Return the frame of one segment.
-
-        Args:
-            first_number: of the first frame.
-        """
+    def frame_of(self, data: Data, row: int) -> Frame:
+        """Return the frame of one segment."""
         start = int(self.frame_start[row])
         return Frame(
             time_ns=int(self.time_ns[row]),
             data=data[start : start + int(self.frame_size[row])],
             missing_bytes=int(self.frame_missing[row]),
             interface=self.interfaces[int(self.interface[row])],
-            number=first_number + int(self.frame[row]),
+            number=int(self.frame[row]),
             offset=int(self.offset[row]),
         )
 
@@ -193,7 +187,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
     Raises:
         CaptureError: the file is not what was scanned.
     """
-    found, section = frames_and_section(reading, data)
+    found = frames(reading, data)
     other: Counter[str] = Counter()
     ends = _Ends()
     at = _ip_places(found, data)
@@ -242,7 +236,6 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
         last_ns=int(timed_ns.max()) if len(timed_ns) else None,
         back_ns=_back_ns(found),
-        section=section,
     )
 
 

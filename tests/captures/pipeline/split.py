@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +16,12 @@ from mqproto.captures.net.answers import segment_in
 from mqproto.captures.net.direction import STREAM_COUNTS, Ending
 from mqproto.captures.net.heads import fault_of
 from mqproto.captures.net.ip import IpReader
-from mqproto.captures.net.streams import Ends
 from mqproto.captures.net.taps import Taps
 from mqproto.captures.net.tcp import Endpoint, Segment
 from mqproto.captures.packets import PacketReader, SeenPacket, Totals
 from mqproto.captures.pipeline.reading.ranges.cutting import Packets
-from mqproto.captures.pipeline.reading.ranges.flows import PairSummary, read_flows
-from mqproto.captures.pipeline.reading.ranges.reassembly import RangeSegments
-from mqproto.captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
+from mqproto.captures.pipeline.reading.ranges.flows import Flows
+from mqproto.captures.pipeline.reading.ranges.reassembly import SegmentPart
 from mqproto.captures.pipeline.source.segments import Segments
 from mqproto.captures.translation import Translations
 
@@ -36,7 +34,7 @@ def numbered(frames: Iterable[Frame]) -> list[Frame]:
     return [frame._replace(number=number, offset=100 * number) for number, frame in enumerate(frames, 1)]
 
 
-def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[RangeSegments]:
+def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> list[SegmentPart]:
     """The segments of a capture that is cut before these frames.
 
     Args:
@@ -46,31 +44,25 @@ def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int]
     taps.look(iter(frames))
     edges = sorted({0, len(frames), *cuts})
     scattered = frozenset(odd)
-    parts = [
-        _range(frames[start:end], start + 1, reader, scattered) for start, end in itertools.pairwise(edges)
-    ]
+    parts = [_range(frames[start:end], reader, scattered) for start, end in itertools.pairwise(edges)]
     translations, reader = Translations(), IpReader()
     for frame in frames:
         if (segment := segment_in(frame, reader)) is not None:
             translations.meet(segment, frame.number, frame.time_ns)
     for part in parts:
         part.segments.join_halves(taps.halves)
-        part.segments.translate(translations.found, part.first_number)
+        part.segments.translate(translations.found, 0)
     return [part._replace(apart=bool(taps.halves)) for part in parts]
 
 
-def _range(
-    frames: Sequence[Frame], first_number: int, reader: IpReader, scattered: frozenset[int]
-) -> RangeSegments:
+def _range(frames: Sequence[Frame], reader: IpReader, scattered: frozenset[int]) -> SegmentPart:
     found = [(frame, segment_in(frame, reader)) for frame in frames]
-    return segments_of(
-        [(frame, segment) for frame, segment in found if segment is not None], first_number, scattered
-    )
+    return segments_of([(frame, segment) for frame, segment in found if segment is not None], scattered)
 
 
 def segments_of(
-    rows: Sequence[tuple[Frame, Segment]], first_number: int, scattered: frozenset[int] = frozenset()
-) -> RangeSegments:
+    rows: Sequence[tuple[Frame, Segment]], scattered: frozenset[int] = frozenset()
+) -> SegmentPart:
     """Segments as columns, and the file that their payloads lie in."""
     data = bytearray(BETWEEN)
     ends: dict[Endpoint, int] = {}
@@ -79,15 +71,17 @@ def segments_of(
     for row, (frame, segment) in enumerate(rows):
         frame_start = len(data)
         data += frame.data
-        start = len(data)
-        if frame.number in scattered:
+        at = frame.data.rfind(segment.payload)
+        start = frame_start + at if at >= 0 else len(data)
+        if frame.number in scattered or (at < 0 and frame.data):
             start = -1
             odd_payloads[row] = segment.payload
-        else:
-            data += segment.payload + BETWEEN
+        elif at < 0:
+            data += segment.payload
+        data += BETWEEN
         columns.append(
             (
-                frame.number - first_number,
+                frame.number,
                 frame.time_ns,
                 frame.offset,
                 frame.interface.number,
@@ -132,52 +126,25 @@ def segments_of(
         first_ns=None,
         last_ns=None,
     )
-    return RangeSegments(segments, bytes(data), first_number)
+    return SegmentPart(segments, bytes(data))
 
 
 @dataclass
 class Result:
-    """What the pipeline makes of a capture.
-
-    packets: each as `told`, in order.
-    read_again: the ranges and pairs that were not proved.
-    asked: the ranges whose segments were asked for once more, in this order.
-    """
+    """What the pipeline makes of a capture: packets, each as `told`, in order; and streams."""
 
     packets: list[dict[str, Any]] = field(default_factory=list)
     closed: list[StreamCount] = field(default_factory=list)
-    read_again: list[tuple[int, Ends]] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
 
 
-def stitched(parts: Sequence[RangeSegments]) -> Result:
-    """All ranges read by themselves, and stitched."""
-    result = Result()
-
-    def again(place: int) -> RangeSegments:
-        result.asked.append(place)
-        return parts[place]
-
-    flows = [read_flows(*part) for part in parts]
-    by_pair: dict[Ends, list[tuple[int, PairSummary]]] = {}
-    for place, flow in enumerate(flows):
-        for summary in flow.summaries:
-            by_pair.setdefault(summary.ends, []).append((place, summary))
-    corrections: list[dict[int, Correction]] = [{} for _ in flows]
-    keyed: list[tuple[tuple[int, int, int], dict[str, Any]]] = []
-    for ends, summaries in by_pair.items():
-        stitcher = Stitcher(OpenPair(ends), again)
-        seams = [(place, stitcher.take(place, summary)) for place, summary in summaries]
-        for place, seam in [*seams, (seams[-1][0], stitcher.finish())]:
-            corrections[place] |= seam.corrections
-            result.read_again += [] if seam.proved else [(place, ends)]
-            result.closed += seam.closed
-            keyed += [row for packets in seam.packets for row in _rows(packets, None)]
-    for flow, some in zip(flows, corrections, strict=True):
-        keyed += _rows(flow.packets, some)
+def read_in_parts(parts: Iterable[SegmentPart]) -> Result:
+    """All parts read one behind the other."""
+    flows = Flows()
+    found = [*map(flows.read, parts), flows.decide(), flows.finish()]
+    result = Result(closed=flows.closed)
     ranks = sorted({seen.stream.connection for seen in result.closed})
     number = 0
-    for _, row in sorted(keyed, key=lambda pair: pair[0]):
+    for _, row in sorted((row for packets in found for row in _rows(packets)), key=lambda pair: pair[0]):
         number += row["framed"]
         row["number"] = number
         row["connection"] = ranks.index(row["connection"])
@@ -185,32 +152,18 @@ def stitched(parts: Sequence[RangeSegments]) -> Result:
     return result
 
 
-def _rows(
-    packets: Packets, corrections: dict[int, Correction] | None
-) -> list[tuple[tuple[int, int, int], dict[str, Any]]]:
-    rows = []
-    begun: set[int] = set()
+def _rows(packets: Packets) -> Iterator[tuple[tuple[int, int, int], dict[str, Any]]]:
     for row in range(len(packets)):
-        place = int(packets.stream[row])
-        stream = packets.streams[place]
-        if corrections is None:
-            correction = Correction(stream.connection, 0, 0, 0, 0)
-        elif place in corrections:
-            correction = corrections[place]
-        else:
-            continue
-        is_first = corrections is not None and place not in begun
-        begun.add(place)
+        stream = packets.streams[int(packets.stream[row])]
         start, size = int(packets.start[row]), int(packets.size[row])
         data = packets.data[start : start + size].tobytes()
-        position = int(packets.position[row]) + correction.position
-        values = {
+        values: dict[str, Any] = {
             "data": data,
             "source": stream.source,
             "destination": stream.destination,
             "interface": stream.interface,
-            "connection": correction.connection,
-            "position": position,
+            "connection": stream.connection,
+            "position": int(packets.position[row]),
             "framed": bool(packets.framed[row]),
             "fault": None if packets.framed[row] else str(fault_of(data)),
             "frame": int(packets.frame[row]),
@@ -218,14 +171,13 @@ def _rows(
             "file_offset": int(packets.offset[row]),
             "time_ns": int(packets.time_ns[row]),
             "began_ns": int(packets.began_ns[row]),
-            "missing_bytes": int(packets.missing[row]) + is_first * correction.missing_bytes,
-            "skipped_bytes": int(packets.skipped[row]) + is_first * correction.skipped_bytes,
-            "snapped_bytes": int(packets.snapped[row]) + is_first * correction.snapped_bytes,
+            "missing_bytes": int(packets.missing[row]),
+            "skipped_bytes": int(packets.skipped[row]),
+            "snapped_bytes": int(packets.snapped[row]),
             "cut_bytes": int(packets.cut[row]),
-            "ahead": bool(packets.ahead[row]) or correction.ahead,
+            "ahead": bool(packets.ahead[row]),
         }
-        rows.append(((int(packets.readable[row]), int(packets.order[row]), position), values))
-    return rows
+        yield (int(packets.readable[row]), int(packets.order[row]), values["position"]), values
 
 
 NAMES = (
@@ -259,8 +211,8 @@ TOTAL_NAMES = (
 
 
 def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> Result:
-    """The ranges of a capture, stitched, say what one reader of the whole capture says."""
-    result = stitched(ranges(frames, cuts, odd))
+    """The parts of a capture, read one behind the other, say what one reader of the whole capture says."""
+    result = read_in_parts(ranges(frames, cuts, odd))
     packets, reader = whole(frames)
     totals = reader.totals
     assert result.packets == packets

@@ -69,13 +69,6 @@ class Chunks:
             self._data = gathered(self.source, self.at, self.size)
         return self._data
 
-    def shorten(self, row: int, size_bytes: int) -> None:
-        """Cut `size_bytes` off the beginning of a chunk; in `data` they stay."""
-        assert self.is_laid_down, "chunks are laid down as they were"
-        self.start[row] += size_bytes
-        self.at[row] += size_bytes
-        self.size[row] -= size_bytes
-
     def may_begin(self, row: int) -> bool:
         """Whether a packet may begin inside a chunk: others follow it to the end, or it extends beyond that."""
         at = int(self.at[row])
@@ -112,17 +105,14 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
     return Chunks(readable, order, frame, time_ns, offset, missing, cut, is_ahead, size, data, at)
 
 
-def from_segments(
-    segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
-) -> Chunks:
+def from_segments(segments: Segments, data: Data, rows: Integers, *, ahead: bool = False) -> Chunks:
     """Return the payload of segments that came in order and are whole, each as a chunk.
 
     Args:
-        first_number: the number of the range's first frame.
         rows: of `segments`, in the order in which their bytes should be.
         ahead: whether all of them are.
     """
-    number = first_number + segments.frame[rows]
+    number = segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
     if (at < 0).any():
         source, at = np.frombuffer(segments.payloads(data, rows).buffers()[2], np.uint8), starts_of(size)

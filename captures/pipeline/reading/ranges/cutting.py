@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
@@ -20,8 +20,8 @@ from mqproto.base.errors import WireFormatError
 from mqproto.captures.framing import Framed, Framing, Loss, Mark
 from mqproto.captures.net.direction import Chunk, Stream
 from mqproto.captures.net.heads import HEAD_BYTES
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, starts_of
-from mqproto.captures.pipeline.source.octets import Octets, gathered
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks
+from mqproto.captures.pipeline.source.octets import Octets
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.wire import PacketBuffer
 from mqproto.wire.layouts.base import (
@@ -84,30 +84,6 @@ class Packets:
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def of(self, rows: npt.NDArray[np.bool_]) -> Packets:
-        """Return some of the rows."""
-        names = (column.name for column in fields(self) if column.name not in ("data", "streams"))
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
-
-
-def collected(parts: Sequence[Packets]) -> Packets:
-    """Return the rows of all parts, one part after another."""
-    others = ("stream", "start", "data", "streams")
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in (column.name for column in fields(Packets))
-        if name not in others
-    }
-    counts = [len(part.streams) for part in parts]
-    shifts = np.cumsum(counts) - counts
-    return Packets(
-        **columns,
-        stream=np.concatenate([part.stream + shift for part, shift in zip(parts, shifts, strict=True)]),
-        start=starts_of(columns["size"]),
-        data=np.concatenate([gathered(part.data, part.start, part.size) for part in parts]),
-        streams=[stream for part in parts for stream in part.streams],
-    )
 
 
 class Heads:
@@ -367,12 +343,6 @@ class _Cutter:
             run.first + int(np.searchsorted(self._position[run.first : run.end], position, side="right")) - 1
         )
         return int(self._chunks.start[row]) + position - int(self._position[row]), row
-
-
-def whole_size(data: Octets, at: int) -> int:
-    """Return the size of the packet whose head begins here; 0 without a whole head."""
-    head = data[at : at + HEAD_BYTES]
-    return int(_whole_of(head.view(_HEAD))[0]) if len(head) == HEAD_BYTES else 0
 
 
 def _sizes_in(data: Octets) -> Integers:

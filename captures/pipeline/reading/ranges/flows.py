@@ -1,325 +1,208 @@
-"""The packets of a range of a capture, and what must be proved about them where it meets the range before it.
+"""The connections between pairs of ends, each read from its first byte to its last, however its segments come.
 
-A range knows nothing about those before it. So it is read under an assumption: every connection comes in with nothing
-waiting, each side continues with the byte that is due, everything has come that is acknowledged before a side's
-first segment, and a packet begins where one seems to. A
-`PairSummary` carries the assumptions, the bytes before the first packet, and the state of each connection at the end;
-mqproto.captures.pipeline.reading.ranges.seams proves them, or has the pair read again from what is known by then.
+Segments come in parts, in the order of the capture. Where nothing is odd, all pairs are read at once; everything else
+goes through the exact classes, and so does a pair that a part before this one had.
 
-`Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, because a range is bounded.
+`Reassembler` gives up what exceeds 16,384 connections and 64 MiB. Here nothing is given up, but from part to part only
+the last frames are kept to compare repetitions with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from mqproto.captures.framing import Framing
+from mqproto.captures.framing import Framing, StreamCount
 from mqproto.captures.net.direction import Stream
-from mqproto.captures.net.heads import HEAD_BYTES
 from mqproto.captures.net.streams import Connection, Ends, ends_of
 from mqproto.captures.net.tcp import Segment
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
-from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut, whole_size
-from mqproto.captures.pipeline.reading.ranges.openings import openings
-from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
-from mqproto.captures.pipeline.source.octets import Octets
-from mqproto.captures.pipeline.source.records import Data
-from mqproto.captures.pipeline.source.segments import Segments
-from mqproto.captures.translation import Early
-from mqproto.wire.layouts.base import SIGNATURE, base_header
+from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
+from mqproto.captures.pipeline.reading.ranges.reassembly import (
+    Epoch,
+    Pairs,
+    SegmentPart,
+    Smooth,
+    decided,
+    reassemble,
+)
 
-LEAD_LIMIT_BYTES: Final = 1 << 16
-"""Bytes of a stream handed on because no packet was seen to begin before them."""
-SEARCH_LIMIT_BYTES: Final = 8 << 20
-"""Bytes searched for a packet inside segments: the largest packet, twice."""
-CHAIN_COUNT: Final = 3
-"""This many packets in a row make a beginning likely even inside a segment."""
-SEARCH_LIMIT_COUNT: Final = 64
-"""Number of candidates that are tried."""
-
-_SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
-_SIGNATURE_AT: Final = base_header.offset_of("signature")
-
-
-class FirstSegment(NamedTuple):
-    """The first segment of a pair of ends in a range: enough to tell whether it is another connection.
-
-    segment: without its options and all but the first byte of its payload.
-    """
-
-    number: int
-    interface: int
-    segment: Segment
+KEPT_COUNT: Final = 16_384
+"""So many of the last frames are kept from part to part."""
+END_OF_CAPTURE: Final = 1 << 62
+"""`readable` for what only the end of the capture reveals; the number of the last frame is added."""
 
 
 @dataclass(slots=True)
-class Lead:
-    """The bytes of a stream before the first packet that is seen to begin.
+class OpenPair:
+    """A pair of ends as far as it is read: its connection, and its streams that had bytes.
 
-    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` tells
-        whether one may have a packet inside that mqproto.captures.framing finds, or guesses.
-    size_bytes, missing_bytes: of all of them. snapped_bytes: those of the missing bytes that the capture cut off.
-    found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` a lost reader would
-        not see it: it does not begin a chunk, or its head is not in one chunk.
-    """
-
-    pieces: list[Piece] | None
-    size_bytes: int = 0
-    missing_bytes: int = 0
-    snapped_bytes: int = 0
-    found: bool = True
-    gap_bytes: int = 0
-    inside: bool = False
-    chained: bool = False
-
-
-NO_LEAD: Final = Lead([])
-
-
-@dataclass(slots=True)
-class StreamRead:
-    """A stream as far as a range shows it.
-
-    lead: the bytes before the first packet that is seen to begin.
-    framing: its state at the end, as if it had begun in step behind the lead; None if no packet begins.
-    place: its index in the streams of the range's packets; -1 if no packet begins.
-    packet_count: rows of the range for this stream.
-    is_steady: whether no decision depends on whether it had packets before.
-    is_lossy: whether bytes were missing or skipped behind the lead.
-    """
-
-    lead: Lead
-    framing: Framing | None = None
-    place: int = -1
-    packet_count: int = 0
-    is_steady: bool = True
-    is_lossy: bool = False
-
-
-@dataclass(slots=True)
-class ConnectionRead:
-    """A connection as far as a range shows it: its state at the end, and its streams that had bytes."""
-
-    connection: Connection
-    streams: dict[Stream, StreamRead] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class PairSummary:
-    """All that a range knows about a pair of ends, without payload except at the edges of packets.
-
-    first: its first segment.
-    last_number: the number of the frame of its last segment.
-    connections: those between the two ends, in order; all but the last are over. None if bytes wait at the end for
-        earlier ones: then the range has to be read again, together with the next.
-    places: the indexes of its streams in those of the range's packets.
+    last_number, last_ns: of its last frame.
     """
 
     ends: Ends
-    first: FirstSegment
-    last_number: int
-    connections: list[ConnectionRead] | None
-    places: list[int] = field(default_factory=list)
+    connection: Connection
+    framings: dict[Stream, Framing] = field(default_factory=dict)
+    last_number: int = 0
+    last_ns: int = 0
+
+    def framing(self, stream: Stream) -> Framing:
+        """Return the framing of a stream, new if it has had no bytes."""
+        if stream not in self.framings:
+            self.framings[stream] = Framing(stream, stream.from_start)
+        return self.framings[stream]
+
+    def close(self) -> Iterator[StreamCount]:
+        """End the connection, of which nothing waits; yield the counts of its streams."""
+        return (self.framing(stream).end() for stream in self.connection.streams)
 
 
-@dataclass(slots=True)
 class Flows:
-    """The contents of a range: its packets, if all assumptions are right, and the summaries that state these.
-
-    openings: how connections begin in it.
-    """
-
-    packets: Packets
-    summaries: list[PairSummary]
-    openings: list[Early]
-
-
-class _Slice(NamedTuple):
-    """The number of a stream's adjacent chunks; and whether others may come before them."""
-
-    connection: ConnectionRead
-    stream: Stream
-    chunk_count: int
-    is_open: bool
-
-
-def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = False) -> Flows:
-    """Read the packets of a range.
+    """Reads pairs of ends.
 
     Args:
-        data: the capture file, as for `segments`.
-        first_number: the number of the range's first frame. If several files are one capture, frames are
-            numbered consecutively.
+        pairs: those that are open before the first part.
+
+    Attributes:
+        pairs: those that are open now.
+        closed: the streams that are over since it was emptied, with all their counts.
     """
-    part = RangeSegments(segments, data, first_number, apart)
-    pairs = Pairs(segments)
-    smooth = Smooth(pairs)
-    parts = [from_segments(segments, data, first_number, smooth.payload_rows)]
-    slices: list[_Slice] = []
-    by_pair: dict[int, ConnectionRead] = {}
-    summaries: list[PairSummary] = []
-    for pair, (first, last) in enumerate(pairs.edge_rows.tolist()):
-        outline = _outline(part, first, last)
-        reads: list[ConnectionRead] = []
-        summaries.append(PairSummary(*outline, reads))
-        if smooth.is_smooth[pair]:
-            connection = Connection(outline[1].number, outline[1].segment, assumed=True, apart=apart)
-            reads.append(ConnectionRead(connection))
-            by_pair[pair] = reads[0]
-            continue
-        for epoch in reassemble(part, pairs.rows_of(pair), None, assumed=True):
-            reads.append(ConnectionRead(epoch.connection))
-            for stream, chunks in epoch.chunks().items():
-                is_open = len(reads) == 1 and not stream.from_start
-                slices.append(_Slice(reads[-1], stream, len(chunks), is_open))
-                parts.append(chunks)
-    connections = {pair: read.connection for pair, read in by_pair.items()}
-    smooth_slices = [
-        _Slice(by_pair[pair], stream, count, not stream.from_start)
-        for pair, stream, count in smooth.fill(connections)
-    ]
-    packets = _cut(joined(parts), smooth_slices + slices)
-    for summary in summaries:
-        _finish(summary)
-    return Flows(packets, summaries, openings(pairs, data, first_number))
+
+    def __init__(self, pairs: Iterable[OpenPair] = ()) -> None:
+        self.pairs = {pair.ends: pair for pair in pairs}
+        self.closed: list[StreamCount] = []
+
+    def read(self, part: SegmentPart) -> Packets:
+        """Return the packets that the next segments show."""
+        segments = part.segments
+        pairs = Pairs(segments)
+        edges = pairs.edge_rows
+        every = [_ends(part, row) for row in edges[:, 0].tolist()]
+        smooth = Smooth(pairs, np.array([ends in self.pairs for ends in every], dtype=np.bool_))
+        cutting = _Cutting()
+        fresh: dict[int, OpenPair] = {}
+        for pair in np.flatnonzero(smooth.is_smooth).tolist():
+            number, segment = _first(part, int(edges[pair, 0]))
+            connection = Connection(number, segment, apart=part.apart)
+            self.pairs[every[pair]] = fresh[pair] = OpenPair(every[pair], connection)
+        chunks = from_segments(segments, part.data, smooth.payload_rows)
+        connections = {number: pair.connection for number, pair in fresh.items()}
+        runs = smooth.fill(part, connections)
+        cutting.add_runs(chunks, [(fresh[number], stream, count) for number, stream, count in runs])
+        for pair in np.flatnonzero(~smooth.is_smooth).tolist():
+            known = self.pairs.get(every[pair])
+            connection_before = None if known is None else known.connection
+            self._take(every[pair], reassemble(part, pairs.rows_of(pair), connection_before), cutting)
+        times = segments.time_ns[pairs.by_pair]
+        last_ns = np.maximum.reduceat(times, pairs.first_places) if len(times) else times
+        numbers = segments.frame[edges[:, 1]]
+        for ends, number, latest_ns in zip(every, numbers.tolist(), last_ns.tolist(), strict=True):
+            pair_now = self.pairs[ends]
+            pair_now.last_number, pair_now.last_ns = number, max(pair_now.last_ns, latest_ns)
+        self.forget(KEPT_COUNT)
+        return self._cut(cutting)
+
+    def forget(self, kept_count: int) -> None:
+        """Compare repetitions only with what the last frames of the capture brought."""
+        last = max((pair.last_number for pair in self.pairs.values()), default=0)
+        for pair in self.pairs.values():
+            pair.connection.forget(last - kept_count)
+
+    def decide(self) -> Packets:
+        """Note that no more frames come for now: nothing has been overtaken."""
+        cutting = _Cutting()
+        for ends, pair in list(self.pairs.items()):
+            if pair.connection.waiting:
+                self._take(ends, decided(pair.connection), cutting)
+        return self._cut(cutting)
+
+    def finish(self, silent_ns: int | None = None) -> Packets:
+        """End connections: what waits for earlier bytes waits no longer.
+
+        Args:
+            silent_ns: only of pairs that were silent since this time.
+        """
+        cutting = _Cutting()
+        for ends, pair in list(self.pairs.items()):
+            if silent_ns is None or pair.last_ns <= silent_ns:
+                epoch = Epoch(pair.connection)
+                epoch.settle(END_OF_CAPTURE + pair.last_number)
+                cutting.add(pair, epoch)
+                cutting.over.append(self.pairs.pop(ends))
+        return self._cut(cutting)
+
+    def _take(self, ends: Ends, epochs: Iterable[Epoch], cutting: _Cutting) -> None:
+        """Take connections of a pair, the first of which may be known."""
+        for epoch in epochs:
+            pair = self.pairs.get(ends)
+            if pair is None or pair.connection is not epoch.connection:
+                if pair is not None:
+                    cutting.over.append(pair)
+                last = (pair.last_number, pair.last_ns) if pair is not None else ()
+                pair = self.pairs[ends] = OpenPair(ends, epoch.connection, {}, *last)
+            cutting.add(pair, epoch)
+
+    def _cut(self, cutting: _Cutting) -> Packets:
+        packets = cutting.packets()
+        self.closed += (count for pair in cutting.over for count in pair.close())
+        return packets
 
 
-def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
-    """Return the packets of all streams; add what is known about each to its connection."""
-    heads = Heads(chunks)
-    runs: list[Run] = []
-    reads: list[StreamRead] = []
-    changed = False
-    end = 0
-    for read, stream, count, is_open in slices:
-        first, end = end, end + count
-        lead, begin = _lead(chunks, heads, first, end) if is_open else (NO_LEAD, first)
-        one = read.streams[stream] = StreamRead(lead)
-        if lead.found:
-            changed |= lead.inside or lead.gap_bytes > 0
-            one.framing, one.place = Framing(stream, is_open or stream.from_start), len(runs)
-            one.is_steady = not is_open
-            one.is_lossy = bool(chunks.missing[begin:end].any() or chunks.cut[begin:end].any())
-            runs.append(Run(stream, one.framing, begin, end))
-            reads.append(one)
-    packets = cut(chunks, Heads(chunks) if changed else heads, runs)
-    places, firsts, counts = np.unique(packets.stream, return_index=True, return_counts=True)
-    for place, row, count in zip(places.tolist(), firsts.tolist(), counts.tolist(), strict=True):
-        reads[place].packet_count = count
-        # A stream that had a packet is MSMQ's on any port, and has begun.
-        reads[place].is_steady |= bool(packets.framed[row]) and packets.position[row] == 0
-    for one in reads:
-        assert one.framing is not None
-        seen = one.framing.seen
-        lacks = bool(seen.cut_bytes or seen.headless_bytes or seen.refused_bytes)
-        one.is_steady |= not lacks
-        one.is_lossy |= lacks
-    return packets
+class _Cutting:
+    """Chunks to be cut into packets, all at once.
+
+    over: pairs whose connection is over behind them.
+    """
+
+    def __init__(self) -> None:
+        self.over: list[OpenPair] = []
+        self._parts: list[Chunks] = []
+        self._runs: list[Run] = []
+        self._end = 0
+
+    def add_runs(self, chunks: Chunks, runs: Iterable[tuple[OpenPair, Stream, int]]) -> None:
+        """Add adjacent chunks of new streams: for each its pair, and how many are its."""
+        self._parts.append(chunks)
+        for pair, stream, count in runs:
+            self._add(stream, pair.framing(stream), count)
+
+    def add(self, pair: OpenPair, epoch: Epoch) -> None:
+        """Add the chunks of a connection's streams, behind those that have begun."""
+        chunks = epoch.chunks()
+        for stream, some in chunks.items():
+            framing = pair.framing(stream)
+            other = stream.opposite
+            if other in pair.framings and other not in chunks and pair.framings[other].untold:
+                some.ahead[:] = True
+            begun = framing.begun
+            if begun is not None:
+                self._parts.append(from_pieces([Piece(0, 0, begun)]))
+            self._parts.append(some)
+            self._add(stream, framing, len(some) + (begun is not None), begun=begun is not None)
+
+    def packets(self) -> Packets:
+        """Return all packets."""
+        table = joined(self._parts)
+        return cut(table, Heads(table), self._runs)
+
+    def _add(self, stream: Stream, framing: Framing, count: int, *, begun: bool = False) -> None:
+        first, self._end = self._end, self._end + count
+        self._runs.append(Run(stream, framing, first, self._end, begun))
 
 
-def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int]:
-    """Return what comes before a stream's first packet, and the row that this begins, after removing it there."""
-    begin = int(chunks.start[first])
-    row = min(int(heads.next_head[first]), end)
-    found = row < end
-    size_bytes = int(chunks.start[row] if found else chunks.start[end - 1] + chunks.size[end - 1]) - begin
-    if size_bytes > LEAD_LIMIT_BYTES:
-        inside = _search(chunks, heads, first, row)
-        if inside is not None:
-            row = int(np.searchsorted(chunks.start, inside, side="right")) - 1
-            return _lead_inside(chunks, first, row, inside - int(chunks.start[row])), row
-    limit = SEARCH_LIMIT_BYTES if found else LEAD_LIMIT_BYTES
-    snapped_bytes = int(chunks.cut[first:row].sum())
-    lead = Lead(
-        [chunks.piece(one) for one in range(first, row)] if size_bytes <= limit else None,
-        size_bytes,
-        int(chunks.missing[first:row].sum()) + snapped_bytes,
-        snapped_bytes,
-        found,
-    )
-    if lead.pieces is None:
-        lead.chained = any(chunks.may_begin(one) for one in range(first, row))
-    if found:
-        lead.gap_bytes = int(chunks.missing[row])
-        chunks.missing[row] = 0
-    return lead, row
-
-
-def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
-    """Return what comes before a packet that begins `kept_bytes` into a row, and cut the row there."""
-    pieces = [chunks.piece(one) for one in range(first, row)]
-    gap_bytes = 0
-    if kept_bytes:
-        piece = chunks.piece(row)
-        pieces.append(piece._replace(chunk=piece.chunk._replace(data=piece.chunk.data[:kept_bytes])))
-        chunks.shorten(row, kept_bytes)
-    else:
-        gap_bytes = int(chunks.missing[row])
-    chunks.missing[row] = 0
-    return Lead(pieces, gap_bytes=gap_bytes, inside=True)
-
-
-def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
-    """Return where in the data a packet seems to begin inside a chunk: others follow it."""
-    begin = int(chunks.start[first])
-    is_open = first + 1 < end and not chunks.cut[first]
-    last = max(first, min(int(heads.next_gap[first + 1]), end) - 1) if is_open else first
-    stop = int(chunks.start[last] + chunks.size[last])
-    data = chunks.data[begin : min(stop, begin + SEARCH_LIMIT_BYTES)].tobytes()
-    at = _SIGNATURE_AT - 1
-    for _ in range(SEARCH_LIMIT_COUNT):
-        at = data.find(_SIGNATURE, at + 1)
-        if at < 0:
-            break
-        head = begin + at - _SIGNATURE_AT
-        if _is_chain(chunks.data[:stop], head):
-            return head
-    return None
-
-
-def _is_chain(data: Octets, at: int) -> bool:
-    """Whether a packet begins here that others follow, at least one, as far as the data goes."""
-    for place in range(CHAIN_COUNT):
-        if place >= 2 and at + HEAD_BYTES > len(data):
-            break
-        size = whole_size(data, at)
-        if not size:
-            return False
-        at += size
-    return True
-
-
-def _finish(summary: PairSummary) -> None:
-    """Reduce a summary to what is worth handing on."""
-    assert summary.connections is not None
-    summary.places = [
-        one.place for read in summary.connections for one in read.streams.values() if one.place >= 0
-    ]
-    for read in summary.connections:
-        read.connection.forget()
-    if summary.connections[-1].connection.waits:
-        summary.connections = None
-
-
-def _outline(part: RangeSegments, first: int, last: int) -> tuple[Ends, FirstSegment, int]:
-    """Return the ends of a pair's segments, the first segment, and the number of the last one's frame."""
+def _ends(part: SegmentPart, row: int) -> Ends:
     segments = part.segments
+    return ends_of(segments.ends[segments.source[row]], segments.ends[segments.destination[row]])
+
+
+def _first(part: SegmentPart, row: int) -> tuple[int, Segment]:
+    """Return the number of a connection's first frame, and enough of its segment to begin with."""
+    segments = part.segments
+    source, destination = segments.ends[segments.source[row]], segments.ends[segments.destination[row]]
     segment = Segment(
-        segments.ends[segments.source[first]],
-        segments.ends[segments.destination[first]],
-        int(segments.sequence[first]),
-        0,
-        int(segments.flags[first]),
-        0,
-        b"",
-        b"\0" if segments.size[first] else b"",
+        source, destination, int(segments.sequence[row]), 0, int(segments.flags[row]), 0, b"", b""
     )
-    number = part.first_number + int(segments.frame[first])
-    return (
-        ends_of(segment.source, segment.destination),
-        FirstSegment(number, int(segments.interface[first]), segment),
-        part.first_number + int(segments.frame[last]),
-    )
+    return int(segments.frame[row]), segment

@@ -1,4 +1,4 @@
-"""The segments of a range, put in order: the chunks of each stream.
+"""Segments put in order: the chunks of each stream.
 
 Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
 All others go through mqproto.captures.net.streams (`reassemble`), so that there is one implementation of the rules; but
@@ -29,23 +29,20 @@ RUN_COUNT: Final = 32
 """Segments that must follow one another to be worth taking at once."""
 
 
-class RangeSegments(NamedTuple):
-    """The segments of a range, the file with their payloads, and the number of the range's first frame.
-
-    If several files are one capture, frames are numbered consecutively.
+class SegmentPart(NamedTuple):
+    """Some segments of a capture, whose frames have their numbers, and the bytes that these consist of.
 
     apart: whether interfaces that are read as one may have had one direction each of their connections.
     """
 
     segments: Segments
     data: Data
-    first_number: int
     apart: bool = False
 
     @property
     def last_number(self) -> int:
-        """The number of the last frame with a segment."""
-        return self.first_number + int(self.segments.frame[-1])
+        """The number of the last frame."""
+        return int(self.segments.frame[-1])
 
 
 class Epoch:
@@ -93,17 +90,14 @@ class Epoch:
         }
 
 
-def reassemble(
-    part: RangeSegments, rows: Integers, connection: Connection | None, *, assumed: bool = False
-) -> list[Epoch]:
+def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None) -> list[Epoch]:
     """Return the connections of one pair, and their chunks.
 
     Args:
         rows: the pair's.
         connection: what is known about it before these segments.
-        assumed: without one, whether there may have been a past, as in mqproto.captures.net.sender.
     """
-    segments, data, first_number, apart = part
+    segments, data, apart = part
     waiting: deque[Caught] = deque()
     epochs: list[Epoch] = []
     if connection is not None:
@@ -125,24 +119,24 @@ def reassemble(
         segments.frame_size,
         segments.frame_missing,
     )
-    passed = {first_number + int(segments.frame[row]): whole for row, whole in segments.passed.items()}
-    table = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    passed = {int(segments.frame[row]): whole for row, whole in segments.passed.items()}
     run_ends = _run_ends(segments, rows).tolist()
     at = retry_at = 0
     patience = RUN_COUNT
 
     def caught(at: int) -> Caught:
-        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset, cut, *raw = (
-            table[at]
+        row = int(rows[at])
+        source, destination, sequence, acknowledgment, flags, place, number, time_ns, offset, cut, *raw = (
+            column.item(row) for column in columns
         )
-        payload = segments.payload(data, int(rows[at]))
+        payload = segments.payload(data, row)
         one, other = ends[source], ends[destination]
         segment = Segment(one, other, sequence, acknowledgment, flags, 0, b"", payload, cut)
         start, size, missing = raw
         bare = data[start : start + size]
-        return Frame(time_ns, bare, "", missing, interfaces[place], first_number + index, offset), segment
+        return Frame(time_ns, bare, "", missing, interfaces[place], number, offset), segment
 
-    while waiting or at < len(table):
+    while waiting or at < len(rows):
         if not waiting:
             end = run_ends[at]
             if end - at >= RUN_COUNT and at >= retry_at and epochs and not epochs[-1].connection.waits:
@@ -154,16 +148,14 @@ def reassemble(
             waiting.append(caught(at))
             at += 1
 
-        undecided = False
         if _begins(waiting[0], epochs):
             last = waiting[0][0].number + AHEAD_COUNT
-            while at < len(table) and first_number + table[at][6] <= last:
+            while at < len(rows) and int(segments.frame[rows[at]]) <= last:
                 waiting.append(caught(at))
                 at += 1
-            undecided = last > part.last_number
-            if undecided and not (assumed and len(epochs) < 2):
+            if last > part.last_number:
                 break
-        _read_next(waiting, epochs, passed, apart=apart, assumed=assumed, undecided=undecided)
+        _read_next(waiting, epochs, passed, apart=apart)
     if waiting:
         frame, segment = waiting[0]
         epochs = epochs or [Epoch(Connection(frame.number, segment, apart=apart))]
@@ -198,14 +190,11 @@ def _read_next(
     passed: Mapping[int, Frame],
     *,
     apart: bool,
-    assumed: bool = False,
-    undecided: bool = False,
 ) -> None:
-    """Take the first that waits, or the beginning of its side: only noted while a past is assumed."""
+    """Take the first that waits, or the beginning of its side."""
     number = waiting[0][0].number
-    assumed = assumed and len(epochs) < 2
     place = beginning_in(_ahead(waiting)) if _begins(waiting[0], epochs) else 0
-    if place and not assumed:
+    if place:
         earlier = waiting[place]
         del waiting[place]
         waiting.appendleft(earlier)
@@ -213,13 +202,10 @@ def _read_next(
     if not epochs or epochs[-1].connection.is_over_for(frame.interface.number, segment):
         if epochs:
             epochs[-1].settle(number)
-        connection = Connection(number, segment, assumed=assumed and not epochs, apart=apart)
-        epochs.append(Epoch(connection))
+        epochs.append(Epoch(Connection(number, segment, apart=apart)))
     epochs[-1].feed((frame, segment), number)
     if frame.number in passed:
         epochs[-1].connection.contradict(frame, passed[frame.number], segment.source)
-    if assumed and (undecided or place):
-        epochs[-1].connection.view(frame.interface).pair(segment.source)[0].undecided = True
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
@@ -253,9 +239,9 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
     return ends
 
 
-def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
+def _take_run(part: SegmentPart, rows: Integers, epoch: Epoch) -> bool:
     """Take segments that follow one another, if they follow what has come, need no more, and nothing waits."""
-    segments, data, first_number, _ = part
+    segments, data, _ = part
     interface, source = segments.interface[rows], segments.source[rows]
     sides: list[_Side] = []
     for number in np.unique(interface).tolist():
@@ -280,9 +266,7 @@ def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
         some = rows[side.filled]
         if len(some):
             side.sender.take_more(segments.size[some].tolist(), partial(_payload_at, part, some))
-            epoch.add_run(
-                side.sender.stream, from_segments(segments, data, first_number, some, ahead=side.is_ahead)
-            )
+            epoch.add_run(side.sender.stream, from_segments(segments, data, some, ahead=side.is_ahead))
     return True
 
 
@@ -300,7 +284,6 @@ class _Side:
         self.is_ahead = False
         self._opposite = self
         self._said: tuple[int, ...] = ()
-        self._needed: int | None = None
         size = segments.size[rows]
         self._places = np.flatnonzero(mask)
         self.filled = np.flatnonzero(mask & (size > 0))
@@ -340,9 +323,6 @@ class _Side:
                     return False
             elif theirs.lag((start + int(needs.max())) % 2**32) is not Lag.NONE:
                 return False
-        before = needing < opposite.filled[0] if len(opposite.filled) else slice(None)
-        if len(needs[before]):
-            self._needed = (start + int(needs[before].max())) % 2**32
         return True
 
     def acknowledge(self) -> None:
@@ -350,8 +330,6 @@ class _Side:
         theirs = self._opposite.sender
         for number in self._said:
             theirs.acknowledged(number, first=False)
-        if self._needed is not None:
-            theirs.note_needed(self._needed)
 
 
 def distance(numbers: Integers, references: Integers) -> Integers:
@@ -360,9 +338,9 @@ def distance(numbers: Integers, references: Integers) -> Integers:
     return behind
 
 
-def _payload_at(part: RangeSegments, rows: Integers, place: int) -> tuple[bytes, Frame]:
+def _payload_at(part: SegmentPart, rows: Integers, place: int) -> tuple[bytes, Frame]:
     segments, row = part.segments, int(rows[place])
-    return segments.payload(part.data, row), segments.frame_of(part.data, row, part.first_number)
+    return segments.payload(part.data, row), segments.frame_of(part.data, row)
 
 
 class Pairs:
@@ -404,7 +382,8 @@ class _Said:
 
     Attributes:
         is_odd: for each row, whether its payload acknowledges more than the other direction has reached; or its
-            number is far away; or it answers a SYN that is not there.
+            number is far away; or it answers a SYN that is not there. Before the other direction's first segment
+            it has reached what was acknowledged first.
     """
 
     def __init__(
@@ -424,8 +403,7 @@ class _Said:
         places[direction[firsts]] = np.arange(len(firsts))
         opposite = places[direction[firsts] ^ 1]
         is_there = opposite >= 0
-        size, end = _come_to(pairs)
-        size, end = size[by], end[by]
+        end = _come_to(pairs)[by]
 
         # The number to count from: where the other direction begins, or without that the first one acknowledged.
         first_said = _first(says, firsts)
@@ -436,59 +414,42 @@ class _Said:
         furthest = distance(number, self._reference[place] + np.where(there, end, 0))
         self.is_odd = says & (np.abs(furthest) > JUMP_LIMIT_BYTES)
         self.is_odd |= says & filled & there & (furthest > 0)
+        unseen = by < np.where(is_there, by[firsts][opposite], len(by))[place]
+        self.is_odd |= says & filled & unseen & (distance(number, said_first[place]) > 0)
         opens = np.where(is_there, from_start[opposite], False)
-        first_row = by[firsts]
-        begins = np.where(is_there, first_row[opposite], len(by))
-        unseen = by < begins[place]
+        begins = np.where(is_there, by[firsts][opposite], len(by))
         self.is_odd |= says & (flags & SYN != 0) & (unseen | ~opens[place])
 
         said = np.where(there, end, 0) + furthest
         self._acknowledged = _furthest(said, says, firsts)
-        self._unseen = _furthest(said, says & filled & unseen, firsts)
-        self._bare = _furthest(said, says & filled & (unseen | (size == 0)), firsts)
         self._base = np.where(
             self._has_said & (by[np.minimum(first_said, len(by) - 1)] < begins), said_first, -1
         )
 
-    def heard(self) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
+    def heard(self) -> Iterator[tuple[int | None, int | None]]:
         """Yield, by place, the arguments of mqproto.captures.net.sender.Sender.hear from the other direction."""
-        for base, reference, *furthest in zip(
-            self._base.tolist(),
-            self._reference.tolist(),
-            self._acknowledged.tolist(),
-            self._unseen.tolist(),
-            self._bare.tolist(),
-            strict=True,
-        ):
-            acknowledged, unseen, bare = (None if one == _NEVER else reference + one for one in furthest)
-            yield (
-                None if base < 0 else base,
-                acknowledged,
-                None if unseen is None else unseen % 2**32,
-                None if bare is None else bare % 2**32,
-            )
+        columns = (self._base, self._reference, self._acknowledged)
+        for base, reference, furthest in zip(*(column.tolist() for column in columns), strict=True):
+            yield None if base < 0 else base, None if furthest == _NEVER else reference + furthest
 
 
 _NEVER: Final = -(1 << 62)
 
 
-def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
-    """Return, for each segment, the other direction's bytes by then; and its numbers, with its FIN."""
+def _come_to(pairs: Pairs) -> Integers:
+    """Return, for each segment, how many numbers the other direction has used by then, its FIN among them."""
     segments, by = pairs.segments, pairs.by_pair
-    size, is_high = segments.size[by], pairs.direction[by] & 1 != 0
-    numbers = size + (segments.flags[by] & FIN != 0)
+    is_high = pairs.direction[by] & 1 != 0
+    numbers = segments.size[by] + (segments.flags[by] & FIN != 0)
     starts = pairs.first_places
     pair = pairs.pair[by]
-    come = []
-    for amount in (size, numbers):
-        low, high = (np.cumsum(np.where(side, amount, 0)) for side in (~is_high, is_high))
-        # Nothing before a pair's first segment belongs to the other direction.
-        other = np.where(is_high, low, high)
-        before_low, before_high = ((np.concatenate([[0], each[:-1]]))[starts][pair] for each in (low, high))
-        row = np.empty(len(by), dtype=np.int64)
-        row[by] = other - np.where(is_high, before_low, before_high)
-        come.append(row)
-    return come[0], come[1]
+    low, high = (np.cumsum(np.where(side, numbers, 0)) for side in (~is_high, is_high))
+    # Nothing before a pair's first segment belongs to the other direction.
+    other = np.where(is_high, low, high)
+    before_low, before_high = ((np.concatenate([[0], each[:-1]]))[starts][pair] for each in (low, high))
+    come = np.empty(len(by), dtype=np.int64)
+    come[by] = other - np.where(is_high, before_low, before_high)
+    return come
 
 
 def _first(mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
@@ -508,10 +469,13 @@ class Smooth:
 
     None is cut. A SYN is the first of its direction, and a FIN is where the bytes before it end. RST and
     bare acknowledgments may be anywhere: they say nothing about the bytes. No payload acknowledges more than the other
-    direction has reached. Before its first segment, that direction counts as having reached its beginning.
+    direction has reached. No direction begins without a SYN so late that what follows may show what it overtook.
+
+    Args:
+        known: by pair, whether it has a connection already.
     """
 
-    def __init__(self, pairs: Pairs) -> None:
+    def __init__(self, pairs: Pairs, known: npt.NDArray[np.bool_]) -> None:
         self._pairs = pairs
         segments = pairs.segments
         by = np.argsort(pairs.direction, kind="stable")
@@ -529,6 +493,9 @@ class Smooth:
         odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
         odd |= segments.cut[by] > 0
         odd |= np.isin(by, list(segments.passed))
+        # A bare acknowledgment from before may be where its side begins.
+        odd |= (size == 0) & (flags & (SYN | RST) == 0) & (distance(sequence, start[place]) < -1)
+        odd |= is_first & ~syn & (segments.frame[by] + AHEAD_COUNT > segments.frame[-1:])
         odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
         pair = pairs.pair[by]
         edges = pairs.edge_rows
@@ -548,26 +515,24 @@ class Smooth:
         self._start = start
         self._from_start = syn[firsts]
         self._first_row = by[firsts]
-        self._size = np.bincount(place, size, len(firsts)).astype(np.int64)
         self._said = _Said(pairs, by, firsts, place, start, self._from_start)
         odd |= self._said.is_odd
-        self.is_smooth = np.bincount(pair, odd, pairs.count) == 0
+        self.is_smooth = (np.bincount(pair, odd, pairs.count) == 0) & ~known
         taken = (size > 0) & self.is_smooth[pair]
         self._count = np.bincount(place, taken, len(firsts)).astype(np.int64)
         self.payload_rows = by[taken]
 
-    def fill(self, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
+    def fill(self, part: SegmentPart, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
         """Fill connections with their segments; they are given by the index of their pair, and new.
 
         Returns:
             A pair, a stream and the number of its chunks, in the order of `payload_rows`.
         """
-        segments = self._pairs.segments
+        segments = part.segments
         taken: list[tuple[int, Stream, int]] = []
         columns = zip(
             self._first_row.tolist(),
             self._start.tolist(),
-            self._size.tolist(),
             self._count.tolist(),
             self._from_start.tolist(),
             self._finish.tolist(),
@@ -575,17 +540,19 @@ class Smooth:
             self._said.heard(),
             strict=True,
         )
-        for row, start, size_bytes, count, from_start, finish, flags, heard in columns:
+        end = 0
+        for row, start, count, from_start, finish, flags, heard in columns:
             pair = int(self._pairs.pair[row])
             if pair not in connections:
                 continue
             view = connections[pair].view(segments.interfaces[int(segments.interface[row])])
             sender, other = view.pair(segments.ends[segments.source[row]])
+            rows, end = self.payload_rows[end : end + count], end + count
+            sender.begin_with(start, from_start)
+            sender.take_more(segments.size[rows].tolist(), partial(_payload_at, part, rows))
             # A segment with RST and FIN counts as reset, as it does if segments are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
-            sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
-            is_late = int(segments.frame[row]) + AHEAD_COUNT > int(segments.frame[-1])
-            sender.undecided = is_late and not from_start
+            sender.end_with(finish if finish >= 0 else None, ending)
             if row in self._resets:
                 sender.reset_at, other.dropped_at = self._resets[row]
             other.hear(*heard)

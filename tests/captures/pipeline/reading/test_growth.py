@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.net.streams import Connection
+from mqproto.captures.net.tcp import SYN, Endpoint, Segment
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.reading.addresses import hash_of
 from mqproto.captures.pipeline.reading.growth import FORM, Growth, saved_pairs
-from mqproto.captures.pipeline.reading.ranges.seams import OpenPair
+from mqproto.captures.pipeline.reading.ranges.flows import OpenPair
 from mqproto.captures.pipeline.run import known, work
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.parts import Store
@@ -27,7 +28,11 @@ ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     growth = Growth(frames=7, totals=Totals(frames=7, other_frames=Counter({"ARP": 2})))
-    pairs = [OpenPair((Endpoint("10.0.0.1", port), ENDS[1])) for port in range(50_000, 50_020)]
+    first = Segment(*ENDS, 1, 0, SYN, 0, b"", b"")
+    pairs = [
+        OpenPair((Endpoint("10.0.0.1", port), ENDS[1]), Connection(port, first))
+        for port in range(50_000, 50_020)
+    ]
     series = save(Store.at(tmp_path), "_series/1.parquet", [(0, growth)])
     pairs_part = save(
         Store.at(tmp_path), "_series/open.parquet", [(hash_of(pair.ends), pair) for pair in pairs]

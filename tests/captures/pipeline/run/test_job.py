@@ -370,7 +370,7 @@ def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_p
     runner = CountingEngine()
     (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
     assert series.totals.segment_frames == len(FRAMES["gap-held"])
-    assert 20 < runner.counts["reading once more"] < runner.counts["reading packets"]
+    assert 20 < runner.counts["reading once more"] < runner.counts["reading segments"]
     assert runner.counts["joining fragments"] == 1
 
 

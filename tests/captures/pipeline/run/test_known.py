@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Container
 from pathlib import Path
-from typing import Any
 
 import pytest
 from backports import zstd
@@ -15,10 +13,7 @@ from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.reading import joining
 from mqproto.captures.pipeline.reading.growth import FOLDER
-from mqproto.captures.pipeline.reading.ranges.lookback import LookBack
-from mqproto.captures.pipeline.reading.ranges.seams import OpenPair, Stitcher
 from mqproto.captures.pipeline.run import known, work
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.source.files import CaptureFile
@@ -71,19 +66,20 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
 
 
 @pytest.mark.long
-def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those_without_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_spoilt", [False, True])
+def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those(
+    is_spoilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a ring buffer are gone. If nothing reaches back to them, a look would only cost time, run after run."""
+    """Those of a ring buffer are gone, and repetitions are compared with what they had all the same."""
 
     def fail(file: CaptureFile) -> bool:
         raise AssertionError(file.path)
 
-    for module in (joining, known):
-        monkeypatch.setattr(module, "is_changed", fail)
-    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    monkeypatch.setattr(known, "is_changed", fail)
+    spoilt = spoil.repeated(spoil.delayed(FRAMES["resent"], 10), 25)
+    frames = [frame._replace(number=0, offset=0) for frame in (spoilt if is_spoilt else FRAMES["window"])]
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
-    paths = in_files(tmp_path, frames, [40, 70, 100])
+    paths = in_files(tmp_path, frames, range(5, len(frames), 16) if is_spoilt else [40, 70, 100])
     analyse(list(map(str, paths)), at_once, LocalEngine())
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
@@ -189,35 +185,3 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
     result = analyse([str(packed)], tables, LocalEngine())
     assert [file.path for series in result.series for file in series.files][-1] == str(packed)
     assert tables.rows("captures") == 2
-
-
-@pytest.mark.long
-def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether they are missed only when they are asked for, or before anything is read."""
-    spoilt = spoil.repeated(spoil.delayed(FRAMES["resent"], 10), 25)
-    frames = [frame._replace(number=0, offset=0) for frame in spoilt]
-    missed: list[int] = []
-    without, begin = LookBack.without, Stitcher.__init__
-
-    def note(look_back: LookBack, gone: Container[int]) -> None:
-        missed.append(len(look_back))
-        without(look_back, gone)
-
-    def early(stitcher: Stitcher, pair: OpenPair, again: Any, gone: Container[int] = frozenset()) -> None:
-        without(pair.look_back, gone)
-        begin(stitcher, pair, again, gone)
-
-    monkeypatch.setattr(LookBack, "without", note)
-    found = []
-    for out in ("asked for", "before"):
-        if out == "before":
-            monkeypatch.setattr(Stitcher, "__init__", early)
-        tables = Tables(tmp_path / out)
-        for path in in_files(tmp_path, frames, range(5, len(frames), 16)):
-            analyse([str(path)], tables, LocalEngine())
-            path.unlink()
-        found.append(rows_of(tables))
-    assert missed
-    assert found[0] == found[1]

@@ -50,17 +50,16 @@ def test_payloads_are_gathered_in_any_order(payloads: list[bytes], data: st.Data
     frames = [
         Frame(10 * number, b"", number=number, offset=7 * number) for number in range(5, 5 + len(payloads))
     ]
-    segments, file, first_number, _ = segments_of(
+    segments, file, _ = segments_of(
         [
             (frame, Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", payload))
             for frame, payload in zip(frames, payloads, strict=True)
         ],
-        5,
         data.draw(st.frozensets(st.integers(5, 17))),
     )
     filled = [row for row, payload in enumerate(payloads) if payload]
     rows = data.draw(st.permutations(filled)) if filled else []
-    chunks = from_segments(segments, file, first_number, np.array(rows, dtype=np.int64))
+    chunks = from_segments(segments, file, np.array(rows, dtype=np.int64))
     assert pieces_of(chunks) == [
         Piece(row + 5, 0, Chunk(10 * (row + 5), payloads[row], 0, row + 5, 7 * (row + 5))) for row in rows
     ]
@@ -68,12 +67,12 @@ def test_payloads_are_gathered_in_any_order(payloads: list[bytes], data: st.Data
 
 
 def test_a_mapped_file_serves_as_well(tmp_path: Path) -> None:
-    segments, file, first_number, _ = segments_of(
-        [(Frame(0, b"", number=1), Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", b"mapped"))], 1
+    segments, file, _ = segments_of(
+        [(Frame(0, b"", number=1), Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", b"mapped"))]
     )
     path = tmp_path / "capture"
     path.write_bytes(file)
     with path.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    chunks = from_segments(segments, mapped, first_number, np.array([0]))
+    chunks = from_segments(segments, mapped, np.array([0]))
     assert pieces_of(chunks)[0].chunk.data == chunks.data.tobytes() == b"mapped"

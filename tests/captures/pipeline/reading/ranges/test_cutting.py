@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.framing import Framed, Framing
 from mqproto.captures.net.direction import Chunk, Stream
 from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
-from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, collected, cut
+from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
 from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user_message
 
 
@@ -136,38 +136,3 @@ def assert_one_by_one(told: list[Told], dice: int | None) -> None:
         assert (run.framing.position, run.framing.begun) == (other.position, other.begun)
         for name in ("missing_bytes", "skipped_bytes", "snapped_bytes"):
             assert getattr(run.framing, name) == getattr(other, name)
-
-
-def test_what_may_be_a_packet_is_proved_where_another_framing_goes_on() -> None:
-    """However much is there of it, and of the head behind it."""
-    stream = Stream(0, CLIENT, SERVER)
-    rest = bytes(4) + user_message(200) + user_message(160)
-    for there in (30, 204, 210):
-        before, later = Framing(stream, True), Framing(stream, True)
-        chunks = [
-            Chunk(1, user_message(120), 0, 1),
-            Chunk(2, user_message(140), 0, 2),
-            Chunk(3, rest[:there], 80, 3),
-            Chunk(4, rest[there:], 0, 4),
-        ]
-        found = [framed for chunk in chunks[:1] for framed in before.take(chunk)]
-        for chunk in chunks[1:3]:
-            later.take(chunk)
-        before.go_on_as(later, True, ahead=False)
-        found += before.take(chunks[3])
-        assert [(framed.began.position, framed.began.frame) for framed in found] == [
-            (0, 1),
-            (344, 3),
-            (544, 3 if there > 204 else 4),
-        ]
-
-
-@given(stories(), stories(), st.integers(0, 9))
-def test_packets_of_several_parts_are_collected(one: Told, other: Told, dice: int) -> None:
-    parts = []
-    for stream, in_step, chunks, _ in (one, other):
-        table = scattered([Piece(chunk.frame, 0, chunk) for chunk in chunks], dice)
-        parts.append(cut(table, Heads(table), [Run(stream, Framing(stream, in_step), 0, len(chunks))]))
-    together = collected(parts)
-    assert [rows_of(together, place) for place in range(2)] == [rows_of(part, 0) for part in parts]
-    assert together.streams == [one.stream, other.stream]

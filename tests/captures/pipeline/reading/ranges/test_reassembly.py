@@ -17,12 +17,12 @@ from mqproto.captures.net.streams import Connection
 from mqproto.captures.net.tcp import Segment
 from mqproto.captures.pipeline.reading.ranges import reassembly
 from mqproto.captures.pipeline.reading.ranges.chunks import Piece
-from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
+from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, SegmentPart, Smooth, reassemble
 from tests.captures.pipeline.split import numbered, ranges
 from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversations, some_worlds
 
 
-def pieces_of(part: RangeSegments, pair: int) -> list[tuple[str, list[Piece]]]:
+def pieces_of(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
     """By stream, what its chunks are."""
     return [
         (
@@ -34,7 +34,7 @@ def pieces_of(part: RangeSegments, pair: int) -> list[tuple[str, list[Piece]]]:
     ]
 
 
-def one_by_one(part: RangeSegments, pair: int) -> list[tuple[str, list[Piece]]]:
+def one_by_one(part: SegmentPart, pair: int) -> list[tuple[str, list[Piece]]]:
     """The same, and no run is ever long enough."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reassembly, "RUN_COUNT", 1 << 30)
@@ -54,7 +54,12 @@ def test_runs_are_what_they_are_one_by_one(frames: list[Frame], run_count: int) 
 @given(conversations(CLIENT, SERVER, begun=True, said=PACKETS))
 def test_what_came_in_order_is_smooth(talk: list[bytes]) -> None:
     [part] = ranges(numbered(Frame(0, frame) for frame in talk))
-    assert Smooth(Pairs(part.segments)).is_smooth.tolist() == [True]
+    assert smooth_in(Pairs(part.segments)).is_smooth.tolist() == [True]
+
+
+def smooth_in(pairs: Pairs) -> Smooth:
+    """Its smooth pairs, if none is known."""
+    return Smooth(pairs, np.zeros(pairs.count, np.bool_))
 
 
 @pytest.mark.long
@@ -62,19 +67,19 @@ def test_what_came_in_order_is_smooth(talk: list[bytes]) -> None:
 def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
     [part] = ranges(frames)
     pairs = Pairs(part.segments)
-    smooth = Smooth(pairs)
+    smooth = smooth_in(pairs)
     found: dict[int, Connection] = {}
     for pair in np.flatnonzero(smooth.is_smooth).tolist():
         rows = pairs.rows_of(pair)
         first = int(rows[0])
-        number = part.first_number + int(part.segments.frame[first])
+        number = int(part.segments.frame[first])
         segment = segment_in(frames[number - 1], IpReader())
         assert segment is not None
-        found[pair] = Connection(number, segment, assumed=True)
-    chunk_counts = {(pair, str(stream)): count for pair, stream, count in smooth.fill(found)}
+        found[pair] = Connection(number, segment)
+    chunk_counts = {(pair, str(stream)): count for pair, stream, count in smooth.fill(part, found)}
     for pair, connection in found.items():
-        [epoch] = reassemble(part, pairs.rows_of(pair), None, assumed=True)
-        assert connection.stands_alone == epoch.connection.stands_alone
+        [epoch] = reassemble(part, pairs.rows_of(pair), None)
+        assert not epoch.connection.waits
         for ours, theirs in zip(connection.streams, epoch.connection.streams, strict=True):
             assert told(ours) == told(theirs)
         counts = {(pair, str(stream)): len(chunks) for stream, chunks in epoch.chunks().items()}
