@@ -14,7 +14,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -144,8 +144,6 @@ class Tables:
             OSError: the folder cannot be written to.
         """
         with self._locked():
-            self.history = Runs(self.store)
-            self._load(None)
             self.at_once(self._restore, self.names)
             self._remove_leftovers()
             run = Run(self)
@@ -159,8 +157,6 @@ class Tables:
             TablesError: another run is at work in this folder.
         """
         with self._locked():
-            self.history = Runs(self.store)
-            self._load(None)
             dropped = self.kept.dropped
             before_s = time.time() - keep_s
             gone = {name for name, dropped_s in dropped.items() if dropped_s <= before_s}
@@ -220,14 +216,13 @@ class Tables:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock: no other process on this machine changes the tables in the block."""
-        folder = self.store.folder
-        if folder is None:
-            yield
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOCK).open("ab") as lock:
-            _take(lock, self.folder)
+        """Hold the lock, and show the last run: no other process on this machine changes the tables in the block."""
+        with ExitStack() as held:
+            if (folder := self.store.folder) is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                _take(held.enter_context((folder / LOCK).open("ab")), self.folder)
+            self.history = Runs(self.store)
+            self._load(None)
             yield
 
     def _named(self) -> set[str]:
