@@ -452,11 +452,12 @@ def test_who_has_the_most_places_gives_one_up_and_nobody_is_turned_away() -> Non
     net.send("a", at("c", 19), "true 1", transactional=True)
     net.pass_ms(1_000)
     brings(net, forged(17, source="y"), host="10.0.0.8")
-    for number in range(200):
-        brings(net, forged(17, called=rf"DIRECT=OS:{number}\private$\open orders"))
+    for number in range(200):  # By two addresses of one /64, which count as one host.
+        called, last = rf"DIRECT=OS:{number}\private$\open orders", number % 2
+        brings(net, forged(17, called=called, source="vw"[last]), host=f"2001:db8::{last}")
     c = net.nodes["c"]
     strangers = [sequence.source for sequence in c.up.inspect().incoming if sequence.source != A]
-    assert sorted(strangers) == sorted([guid_of("y"), X]), "those of another host keep theirs"
+    assert sorted(strangers) == sorted([guid_of("y"), guid_of("w")]), "those of another host keep theirs"
     assert len(net.receive("c", "open orders")) == 201
     assert not [note for note in c.notes if note.name == "session-closed"]
     net.kill("c")
