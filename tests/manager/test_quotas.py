@@ -243,11 +243,10 @@ def test_what_is_held_leaves_room_for_the_message_that_is_awaited_in_whatever_or
         ]
 
 
-def test_held_messages_give_way_by_the_highest_number_first_and_are_told_as_dropped() -> None:
+def test_held_messages_give_way_by_the_highest_number_of_all_senders_first_and_are_told_as_dropped() -> None:
     net = full("a", "c")
-    for number in (5, 3):
-        arrive(net, "c", an_order(number, size_bytes=4_000))
-    arrive(net, "c", an_order(4, size_bytes=4_000))
+    for number, source in ((5, "b"), (3, "a"), (4, "a")):
+        arrive(net, "c", an_order(number, source, 4_000))
     c = net.nodes["c"]
     assert (c.up.status().held_ever, c.up.status().overflowed) == (2, 1), "more than half is not held"
     c.up.enqueue([(at("c", 17), Draft(body=bytes(8_000), recoverable=True))], net.now)

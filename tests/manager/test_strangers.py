@@ -448,17 +448,17 @@ def test_exactly_once_holds_for_a_stranger_who_is_declared_by_the_time_he_comes_
 
 
 def test_who_has_the_most_places_gives_one_up_and_nobody_is_turned_away() -> None:
-    net = with_two_places()
+    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=4, maximum_sequences=2))
     net.send("a", at("c", 19), "true 1", transactional=True)
     net.pass_ms(1_000)
-    brings(net, forged(17, source="y"), host="10.0.0.8")
-    for number in range(200):  # By two addresses of one /64, which count as one host.
-        called, last = rf"DIRECT=OS:{number}\private$\open orders", number % 2
-        brings(net, forged(17, called=called, source="vw"[last]), host=f"2001:db8::{last}")
+    for number, source in enumerate("yyv" + 200 * "w"):  # v and w are in one /64, which counts as one host.
+        host = "10.0.0.8" if source == "y" else f"2001:db8::{source == 'w':d}"
+        called = rf"DIRECT=OS:{number}\private$\open orders"
+        brings(net, forged(17, source=source, called=called), host=host)
     c = net.nodes["c"]
     strangers = [sequence.source for sequence in c.up.inspect().incoming if sequence.source != A]
-    assert sorted(strangers) == sorted([guid_of("y"), guid_of("w")]), "those of another host keep theirs"
-    assert len(net.receive("c", "open orders")) == 201
+    assert sorted(strangers) == sorted(map(guid_of, "yyvw")), "others keep theirs, of its host and of others"
+    assert len(net.receive("c", "open orders")) == 203
     assert not [note for note in c.notes if note.name == "session-closed"]
     net.kill("c")
     net.start("c")
