@@ -217,15 +217,18 @@ def test_a_copy_of_what_a_stranger_sent_before_its_queue_was_deleted_is_not_refu
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
 def test_of_a_host_so_many_strangers_hear_in_a_second_and_the_others_when_they_send_again() -> None:
-    net = with_a_stranger("a", "c")
+    net, hosts = with_a_stranger("a", "c"), ("2::1", "2::2")  # In one /64, which counts as one host.
+    for host in hosts:
+        net.add(host)
+        net.route(host, "c", "c")
+    net.start(*hosts)
     for number in range(1, TOLD_OF_HOST + 4):
-        hand_in(net, "x", "c", forged(77, number=number))
-    refused = notes(net, "c", "message-refused")
-    assert len(refused) == TOLD_OF_HOST + 3
-    assert len(final_acks(net, "c", "x")) == TOLD_OF_HOST
+        hand_in(net, hosts[number % 2], "c", forged(77, source=hosts[number % 2], number=number))
+    assert len(notes(net, "c", "message-refused")) == TOLD_OF_HOST + 3
+    assert sum(len(final_acks(net, "c", host)) for host in hosts) == TOLD_OF_HOST
     net.pass_ms(1_000)
-    hand_in(net, "x", "c", forged(77, number=TOLD_OF_HOST + 1))
-    assert len(final_acks(net, "c", "x")) == TOLD_OF_HOST + 1
+    hand_in(net, hosts[1], "c", forged(77, source=hosts[1], number=TOLD_OF_HOST + 1))
+    assert sum(len(final_acks(net, "c", host)) for host in hosts) == TOLD_OF_HOST + 1
 
 
 def test_what_waits_for_a_queue_manager_is_not_for_whoever_presents_its_guid_elsewhere() -> None:
