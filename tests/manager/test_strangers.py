@@ -451,16 +451,17 @@ def test_exactly_once_holds_for_a_stranger_who_is_declared_by_the_time_he_comes_
 
 
 def test_who_has_the_most_places_gives_one_up_and_nobody_is_turned_away() -> None:
-    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=4, maximum_sequences=2))
+    net = with_a_stranger("a", "c", settings=Settings(strangers_sequences=6, maximum_sequences=2))
     net.send("a", at("c", 19), "true 1", transactional=True)
     net.pass_ms(1_000)
-    for number, source in enumerate("yyv" + 200 * "w"):  # v and w are in one /64, which counts as one host.
+    called = [rf"DIRECT=OS:{number}\private$\open orders" for number in range(203)]
+    for name, source in zip(called, "yyyv" + 199 * "w", strict=True):
+        # v and w are in one /64, which counts as one host.
         host = "10.0.0.8" if source == "y" else f"2001:db8::{source == 'w':d}"
-        called = rf"DIRECT=OS:{number}\private$\open orders"
-        brings(net, forged(17, source=source, called=called), host=host)
+        brings(net, forged(17, source=source, called=name), host=host)
     c = net.nodes["c"]
-    strangers = [sequence.source for sequence in c.up.inspect().incoming if sequence.source != A]
-    assert sorted(strangers) == sorted(map(guid_of, "yyvw")), "others keep theirs, of its host and of others"
+    strangers = [str(one.name) for one in c.up.inspect().incoming if one.source != A]
+    assert sorted(strangers) == sorted(called[:4] + called[-2:]), "its oldest; those of others stay"
     assert len(net.receive("c", "open orders")) == 203
     assert not [note for note in c.notes if note.name == "session-closed"]
     net.kill("c")
