@@ -22,7 +22,7 @@ from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.base.logfile import written
 from mqproto.simulator.client import Client, connect
-from mqproto.simulator.rig.supervisor import last_error
+from mqproto.simulator.rig.supervisor import PROGRAM, last_error
 from mqproto.simulator.storage.care import Salvage, salvaged
 from mqproto.simulator.storage.care.reading import opened
 from mqproto.simulator.storage.files import SYSTEM_FILES
@@ -61,7 +61,6 @@ GONE: Final = "gone-orders"
 """A queue of which the destination itself knows nothing."""
 QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadletter": "orders"}
 """To which queue a message is sent, by where it ends."""
-MODULE: Final = "mqproto.simulator.cli.cli"
 BUGS: Final = ("Traceback", "a bug in mqproto")
 """What a program says that has broken off."""
 PATIENCE_S: Final = 10.0
@@ -133,15 +132,8 @@ class Processes:
             log, output = self._log(name), self._output(name)
             self._log_from[name] = log.stat().st_size if log.exists() else 0
             self._output_from[name] = output.stat().st_size if output.exists() else 0
-            command = [
-                sys.executable,
-                "-m",
-                MODULE,
-                "node",
-                name,
-                "--topology",
-                str(self.folder / f"{name}.toml"),
-            ]
+            topology = str(self.folder / f"{name}.toml")
+            command = [sys.executable, "-m", PROGRAM, "node", name, "--topology", topology]
             command += ["--directory", str(self._home(name)), "--log", str(log), "--supervised"]
             with output.open("ab") as errors:
                 self._spawned[name] = subprocess.Popen(
@@ -206,7 +198,7 @@ class Processes:
         return self._typed("adopt", str(self.path(name)), f"--{how}")
 
     def _typed(self, *words: str) -> Repaired:
-        command = [sys.executable, "-m", MODULE, "store", *words]
+        command = [sys.executable, "-m", PROGRAM, "store", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if any(sign in done.stderr for sign in BUGS):
             raise AssertionError(f"mqproto store {' '.join(words)}: {done.stderr}")
