@@ -19,6 +19,8 @@ LEASE_LIMIT: Final = 64
 PORT: Final = 8_080
 BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
+NONE: Final = "none"
+"""Stands for no queue, and for no history."""
 
 TracesOption = Annotated[
     str,
@@ -84,7 +86,7 @@ class Retries:
 class Policy:
     """How a trigger treats the messages of its queue.
 
-    error_queue, in_doubt_queue: transactional queues, by any name; empty for none.
+    error_queue, in_doubt_queue: transactional queues, by any name; empty or NONE for none.
     timeout_s: how long a consumer or resolver may take to answer.
     stop_s: how much longer those may take that are being asked when the trigger is to stop.
     group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
@@ -95,8 +97,8 @@ class Policy:
 
     error_queue: Annotated[
         str,
-        "A transactional queue for messages that cannot be processed; by default QUEUE-errors, made if "
-        "needed.",
+        "A transactional queue for messages that cannot be processed, by default QUEUE-errors, made if needed; "
+        "none: reject them, and a sender that asked for dead letters gets one.",
     ] = ""
     in_doubt_queue: Annotated[
         str, "A queue for messages that may already have been processed; by default the error queue."
@@ -140,9 +142,6 @@ class TriggerOptions:
     url: Annotated[str, "Post each message to this URL.", value("URL")] = ""
     call: Annotated[str, "Call this function with each message.", value("MODULE:FUNCTION")] = ""
     policy: Policy = field(default_factory=Policy)
-    no_error_queue: Annotated[
-        bool, "Reject messages that cannot be processed; a sender that asked for dead letters gets one."
-    ] = False
     parallel: Annotated[
         int | None, "Groups to process at once; 8 with --group-by.", value(min=1, max=LEASE_LIMIT)
     ] = None
@@ -165,8 +164,11 @@ class TriggerOptions:
         "body alone.",
         "--json",
     ] = False
-    history: HistoryOption = ""
-    no_history: Annotated[bool, "Use only the delivery count and the resolver."] = False
+    history: Annotated[
+        str,
+        "The document history, as for a gateway; none: use only the delivery count and the resolver.",
+        value("URL|none"),
+    ] = ""
     at_least_once: Annotated[bool, "Do not look for duplicates: attempt every delivery."] = False
     hook: Annotated[
         str,
@@ -195,10 +197,6 @@ class TriggerOptions:
 
     def __post_init__(self) -> None:
         hold_bounds(self)
-        if self.no_error_queue and (self.policy.error_queue or self.policy.in_doubt_queue):
-            raise UsageError(
-                "--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out"
-            )
         if bool(self.url) == bool(self.call):
             raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
         for_urls = {
@@ -213,12 +211,12 @@ class TriggerOptions:
                 raise UsageError(f"{option} is for URLs: leave it out where a function is called")
         if self.as_json and not self.url:
             raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
-        if self.no_history and self.history:
-            raise UsageError("--no-history uses none and --history names one: choose one")
         if self.at_least_once and (self.history or self.resolver):
             raise UsageError("--at-least-once looks for no duplicates: leave --history and --resolver out")
-        if self.hook and (self.no_history or self.at_least_once):
-            raise UsageError("--hook needs the document history: leave --no-history and --at-least-once out")
+        if self.hook and (self.history == NONE or self.at_least_once):
+            raise UsageError(
+                "--hook needs the document history: leave --history none and --at-least-once out"
+            )
         if self.hook_secrets and not self.hook:
             raise UsageError("--hook-secrets sign what a URL is told: name it with --hook")
 

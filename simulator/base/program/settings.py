@@ -37,6 +37,8 @@ RENAMED: Final = {
     "mqproto tables --keep": "vacuum HOURS",
     "mqproto tokens make --into": "tokens",
     "mqproto tokens revoke --from": "tokens",
+    "mqproto trigger --no-error-queue": "error-queue none",
+    "mqproto trigger --no-history": "history none",
 }
 """What options of commands were called before, and what to type instead."""
 

@@ -30,7 +30,7 @@ from mqproto.simulator.edges.forwarding import Forwarding
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.httpclient import HttpClient
 from mqproto.simulator.edges.metrics import METRICS_PORT
-from mqproto.simulator.edges.options import Policy, TriggerOptions
+from mqproto.simulator.edges.options import NONE, Policy, TriggerOptions
 from mqproto.simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from mqproto.simulator.edges.trigger.callee import (
     Callee,
@@ -84,7 +84,7 @@ async def serve(place: Place, queue: str, options: TriggerOptions) -> None:
         if options.hook:
             url_of_http(options.hook)
         place, node, local, policy = await _meant(place, queue, replace(options.policy, parallel=parallel))
-        made = error_queue_of(local) if not options.no_error_queue and not policy.error_queue else ""
+        made = "" if options.policy.error_queue else error_queue_of(local)
         policy = replace(policy, error_queue=made or policy.error_queue)
         places.make(place.directory)
         path = place.directory / f"{called(node, options.name)}.log"
@@ -243,7 +243,7 @@ def _endpoint(url: str, options: TriggerOptions) -> AbstractAsyncContextManager[
 async def _history(
     held: AsyncExitStack, place: Place, options: TriggerOptions, lines: FilteringBoundLogger
 ) -> DocumentHistory | None:
-    if options.at_least_once or options.no_history:
+    if options.at_least_once or options.history == NONE:
         return None
     url = options.history or places.history_url(place.directory)
     return await held.enter_async_context(open_history(url, log=lines))
@@ -289,6 +289,8 @@ async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
         FormatNameError: a name cannot be.
     """
     since, is_told = trio.current_time(), False
+    if policy.error_queue == NONE:
+        policy = replace(policy, error_queue="")
     copies = [*filter(None, (policy.error_queue, policy.in_doubt_queue))]
     while True:
         now = await as_it_is(place)

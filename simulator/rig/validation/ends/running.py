@@ -113,6 +113,6 @@ def _commands(system: System, url: str, listens: str) -> dict[str, list[str]]:
     return {
         GATEWAY: system.gateway(listens),
         ORDERS: trigger(ORDERS, *copies),
-        SHOP: trigger(SHOP, "--no-history"),
-        TILL: trigger(TILL, "--no-error-queue"),
+        SHOP: trigger(SHOP, "--history", "none"),
+        TILL: trigger(TILL, "--error-queue", "none"),
     }

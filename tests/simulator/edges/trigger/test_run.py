@@ -200,7 +200,7 @@ async def test_without_one_the_sender_has_a_dead_letter(desk: Client, file: Path
     consumer.answering = refuse
     async with (
         listening(consumer),
-        running_trigger(file, "--url", consumer.url, "--no-error-queue") as trigger,
+        running_trigger(file, "--url", consumer.url, "--error-queue", "none") as trigger,
     ):
         await desk.send("orders", b"one", transactional=True, journal_negative=True)
         [letter] = await desk.receive("deadxact", timeout_s=60)
@@ -463,7 +463,6 @@ async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(f
         (("--url", "http://127.0.0.1:9", "--ca", "no.pem"), "no.pem: No such file or directory"),
         (("--url", "http://127.0.0.1:9", "--headers-file", "no.toml"), "no.toml: No such file or directory"),
         (("--url", "http://127.0.0.1:9", "--key", "no.pem"), "--certificate and --key belong together"),
-        (("--call", "json:dumps", "--no-history", "--history", "sqlite:///h"), "choose one"),
         (("--call", "json:dumps", "--at-least-once", "--resolver", "json:dumps"), "leave --history"),
         (("--call", "json:dumps", "--group-by", "label"), "cannot be grouped"),
         (("--call", "json:dumps", "--parallel", "3"), "how they are grouped"),
@@ -472,7 +471,7 @@ async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(f
         (("--call", "json:dumps", "--error-queue", r"nowhere\errors"), "nowhere"),
         (("--call", "json:dumps", "--history", "mysql://somewhere"), "no document history is kept"),
         (
-            ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--no-history"),
+            ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--history", "none"),
             "--hook needs the document history",
         ),
         (("--call", "json:dumps", "--hook", "shop.example"), "is not a URL of HTTP"),
