@@ -162,8 +162,7 @@ def retry(
 
     chosen = narrowing.chosen(_asked_for(names, every))
     act = None if dry_run else partial(desk.retry, place, history)
-    again = place.again
-    return _see_to(place, chosen, act, "sent once more", as_json, again, history, limit)
+    return _see_to(place, chosen, act, "sent once more", as_json, history, limit)
 
 
 @failed.command()
@@ -181,7 +180,7 @@ def resolve(
 
     chosen = narrowing.chosen(_asked_for(names, every))
     act = partial(desk.resolve, place, history, note=note)
-    return _see_to(place, chosen, act, "resolved", as_json, place.again, history)
+    return _see_to(place, chosen, act, "resolved", as_json, history)
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
@@ -203,7 +202,6 @@ def _see_to(
     act: Callable[[list[FailedMessage]], Coroutine[Any, Any, int]] | None,
     done: str,
     as_json: bool,
-    again: str,
     history: str,
     limit: int | None = None,
 ) -> int:
@@ -211,7 +209,6 @@ def _see_to(
 
     act: None to list them alone.
     done: what has been done then, in words.
-    again: what a proposed command needs to find the stores.
     """
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
@@ -236,7 +233,7 @@ def _see_to(
         text = f"{counted(count, 'message')} {done}"
         tell({"messages": count, "unknown": missing}, [text], as_json=as_json)
     for name in missing:
-        complain(_nobody_has(name, again))
+        complain(_nobody_has(name, place.again))
     for line in unknown.told() if missing else ():
         complain(line)
     return FINDING if missing else DONE

@@ -191,7 +191,10 @@ def _block(
     is_blocked: bool,
     forced: bool,
 ) -> int:
-    found = run_task(partial(blocked_at, place, node, network, is_blocked=is_blocked, forced=forced))
+    async def ask(client: Client) -> Blocked:
+        return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
+
+    found = run_task(partial(ask_each, place, node, ask))
     words = partial(blocked_words, is_blocked=is_blocked)
     return _say(place, found, words, _blocked_values, as_json=as_json)
 
@@ -258,17 +261,6 @@ async def ask_each(
             return error
 
     return await ask_all(place, carefully, node)
-
-
-async def blocked_at(
-    place: Place, node: str | None, network: str, *, is_blocked: bool, forced: bool
-) -> dict[str, Blocked | Refusal | Away]:
-    """Have each node, or the one, answer nobody from a network, or answer them again; else as `ask_each`."""
-
-    async def block(client: Client) -> Blocked:
-        return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
-
-    return await ask_each(place, node, block)
 
 
 # Showing

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -146,17 +147,14 @@ def _holders(text: str, file: Path) -> dict[str, TokenHolder]:
 
 
 def _table(name: str, holder: TokenHolder) -> str:
+    quoted = partial(json.dumps, ensure_ascii=False)
     lines = [f"[{name}]", f'sha256 = "{holder.sha256}"', f'role = "{holder.role}"']
-    lines.append(f"queues = [{', '.join(map(_quoted, holder.queues))}]")
+    lines.append(f"queues = [{', '.join(map(quoted, holder.queues))}]")
     if holder.producer is not None:
-        lines.append(f"producer = {_quoted(holder.producer)}")
+        lines.append(f"producer = {quoted(holder.producer)}")
     if holder.made is not None:
         lines.append(f"made = {holder.made:%Y-%m-%dT%H:%M:%SZ}")
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _without(text: str, name: str) -> str:

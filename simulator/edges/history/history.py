@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 from secrets import randbits
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -43,12 +43,10 @@ from mqproto.simulator.edges.history.documents import (
 from mqproto.simulator.edges.history.errors import HistoryError
 from mqproto.simulator.edges.history.forgetting import passed_s
 from mqproto.simulator.edges.history.leaders import (
-    Beat,
     BecomeLeader,
     FencedError,
     Leader,
-    LeaveNote,
-    Resign,
+    LeaderSays,
     WhoLeads,
 )
 from mqproto.simulator.edges.history.outbox import Attempted, Due, Find, Hook, OutboxWork, Tell
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "Record", "open_history"]
 
+T = TypeVar("T")
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
 """Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
@@ -193,11 +192,11 @@ class DocumentHistory:
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
         try:
-            record = await self._ask(Begin(scope, key, owner, ticket, epoch, origin), patient=patient)
+            begin = Begin(scope, key, owner, ticket, epoch, origin)
+            record = await self._asked(Record, begin, patient=patient)
         except BaseException:
             self._unanswered.keep((scope, key, owner), ticket)
             raise
-        assert isinstance(record, Record)
         if record.entry is Entry.ABSENT:
             self._begun.keep((scope, key), ticket)
         return record
@@ -249,16 +248,12 @@ class DocumentHistory:
     async def look(self, scope: str, key: str) -> Record:
         """What the history has of a document."""
         _check(scope, key)
-        record = await self._ask(LookUp(scope, key))
-        assert isinstance(record, Record)
-        return record
+        return await self._asked(Record, LookUp(scope, key))
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
         """The keys of documents that this owner has started and nobody has finished, in order."""
         _check(scope, owner=owner)
-        keys = await self._ask(StartedBy(scope, owner))
-        assert isinstance(keys, list)
-        return keys
+        return await self._asked(list, StartedBy(scope, owner))
 
     # Leaders
 
@@ -269,16 +264,12 @@ class DocumentHistory:
             ticket: a number, not 0, of this process.
         """
         _check(scope, owner=name)
-        leader = await self._ask(BecomeLeader(scope, name, ticket, instead))
-        assert isinstance(leader, Leader)
-        return leader
+        return await self._asked(Leader, BecomeLeader(scope, name, ticket, instead))
 
     async def who_leads(self, scope: str) -> Leader:
         """Who leads; one without a name if nobody does."""
         _check(scope)
-        leader = await self._ask(WhoLeads(scope))
-        assert isinstance(leader, Leader)
-        return leader
+        return await self._asked(Leader, WhoLeads(scope))
 
     async def beat(self, scope: str, epoch: int) -> None:
         """The leader of this epoch lives.
@@ -286,7 +277,7 @@ class DocumentHistory:
         Raises:
             FencedError: another has taken over.
         """
-        await self._ask(Beat(scope, epoch))
+        await self._ask(LeaderSays(scope, epoch))
 
     async def note(self, scope: str, epoch: int, note: bytes) -> None:
         """Keep what the leader of this epoch has to say to those who come after it.
@@ -296,7 +287,7 @@ class DocumentHistory:
         """
         if len(note) > OUTCOME_LIMIT_BYTES:
             raise UsageError(f"a note of {len(note):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept")
-        await self._ask(LeaveNote(scope, epoch, note))
+        await self._ask(LeaderSays(scope, epoch, note))
 
     async def resign(self, scope: str, epoch: int) -> None:
         """The leader of this epoch leads no more.
@@ -304,7 +295,7 @@ class DocumentHistory:
         Raises:
             FencedError: another has taken over.
         """
-        await self._ask(Resign(scope, epoch))
+        await self._ask(LeaderSays(scope, epoch, resigns=True))
 
     # Hooks
 
@@ -324,13 +315,17 @@ class DocumentHistory:
 
     async def due(self, sender: str, limit: int) -> OutboxWork:
         """What is to be told now."""
-        outbox = await self._ask(Due(sender, limit))
-        assert isinstance(outbox, OutboxWork)
-        return outbox
+        return await self._asked(OutboxWork, Due(sender, limit))
 
     async def attempted(self, identifier: str, *, has_heard: bool, again_s: float | None = None) -> None:
         """It was told, or is to be attempted again after so long, or is given up."""
         await self._ask(Attempted(identifier, has_heard, again_s))
+
+    async def _asked(self, kind: type[T], call: Call, *, patient: bool = False) -> T:
+        """The answer to a call, which has one of this kind."""
+        answer = await self._ask(call, patient=patient)
+        assert isinstance(answer, kind)
+        return answer
 
     async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:

@@ -55,28 +55,13 @@ class BecomeLeader:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beat:
-    """Show that the leader lives."""
+class LeaderSays:
+    """Show that the leader lives, keep a note for those who come after, or lead no longer: nobody need wait then."""
 
     scope: str
     epoch: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LeaveNote:
-    """Keep something for those who come after."""
-
-    scope: str
-    epoch: int
-    note: bytes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resign:
-    """Lead no longer; the next one need not wait."""
-
-    scope: str
-    epoch: int
+    note: bytes | None = None
+    resigns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +71,7 @@ class WhoLeads:
     scope: str
 
 
-Election: TypeAlias = BecomeLeader | Beat | LeaveNote | Resign | WhoLeads
+Election: TypeAlias = BecomeLeader | LeaderSays | WhoLeads
 
 
 def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
@@ -96,12 +81,13 @@ def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError |
             return _leader(db, call.scope)
         case BecomeLeader():
             return _lead(db, call, int(now_s))
-        case Beat():
-            changes: dict[str, object] = {"beat": leaders.c.beat + 1}
-        case LeaveNote():
+        case LeaderSays(note=None):
+            changes: dict[str, object] = {
+                "beat": leaders.c.beat + 1,
+                **({"leader": ""} if call.resigns else {}),
+            }
+        case LeaderSays():
             changes = {"note": call.note}
-        case Resign():
-            changes = {"leader": "", "beat": leaders.c.beat + 1}
     is_leader = and_(leaders.c.scope == call.scope, leaders.c.epoch == call.epoch)
     changed = db.execute(update(leaders).where(is_leader).values(changes))
     return None if changed.rowcount else _fenced(call.scope, call.epoch)
