@@ -15,6 +15,7 @@ autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = "mqproto"
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
