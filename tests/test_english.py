@@ -16,17 +16,17 @@ PATTERNS: Final = {
     r"\b[Ss]ome (?=\d|two|three|four|five|six|ten|twenty|fifty|hundred|thousand)": "about",
     r"\b([Ss]ays?|[Ss]aid|[Tt]ells?|[Tt]old|known) of\b": "about",
     r"\b(stands?|stood) (in|at|behind|beside|there|below|above|under|after)\b": "is in",
-    r"\b(for|to|by|than) who\b": "for those who",
+    r"\b(for|to|by|than) who\b|\bnodes? that runs?\b": "for those who; running nodes",
     r"\b(cannot|is|are|is to|are to) be had\b": "is not available",
     r"\bby half\b|\bwholly or not\b": "half written; complete or absent",
     r"[;,] how (many|much|long)\.|\bso (many|much)[.,;]": "return the number",
-    r"\bthose of (it|them) that\b|\bthose there\b": "those that",
-    r"\bor the like\b|\b(comes?|came) to be\b": "or another; became",
+    r"\bthose of (it|them) that\b|\bthose there\b|\b[Tt]he same of\b": "those that; the same for",
+    r"\bor the like\b|\b(comes?|came) to be\b|\botherwise than\b": "or another; became; differently",
 }
 """What is not written, as regular expressions, and the better form."""
 SUBJECT: Final = {r"(?:^|(?<=[.:!] ))(What|Who|Whoever) [^?]*?[.;]": "a noun as the subject"}
 """In Markdown, where a clause is one; a question may begin so."""
-ALLOWED: Final = r"is no (exception|connection|business|use)|some two at|What (changed|there is)"
+ALLOWED: Final = r"is no (exception|connection|business|use)|some two|What (changed|there is)|say the same of"
 """English that a pattern would find."""
 LONG: Final = 30
 """The words that a sentence of Markdown may have, as a rule."""

@@ -22,7 +22,7 @@ MessageKey: TypeAlias = tuple[Guid, int]
 NOT_KNOWN: Final = -1
 """A number that the capture lacks."""
 NOT_SAID: Final = -2
-"""The same of a message that may have none: it is cut before it says whether it is transactional."""
+"""The same for a message that may have none: it is cut before it says whether it is transactional."""
 
 
 class SessionFacts(NamedTuple):

@@ -74,7 +74,7 @@ CODES: Final = {
     "resend-without-need": "a message that crossed the same connection again, though its receiver had answered for it",
     "late": "a message, not transactional, that was sent after its time to reach its queue was over",
     "duplicate-identity": "one message identifier that its queue manager gave to two messages",
-    "altered": "a message that left an intermediate otherwise than it came",
+    "altered": "a message that left an intermediate different from how it came",
     "hop-count": "a message whose hop count an intermediate did not raise by one",
     "gap": "transactional numbers that are missing on a hop",
     "gap-filled": "missing numbers that came, or that a later message says are not to come",

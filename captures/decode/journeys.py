@@ -203,7 +203,7 @@ def _may_become(came: Crossing, left: Crossing) -> bool:
 
 
 def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
-    """A message left otherwise than it came: may a copy of it have come that the capture does not show?
+    """A message left different from how it came: may a copy of it have come that the capture does not show?
 
     Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), and it may have
     come by another way, with another hop count. Where the capture shows all that came to the queue manager since the
@@ -226,7 +226,7 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     ):
         return None
     if not same:
-        text = f"it left otherwise than it came as #{came[-1].number}, and not in its hop count alone"
+        text = f"it left different from how it came as #{came[-1].number}, and not in its hop count alone"
         return Finding(FAULT, "altered", number, text, "[MS-MQQB] 3.1.1.6.2", others)
     text = (
         f"it came as #{same[-1].number} with hop count {same[-1].hop_count}, and left with {left.hop_count}"

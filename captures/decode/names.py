@@ -59,7 +59,7 @@ class Names:
         return self.queue(user.destination_queue, user.queue_manager_address)
 
     def queue(self, queue: QueueName, manager: Guid) -> str:
-        """The same of DestinationQueue and QueueManagerAddress."""
+        """The same for DestinationQueue and QueueManagerAddress."""
         key = (queue, manager)
         name = self._destinations.get(key)
         if name is None:

@@ -267,7 +267,7 @@ def queues(
     place: Place,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what waits where, on every node that runs. Status 1 if none runs."""
+    """Show what waits where, on every running node. Status 1 if none runs."""
     from mqproto.simulator.client import oversee
     from mqproto.simulator.client.live import as_it_is
 
@@ -436,7 +436,7 @@ def history(
         )
     if found.steps or account.is_known:
         return DONE
-    complain(f"nobody knows {subject}: none of {len(logs)} logs, and no node that runs")
+    complain(f"nobody knows {subject}: none of {len(logs)} logs, and no running node")
     return FINDING
 
 

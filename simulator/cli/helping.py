@@ -34,7 +34,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
     },
     "Look": {
         "console": "Serve a page that shows everything live",
-        "queues": "Show what waits where, on every node that runs",
+        "queues": "Show what waits where, on every running node",
         "top": "Show the same and more, refreshed every second",
         "explain": "Explain why something waits, and what to do",
         "history": "Tell what happened to a message, and where it is now",

@@ -277,7 +277,7 @@ def _keep(place: Place, files: KeyFiles, made: Iterable[KeptKeyPair]) -> list[Pa
 
 
 def _say(place: Place, files: KeyFiles, made: list[KeptKeyPair], aside: list[Path], *, as_json: bool) -> None:
-    """What was made, and which of the nodes that run here know it now."""
+    """What was made, and which of the running nodes here know it now."""
     from mqproto.simulator.command.peers import ask_each
 
     told = run_task(partial(ask_each, place, None, lambda client: client.read_keys()))

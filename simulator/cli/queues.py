@@ -1,4 +1,4 @@
-"""Queues of nodes that run: `mqproto queue` makes, changes, deletes and lists them."""
+"""Queues of running nodes: `mqproto queue` makes, changes, deletes and lists them."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def show(
     node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the queues of each node that runs, with their properties. Status 1 if none runs. See also mqproto queues."""
+    """List the queues of each running node, with their properties. Status 1 if none runs. See also mqproto queues."""
     from mqproto.simulator.client.live import Away, ask_all
 
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))

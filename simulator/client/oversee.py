@@ -288,7 +288,7 @@ async def _only_sender(place: Place, queue: str) -> str:
         start = places.run_command(place.topology, place.directory)
         raise NodeUnreachable(none_answered(place.topology.name, found, start))
     raise UsageError(
-        f"no node that runs has sent anything to {queue}; see what there is: mqproto queues{place.again}"
+        f"no running node has sent anything to {queue}; see what there is: mqproto queues{place.again}"
     )
 
 

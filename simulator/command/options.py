@@ -116,7 +116,7 @@ class _Unfolded:
         try:
             return self._command(**taken)
         except UsageError as error:
-            # What the nodes that run do not know may be in the file by now.
+            # What the running nodes do not know may be in the file by now.
             from mqproto.simulator.topology.places import Place, run_anew
 
             lacks: str = getattr(error, "lacks", "")

@@ -40,7 +40,7 @@ def console(
     tokens: TokensOption = None,
     _config: ConfigOption = "",
 ) -> int:
-    """A page in the browser: what nodes that run do, while they do it. Until Ctrl-C.
+    """A page in the browser: what running nodes do, as they do it. Until Ctrl-C.
 
     \b
     $ mqproto console

@@ -1,4 +1,4 @@
-"""The route map of nodes that run: who is linked with whom, what crosses each link, and where all of it is drawn."""
+"""The route map of running nodes: who is linked with whom, what crosses each link, and where all of it is drawn."""
 
 from __future__ import annotations
 

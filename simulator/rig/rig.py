@@ -109,7 +109,7 @@ class Rig:
         """Add messages from the sender to a queue of the destination, and return them.
 
         Args:
-            to: how the producer names the queue, if otherwise than by its path.
+            to: how the producer names the queue, if not by its path.
             moods: as for Consumer.
         """
         path = rf"{DESTINATION}\{queue}"

@@ -16,7 +16,7 @@ class Oracle(Word):
     REORDERED = "reordered", "a message came after one that was sent later"
     ALTERED = "altered", "a message came that was not sent, or not so"
     GROUPS = "order in groups", "a message was processed before one of its group that was sent earlier"
-    AUDIT = "audit", "the audit says otherwise than those who have the messages"
+    AUDIT = "audit", "the audit contradicts those who have the messages"
     MEMORY = "memory", "a node had too much memory"
     LOG = "log", "a node wrote too much log"
     THROUGHPUT = "honest throughput", "too little came while something was wrong"

@@ -195,7 +195,7 @@ class Origins:
         return guid
 
     def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
-        """The same of both ends of a hop."""
+        """The same for both ends of a hop."""
         one, other = hop
         return self.resolve(one), self.resolve(other)
 

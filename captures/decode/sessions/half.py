@@ -107,7 +107,7 @@ class Half:
     step: the last of it, as far as it tells what may follow.
     end: the position behind its last packet.
     sent, most: how many messages it has sent, at least and at most, 16 bits; None while the capture does not tell.
-    recoverable_sent, most_recoverable: the same of recoverable ones.
+    recoverable_sent, most_recoverable: the same for recoverable ones.
     adrift: whether its counts are to be taken from its next SessionHeader.
     acknowledged: the last AckSequenceNumber that the other end has sent; None before the first one of a
         connection that the capture has not seen from its start.

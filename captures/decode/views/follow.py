@@ -59,7 +59,7 @@ class History:
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
     order_acks: by their numbers, OrderAcks of its sequence for it: when one first reached its source, or None for one
         that was seen on its way, or before the message was.
-    finals: the same of positive FinalAcks of later numbers of its sequence, which say that this came too.
+    finals: the same for positive FinalAcks of later numbers of its sequence, which say that this came too.
     passed_by: the lowest number of a message that has passed it over: what is said about those tells nothing of it.
     told: acknowledgments of its sequence.
     is_doubted: whether an acknowledgment of a later number proves nothing.

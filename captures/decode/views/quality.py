@@ -94,7 +94,7 @@ def kinds(reasons: Mapping[str, int]) -> str:
 
 
 def unread(reasons: Mapping[str, int]) -> str:
-    """The same of those that nobody looked into, though MSMQ may be in them; empty if there are none."""
+    """The same for those that nobody looked into, though MSMQ may be in them; empty if there are none."""
     return kinds({what: count for what, count in reasons.items() if what.endswith(NOT_READ)})
 
 

@@ -201,7 +201,7 @@ def holders_in(path: Path) -> dict[str, TokenHolder]:
 
 
 def holders_of(text: str, where: str) -> dict[str, TokenHolder]:
-    """The same of the text of the file `where`."""
+    """The same for the text of the file `where`."""
     try:
         return msgspec.convert(tomllib.loads(text), dict[str, TokenHolder])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

@@ -1,6 +1,6 @@
 """Where a message is and what became of it, for those who ask after one: `explain`, `history` and the console say this.
 
-Stores, the document history and logs are read, and the nodes that run are asked, as they alone know what is in memory.
+Stores, the document history and logs are read, and the running nodes are asked, as they alone know what is in memory.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]]
 
     Args:
         directory: where the stores are.
-        subjects: what each line says: `facts_of` failures, or the same of a message that was in no queue.
+        subjects: what each line says: `facts_of` failures, or the same for a message that was in no queue.
         reason: an operator's note.
 
     Raises:

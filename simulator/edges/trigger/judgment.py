@@ -52,7 +52,7 @@ class Ending(NamedTuple):
     waypoint: what is logged of it in the end.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
     retry_after_s: of a message that is rolled back, not to be attempted before.
-    pause_s: the same of the whole queue, which its breaker holds; None if it does not.
+    pause_s: the same for the whole queue, which its breaker holds; None if it does not.
     """
 
     waypoint: TriggerEvent

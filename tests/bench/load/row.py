@@ -215,12 +215,12 @@ class Row:
         return {name: (await client.queues()).flushes for name, client in self.clients.items()}
 
     def memory(self) -> dict[str, Memory]:
-        """Of each node that runs."""
+        """Of each running node."""
         running = self.supervisor.running
         return {name: memory_of(running[name].pid) for name in self.names if name in running}
 
     def cpu_s(self) -> dict[str, float | None]:
-        """User and system time of each node that runs, since it was started; None where the kernel does not tell."""
+        """User and system time of each running node, since it was started; None where the kernel does not tell."""
         running = self.supervisor.running
         return {name: running[name].cpu_s() for name in self.names if name in running}
 

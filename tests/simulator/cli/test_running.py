@@ -564,7 +564,7 @@ def pid_of(store: Path) -> int:
         (("send", "orders", "-b", "x", "--admin-queue", "deadxact"), "write 'sender\\deadxact'"),
         (("send", "orders", "-b", "x", "--trace-queue", "notes"), "reports go to a public queue"),
         (("send", "notes", "-b", "x", "--transaction"), "leave --transaction out"),
-        (("pause", r"destination\nothing"), r"no node that runs has sent anything to destination\nothing"),
+        (("pause", r"destination\nothing"), r"no running node has sent anything to destination\nothing"),
         (("resume", r"sender\replies", "--node", "destination"), "destination has no outgoing queue"),
         (("purge", "nothing"), "no node has a queue 'nothing'"),
         (("queue", "delete", r"sender\deadxact"), "belongs to the system"),

@@ -294,7 +294,7 @@ def test_a_message_that_nobody_knows_is_a_finding_and_how_to_get_waypoints_is_sa
     assert done.status == 1
     assert done.err.splitlines() == [
         f"mqproto: no log in {typed} has waypoints; nodes write them after `mqproto run --waypoints`",
-        f"mqproto: nobody knows {FIRST}: none of 0 logs, and no node that runs",
+        f"mqproto: nobody knows {FIRST}: none of 0 logs, and no running node",
     ]
 
 

@@ -101,7 +101,7 @@ def test_whoever_started_them_is_killed_and_they_end(tmp_path: Path) -> None:
 
 
 def nodes_in(folder: Path) -> list[str]:
-    """The command lines of the nodes that run with a store below a folder."""
+    """The command lines of the running nodes with a store below a folder."""
     found = []
     for path in PROC.glob("[0-9]*/cmdline"):
         try:

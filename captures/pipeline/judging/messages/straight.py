@@ -179,7 +179,7 @@ def uncertainties_ns(
 def uncertainty_ns(
     ahead: Mapping[tuple[str, int], Ahead], one: tuple[str, int], other: tuple[str, int]
 ) -> int | None:
-    """The same of two capture points."""
+    """The same for two capture points."""
     if one == other or not ahead:
         return 0
     of_one, of_other = (

@@ -107,7 +107,7 @@ def spreads(connection: DuckDBPyConnection, took: str, /, **values: Any) -> dict
 def courses(
     connection: DuckDBPyConnection, steps: Steps, things: int, went: str, /, **values: Any
 ) -> list[tuple[Spread, Course]]:
-    """The same of each of some things, which are numbered from 0, and how that went over time.
+    """The same for each of some things, which are numbered from 0, and how that went over time.
 
     Args:
         went: rows of `thing`, when it `began_ns`, how long it `took_ns` if that is known, whether it `waits` from then

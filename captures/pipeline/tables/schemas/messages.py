@@ -101,7 +101,7 @@ position short  1 for the first hop, by hop count and time
 from_key text  the queue manager that it left: a GUID where a handshake told it, else an address
 to_key text  the queue manager that it came to
 from_label text  the same, by the topology where that has a name
-to_label text  the same of the other one
+to_label text  the same for the other one
 first_ns integer  when it first crossed, since 1970
 last_ns integer  when it last crossed, since 1970
 waited_ns integer  since it had first come to the queue manager that it leaves by this hop; null of the first hop

@@ -29,7 +29,7 @@ server_port short  of TCP
 client_key text  the queue manager there: a GUID where a handshake told it, else an address
 server_key text  the queue manager at the other end
 client text  a name by the topology, else the queue manager or the address
-server text  the same of the other end
+server text  the same for the other end
 first_ns integer  its first packet, since 1970
 opened_ns integer  when the handshake was complete, since 1970, if the capture shows that
 last_ns integer  its last packet, since 1970

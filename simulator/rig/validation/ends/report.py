@@ -48,7 +48,7 @@ class EndsReport:
         return judged(NAME, found, self.lists.found(), excess(self.usage))
 
     def _otherwise(self) -> Iterator[str]:
-        """What the audit says otherwise than it was expected, and than those who have the messages."""
+        """What the audit says that was not expected, or that those who have the messages contradict."""
         for way in WAYS:
             known = self.of(way)
             if known is not None and (end_of(known), reason_of(known)) != (way.end, way.reason):

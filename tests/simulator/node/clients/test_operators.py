@@ -1,4 +1,4 @@
-"""What operators do to the queues of nodes that run, through their clients."""
+"""What operators do to the queues of running nodes, through their clients."""
 
 from __future__ import annotations
 
