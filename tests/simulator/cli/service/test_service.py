@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import kubernetes_validate
 import pytest
 import trio
+import yaml
 
 from mqproto.simulator.base.program.manager import watchdog_s
 from mqproto.simulator.base.program.settings import Chosen
@@ -273,3 +275,16 @@ def test_the_image_starts_what_there_is_as_a_user_of_its_own() -> None:
     with node.make_context("node", words[1:]) as context:
         assert context.params["alone"] == "node"
     assert "http://127.0.0.1:9180/live" in last["HEALTHCHECK"]
+
+
+def test_kubernetes_knows_every_field_of_the_manifests_and_their_commands_are_ours() -> None:
+    parts = list(yaml.safe_load_all(CONTAINERFILE.with_name("kubernetes.yaml").read_text("utf-8")))
+    for part in parts:
+        kubernetes_validate.validate(part, "1.37", strict=True)
+    pod = parts[-1]["spec"]["template"]["spec"]
+    assert [each["args"][0] for each in pod["containers"]] == ["node", "gateway"]
+    for each in pod["containers"]:
+        name, *words = each["args"]
+        command: Any = command_of(only(app, name)).commands[name]  # type: ignore[attr-defined]
+        command.make_context(name, words).close()
+        assert each["readinessProbe"]["httpGet"]["port"] in [port["containerPort"] for port in each["ports"]]
