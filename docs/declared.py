@@ -16,12 +16,17 @@ from mqproto import wire
 from mqproto.base import configuration
 from mqproto.captures.pipeline.tables import runs
 from mqproto.captures.pipeline.tables.schemas.page import page as tables
+from mqproto.routing.nexthops import MSMQ_PORT, PING_PORT
+from mqproto.simulator.base.program import output
 from mqproto.simulator.cli.cli import app
 from mqproto.simulator.client import journal
+from mqproto.simulator.console import serving
+from mqproto.simulator.edges import options
 from mqproto.simulator.edges.gateway.front import ProducerPolicy
 from mqproto.simulator.edges.gateway.openapi import openapi
 from mqproto.simulator.edges.gateway.refusals import MEANINGS
 from mqproto.simulator.edges.history import tables as histories
+from mqproto.simulator.edges.metrics import METRICS_PORT
 from mqproto.simulator.edges.metrics.families import of_gateway, of_trigger
 from mqproto.simulator.edges.trigger.telling import Offer
 from mqproto.simulator.node import control
@@ -31,7 +36,7 @@ from mqproto.simulator.rig.validation.ends.ways import WAYS
 from mqproto.simulator.storage import tables as stores
 from mqproto.simulator.storage.care import export
 from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT
-from mqproto.simulator.topology import file
+from mqproto.simulator.topology import file, nodes
 from mqproto.turn.waypoints import Waypoint
 from tests import conformance, proportion
 from tests.simulator.edges.test_metrics import EDGE, GATEWAY, TRIGGER
@@ -50,6 +55,33 @@ def table(heads: str, rows: Iterable[Iterable[object]]) -> Iterator[str]:
 def plain(said: object) -> str:
     """In one line, with nothing that means more in Markdown."""
     return re.sub(r"([|<[*])", r"\\\1", " ".join(str(said).split()))
+
+
+def statuses() -> Iterator[str]:
+    """How commands end."""
+    rows = (
+        (output.DONE, "done, or nobody reads the rest of the output"),
+        (
+            output.FINDING,
+            "a finding, a broken promise, something that could not be done, or a bug in mqproto",
+        ),
+        (output.MISUSE, "misuse: what was typed cannot be, or an extra is not installed"),
+        (output.INTERRUPTED, "interrupted by Ctrl-C"),
+    )
+    yield from table("exit status | ", rows)
+
+
+def ports() -> Iterator[str]:
+    """Where programs listen if nothing else is named."""
+    rows = (
+        (f"{MSMQ_PORT}, TCP", "a node, for other queue managers", "`--address`, or `port` of a topology"),
+        (f"{PING_PORT}, UDP", "a node, for Pings", "`ping` of a topology"),
+        (f"{nodes.METRICS_PORT}, TCP", "a node's `/metrics`, `/live` and `/ready`", "`--metrics`"),
+        (f"{options.PORT}, TCP", "a gateway, for producers", "`--listen`"),
+        (f"{METRICS_PORT}, TCP", "a gateway's or a trigger's `/metrics`", "`--metrics`"),
+        (f"{serving.PORT}, TCP", "the console", "`--listen`"),
+    )
+    yield from table("port | whose | otherwise by", rows)
 
 
 def commands() -> Iterator[str]:

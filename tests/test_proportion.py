@@ -61,7 +61,7 @@ LINES: Final = {
     "simulator/world": 6_350,
     "tests/.": 4_950,
     "tests/base": 350,
-    "tests/bench": 3_800,
+    "tests/bench": 3_850,
     "tests/bodies": 1_300,
     "tests/captures": 21_100,
     "tests/edge": 550,

@@ -18,7 +18,7 @@ import trio
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain
 from mqproto.simulator.base.screen import ProgressScreen
-from tests.bench import analyse, backlog, chain, codec, edges, growth, outage, worlds
+from tests.bench import analyse, backlog, chain, codec, edges, growth, outage, sizes, worlds
 from tests.bench.figures import Options, Result, Told, as_json, as_markdown
 from tests.bench.machine import machine
 
@@ -28,6 +28,7 @@ MEASURES: Final[dict[str, Callable[[Options, Told], Coroutine[Any, Any, Result]]
     "backlog": backlog.measure,
     "outage": outage.measure,
     "growth": growth.measure,
+    "sizes": sizes.measure,
     "edges": edges.measure,
     "codec": codec.measure,
     "world": worlds.measure,
