@@ -75,7 +75,7 @@ def ports() -> Iterator[str]:
     """Where programs listen if nothing else is named."""
     rows = (
         (f"{MSMQ_PORT}, TCP", "a node, for other queue managers", "`--address`, or `port` of a topology"),
-        (f"{PING_PORT}, UDP", "a node, for Pings", "`ping` of a topology"),
+        (f"{PING_PORT}, UDP", "a node, for Pings", "`answer_pings` of a topology"),
         (f"{nodes.METRICS_PORT}, TCP", "a node's `/metrics`, `/live` and `/ready`", "`--metrics`"),
         (f"{options.PORT}, TCP", "a gateway, for producers", "`--listen`"),
         (f"{METRICS_PORT}, TCP", "a gateway's or a trigger's `/metrics`", "`--metrics`"),
