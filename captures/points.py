@@ -78,7 +78,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Side:
+class PointDirection:
     """One direction of a connection at one point.
 
     client: whether it comes from the end that all sides of the connection take for its client: two sides of one
@@ -114,7 +114,7 @@ class Points:
             point = self.found[name] = Point(name)
         return point
 
-    def connection(self, sides: Sequence[Side]) -> None:
+    def connection(self, sides: Sequence[PointDirection]) -> None:
         """Count a connection of MSMQ: everything that any point saw of it."""
         seen = [side for side in sides if side.data_bytes or side.missing_bytes]
         everywhere = {side.client for side in seen if side.data_bytes}
@@ -196,9 +196,9 @@ def point_name(interface: Interface) -> str:
     return f"interface {interface.number}" + (f" ({interface.name})" if interface.name else "")
 
 
-def _side(seen: StreamCount, *, client: bool) -> Side:
+def _side(seen: StreamCount, *, client: bool) -> PointDirection:
     stream = seen.stream
-    return Side(
+    return PointDirection(
         point_name(stream.interface),
         client,
         stream.data_bytes,

@@ -100,7 +100,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ScriptMessage:
     """One message of a part: its identity, and the step in which it was first sent."""
 
     identity: Identity
@@ -137,7 +137,7 @@ class Script:
 
     part: Part
     scenes: list[Scene] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[ScriptMessage] = field(default_factory=list)
     answers: Answers = field(default_factory=Answers)
     own_manager: Guid | None = None
     peer_manager: Guid | None = None
@@ -316,7 +316,7 @@ class _Reader:
             script.resend_count += 1
         else:
             assert isinstance(packet, UserMessage)
-            script.messages.append(Message(identity_of(packet), place_of(packet), step))
+            script.messages.append(ScriptMessage(identity_of(packet), place_of(packet), step))
             place.scene.messages.append(number)
 
     def _add_step(self, seen: SeenPacket, place: _Place, number: int | None = None) -> Step:

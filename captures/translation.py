@@ -46,7 +46,7 @@ Way: TypeAlias = tuple[Endpoint, Endpoint]
 """Source and destination."""
 
 
-class Early(NamedTuple):
+class TellingSegment(NamedTuple):
     """A segment that may show its connection to be another one.
 
     number: of its frame. size_bytes: of its whole payload; kept_bytes: of the captured part, whose checksum is
@@ -65,7 +65,7 @@ class Early(NamedTuple):
     content: int
 
     @classmethod
-    def of(cls, segment: Segment, number: int, time_ns: int) -> Early:
+    def of(cls, segment: Segment, number: int, time_ns: int) -> TellingSegment:
         """Make one from a decoded segment."""
         payload = segment.payload
         return cls(
@@ -165,7 +165,7 @@ class Translations:
         """Take a segment, which is read after others that may tell whose it is."""
         pair = self._pairs.get((segment.source, segment.destination))
         if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
-            self.take(Early.of(segment, number, time_ns))
+            self.take(TellingSegment.of(segment, number, time_ns))
 
     def translated(self, segment: Segment, number: int) -> Segment:
         """Return a segment with the ends of the connection that it belongs to."""
@@ -177,7 +177,7 @@ class Translations:
                 return segment._replace(source=ends[0], destination=ends[1])
         return segment
 
-    def take(self, early: Early) -> None:
+    def take(self, early: TellingSegment) -> None:
         """Compare a segment: the first between two ends, an early one with payload, or one with a SYN."""
         way = (early.source, early.destination)
         pair = self._pair(way, early.number)
@@ -196,7 +196,7 @@ class Translations:
             pair.left -= 1
             self._compare(early, way, pair)
 
-    def _compare_opening(self, early: Early, way: Way, pair: _Pair) -> None:
+    def _compare_opening(self, early: TellingSegment, way: Way, pair: _Pair) -> None:
         """Join directions with separate tunnels: the answer to a SYN belongs to the SYN's connection."""
         if not early.flags & ACK:
             self._asked[_addresses(way), (early.sequence + 1) % 2**32] = way
@@ -207,7 +207,7 @@ class Translations:
         if asked not in (None, way[::-1]) and pair.initial is None and not (pair.shown or pair.leads):
             self._show(early, way, pair, asked[::-1])
 
-    def _compare(self, early: Early, way: Way, pair: _Pair) -> None:
+    def _compare(self, early: TellingSegment, way: Way, pair: _Pair) -> None:
         flags = early.flags & (SYN | FIN | RST | ACK)
         content = (early.size_bytes, early.kept_bytes, early.content)
         key = (early.sequence, early.acknowledgment, flags, *content)
@@ -221,7 +221,7 @@ class Translations:
         if _may_be(way, known[0]):
             self._show(early, way, pair, known[0])
 
-    def _show(self, early: Early, way: Way, pair: _Pair, shown: Way) -> None:
+    def _show(self, early: TellingSegment, way: Way, pair: _Pair, shown: Way) -> None:
         """Take a connection for another, or for what that one counts as, unless they contradict."""
         other = self._pairs.get(shown)
         if other is None or other is pair:

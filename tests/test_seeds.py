@@ -12,13 +12,13 @@ from typing import Final
 import pytest
 
 from mqproto.simulator.world import draw, simulate
-from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.report import RunTotals
 from mqproto.simulator.world.scenarios.scenario import from_file
 
 WORLDS: Final = Path(__file__).parent / "worlds"
 SEEDS: Final = range(int(os.environ.get("MQPROTO_SEEDS", "60")))
 
-summary = Summary()
+summary = RunTotals()
 """What the worlds have exercised, of all seeds that `ran`."""
 ran: set[int] = set()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from mqproto.captures.drawing.shapes import Shape, as_svg
+from mqproto.captures.drawing.shapes import SvgElement, as_svg
 
 WIDTH: Final = 440
 """Of a chart: two fit side by side on a wide page, and one fits on a small screen without scrolling."""
@@ -43,7 +43,7 @@ class Tick(NamedTuple):
     text: str
 
 
-def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]]) -> Shape:
+def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]]) -> SvgElement:
     """Return bars; each has a left end, a right end and a height."""
     foot = f"{canvas.y(0):.4g}"
     path = "".join(
@@ -51,10 +51,10 @@ def boxes(canvas: Canvas, style: str, found: Iterable[tuple[float, float, float]
         for left, right, high in found
         if high > 0
     )
-    return Shape("path", {"class": style, "d": path})
+    return SvgElement("path", {"class": style, "d": path})
 
 
-def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]]) -> Shape:
+def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]]) -> SvgElement:
     """Return a line through all points. Missing points interrupt it; a single point shows as a dot."""
     path = ""
     is_down = False
@@ -62,31 +62,33 @@ def line(canvas: Canvas, style: str, points: Iterable[tuple[float, float | None]
         if y is not None:
             path += f"{'L' if is_down else 'M'}{canvas.x(x):.4g} {canvas.y(y):.4g}{'' if is_down else 'h.01'}"
         is_down = y is not None
-    return Shape("path", {"class": style, "d": path})
+    return SvgElement("path", {"class": style, "d": path})
 
 
 def axes(
     canvas: Canvas, across: Iterable[Tick], up: Iterable[Tick], below: str = "", above: str = ""
-) -> Iterator[Shape]:
+) -> Iterator[SvgElement]:
     """Yield lines at all marks, with their texts, and what the axes mean."""
     for at, said in up:
-        yield Shape("path", {"class": "grid", "d": f"M{canvas.left:g} {canvas.y(at):.4g}h{canvas.width:g}"})
+        yield SvgElement(
+            "path", {"class": "grid", "d": f"M{canvas.left:g} {canvas.y(at):.4g}h{canvas.width:g}"}
+        )
         yield label(canvas.left - 6, canvas.y(at) + 4, said, "end")
     foot = canvas.top + canvas.height
     for at, said in across:
-        yield Shape("path", {"class": "grid", "d": f"M{canvas.x(at):.4g} {canvas.top:g}V{foot + 3:g}"})
+        yield SvgElement("path", {"class": "grid", "d": f"M{canvas.x(at):.4g} {canvas.top:g}V{foot + 3:g}"})
         half = CHARACTER * len(said) / 2
         yield label(min(max(canvas.x(at), half), WIDTH - half), foot + LINE + 2, said, "middle")
-    yield Shape("path", {"class": "axis", "d": f"M{canvas.left:g} {foot:g}h{canvas.width:g}"})
+    yield SvgElement("path", {"class": "axis", "d": f"M{canvas.left:g} {foot:g}h{canvas.width:g}"})
     if below:
         yield label(canvas.x(1), foot + 2 * LINE + 2, below, "end")
     if above:
         yield label(0, 11, above)
 
 
-def label(x: float, y: float, said: str, anchor: str = "start") -> Shape:
+def label(x: float, y: float, said: str, anchor: str = "start") -> SvgElement:
     """Return a text."""
-    return Shape("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
+    return SvgElement("text", {"x": round(x, 1), "y": round(y, 1), "text-anchor": anchor}, said)
 
 
 def marks(most: int, limit: int = 3) -> list[int]:
@@ -97,7 +99,7 @@ def marks(most: int, limit: int = 3) -> list[int]:
     return [*range(0, max(most, 1) + 1, step)]
 
 
-def picture(style: str, width: float, height: float, said: str, inner: Iterable[Shape]) -> str:
+def picture(style: str, width: float, height: float, said: str, inner: Iterable[SvgElement]) -> str:
     """Return a part of a page, with text for those who do not see it."""
     named = {"class": style, "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": said}
-    return "".join(as_svg(Shape("svg", named, [*inner])))
+    return "".join(as_svg(SvgElement("svg", named, [*inner])))

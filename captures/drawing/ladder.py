@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import SvgElement
 
 TIME_WIDTH: Final = 100
 COLUMN_WIDTH: Final = 340
@@ -128,7 +128,7 @@ class Span(NamedTuple):
 class Drawing(NamedTuple):
     """A picture and its size."""
 
-    shape: Shape
+    shape: SvgElement
     width: int
     height: int
 
@@ -179,9 +179,9 @@ def drawn(
     bottom = HEAD_HEIGHT + ROW_HEIGHT * (len(rows) + 1)
     height = bottom + ROW_HEIGHT + LEGEND_HEIGHT * (len(legend) + (1 if legend else 0))
     places = [TIME_WIDTH + MARGIN + COLUMN_WIDTH * column for column in range(len(columns))]
-    inner = [Shape("rect", {"class": "sheet", "width": width, "height": height, "fill": "#ffffff"})]
+    inner = [SvgElement("rect", {"class": "sheet", "width": width, "height": height, "fill": "#ffffff"})]
     if title:
-        inner.append(Shape("text", {"x": 12, "y": 18, "font-size": 13, "font-weight": "bold"}, title))
+        inner.append(SvgElement("text", {"x": 12, "y": 18, "font-size": 13, "font-weight": "bold"}, title))
     for column, (x, name) in enumerate(zip(places, columns, strict=True)):
         inner += _column(name, x, bottom, [span for span in gone if span.column == column])
     for place, row in enumerate(rows):
@@ -193,11 +193,11 @@ def drawn(
             inner += _rung(row, places, y) if isinstance(row, Rung) else _break(row, places, y)
     if left_out:
         inner.append(
-            Shape("text", {"class": "warning", "x": 12, "y": bottom + 16, "fill": "#92400e"}, left_out)
+            SvgElement("text", {"class": "warning", "x": 12, "y": bottom + 16, "fill": "#92400e"}, left_out)
         )
     inner += _legend(legend, bottom + ROW_HEIGHT)
     return Drawing(
-        Shape("g", {"class": "ladder", "font-family": FONT, "font-size": 11}, inner), width, height
+        SvgElement("g", {"class": "ladder", "font-family": FONT, "font-size": 11}, inner), width, height
     )
 
 
@@ -217,7 +217,7 @@ def _shown(name: str) -> str:
     return f"{name[: NAME_SHOWN // 2]}{LACKS}{name[1 - NAME_SHOWN // 2 :]}"
 
 
-def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Shape]:
+def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[SvgElement]:
     """Yield the line of a column, broken where it has no connection, and its head."""
     top = float(HEAD_HEIGHT - 8)
     for span in gone:
@@ -227,25 +227,25 @@ def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Sh
     yield _upright("column", x, top, bottom)
     half = _half(name)
     head = [
-        Shape(
+        SvgElement(
             "rect",
             {"class": "head", "x": x - half, "y": 28, "width": 2 * half, "height": 24, "rx": 4, "fill": "#f1f5f9",
              "stroke": "#94a3b8"},
         ),
-        Shape("text", {"x": x, "y": 44, "text-anchor": "middle", "font-weight": "bold"}, _shown(name)),
+        SvgElement("text", {"x": x, "y": 44, "text-anchor": "middle", "font-weight": "bold"}, _shown(name)),
     ]  # fmt: skip
-    yield from head if _shown(name) == name else [Shape("g", {}, [Shape("title", {}, name), *head])]
+    yield from head if _shown(name) == name else [SvgElement("g", {}, [SvgElement("title", {}, name), *head])]
 
 
-def _upright(name: str, x: float, top: float, bottom: float) -> Shape:
+def _upright(name: str, x: float, top: float, bottom: float) -> SvgElement:
     looks: dict[str, str | float] = {"stroke": "#cbd5e1", "stroke-width": 1.5}
     if name == "gone":
         looks = {"stroke": COLOURS["wrong"], "stroke-width": 2, "stroke-dasharray": "2 5"}
-    return Shape("line", {"class": name, "x1": x, "y1": top, "x2": x, "y2": bottom, **looks})
+    return SvgElement("line", {"class": name, "x1": x, "y1": top, "x2": x, "y2": bottom, **looks})
 
 
-def _pause(pause: Pause, y: float, width: int) -> Iterator[Shape]:
-    yield Shape(
+def _pause(pause: Pause, y: float, width: int) -> Iterator[SvgElement]:
+    yield SvgElement(
         "text",
         {"class": "warning", "x": TIME_WIDTH - 14, "y": y, "text-anchor": "end", "fill": "#92400e"},
         pause.text,
@@ -253,23 +253,23 @@ def _pause(pause: Pause, y: float, width: int) -> Iterator[Shape]:
     yield _line("pause", TIME_WIDTH, width - 20, y - 4, "#f59e0b", "2 6")
 
 
-def _time(row: Rung | Break, y: float) -> Iterator[Shape]:
+def _time(row: Rung | Break, y: float) -> Iterator[SvgElement]:
     looks: dict[str, str | float] = {
         "class": "time",
         "x": TIME_WIDTH - 14,
         "text-anchor": "end",
         "fill": "#64748b",
     }
-    yield Shape("text", {**looks, "y": y - 5 if row.until else y}, row.time)
+    yield SvgElement("text", {**looks, "y": y - 5 if row.until else y}, row.time)
     if row.until:
-        yield Shape("text", {**looks, "y": y + 7}, f"– {row.until}")
+        yield SvgElement("text", {**looks, "y": y + 7}, f"– {row.until}")
 
 
-def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[Shape]:
+def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[SvgElement]:
     start, end = places[rung.start], places[rung.end]
     colour = COLOURS[rung.style]
     whole = rung.fitting(10_000)
-    inner = [Shape("title", {}, "\n".join((whole, *rung.hints)))]
+    inner = [SvgElement("title", {}, "\n".join((whole, *rung.hints)))]
     if start == end:
         inner += _at_one(start, y, colour, whole)
     else:
@@ -278,16 +278,16 @@ def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[Shape]:
         inner.append(_line("arrow", start, back, y, colour, "5 3" if rung.again else ""))
         inner.append(_point(start, end, y, colour))
         inner.append(_over((start + end) / 2, y, colour, rung.fitting(_room(start, end))))
-    yield Shape("g", {"class": f"rung {rung.style}"}, inner)
+    yield SvgElement("g", {"class": f"rung {rung.style}"}, inner)
 
 
-def _break(row: Break, places: Sequence[int], y: float) -> Iterator[Shape]:
+def _break(row: Break, places: Sequence[int], y: float) -> Iterator[SvgElement]:
     """Yield an event of a link, drawn across it."""
     start, end = places[row.start], places[row.end]
     style = "wrong" if row.is_cut else "handshake"
     colour = COLOURS[style]
     whole = row.fitting(10_000)
-    inner = [Shape("title", {}, whole)]
+    inner = [SvgElement("title", {}, whole)]
     if start == end:
         inner += _at_one(start, y, colour, whole)
     else:
@@ -298,32 +298,34 @@ def _break(row: Break, places: Sequence[int], y: float) -> Iterator[Shape]:
         if row.is_cut:
             inner.append(_cross(start, y, colour))
             inner += [] if row.directed else [_cross(end, y, colour)]
-    yield Shape("g", {"class": f"rung {style}"}, inner)
+    yield SvgElement("g", {"class": f"rung {style}"}, inner)
 
 
-def _point(start: float, end: float, y: float, colour: str) -> Shape:
+def _point(start: float, end: float, y: float, colour: str) -> SvgElement:
     back = end - HEAD if end > start else end + HEAD
-    return Shape(
+    return SvgElement(
         "path", {"class": "point", "d": f"M{back} {y - 4:g}L{end} {y:g}L{back} {y + 4:g}z", "fill": colour}
     )
 
 
-def _cross(x: float, y: float, colour: str) -> Shape:
+def _cross(x: float, y: float, colour: str) -> SvgElement:
     way = f"M{x - 4:g} {y - 4:g}L{x + 4:g} {y + 4:g}M{x - 4:g} {y + 4:g}L{x + 4:g} {y - 4:g}"
-    return Shape("path", {"class": "stroke", "d": way, "stroke": colour, "stroke-width": 2})
+    return SvgElement("path", {"class": "stroke", "d": way, "stroke": colour, "stroke-width": 2})
 
 
 def _room(start: int, end: int) -> int:
     return int((abs(end - start) - 24) / CHARACTER_WIDTH)
 
 
-def _at_one(x: int, y: float, colour: str, text: str) -> Iterator[Shape]:
-    yield Shape("circle", {"class": "stroke", "cx": x, "cy": y, "r": 4, "fill": "none", "stroke": colour})
-    yield Shape("text", {"class": "beside", "x": x + 10, "y": y + 4, "fill": colour}, text)
+def _at_one(x: int, y: float, colour: str, text: str) -> Iterator[SvgElement]:
+    yield SvgElement(
+        "circle", {"class": "stroke", "cx": x, "cy": y, "r": 4, "fill": "none", "stroke": colour}
+    )
+    yield SvgElement("text", {"class": "beside", "x": x + 10, "y": y + 4, "fill": colour}, text)
 
 
-def _over(x: float, y: float, colour: str, text: str) -> Shape:
-    return Shape(
+def _over(x: float, y: float, colour: str, text: str) -> SvgElement:
+    return SvgElement(
         "text",
         {"class": "over", "x": x, "y": y - 5, "text-anchor": "middle", "fill": colour,
          # A halo, where it crosses another column.
@@ -332,29 +334,29 @@ def _over(x: float, y: float, colour: str, text: str) -> Shape:
     )  # fmt: skip
 
 
-def _line(name: str, start: float, end: float, y: float, colour: str, dashes: str = "") -> Shape:
+def _line(name: str, start: float, end: float, y: float, colour: str, dashes: str = "") -> SvgElement:
     looks: dict[str, str | float] = {"stroke": colour, "stroke-width": 1.4}
     if dashes:
         looks["stroke-dasharray"] = dashes
-    return Shape("line", {"class": name, "x1": start, "y1": y, "x2": end, "y2": y, **looks})
+    return SvgElement("line", {"class": name, "x1": start, "y1": y, "x2": end, "y2": y, **looks})
 
 
-def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[Shape]:
+def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[SvgElement]:
     for place, (sign, meaning) in enumerate(entries):
         y = top + LEGEND_HEIGHT * (place + 1)
-        inner: list[Shape] = []
+        inner: list[SvgElement] = []
         if sign in COLOURS:
             inner.append(_line("example", 12, 12 + LEGEND_WIDTH - 12, y - 4, COLOURS[sign]))
         elif sign == AGAIN:
             inner.append(_line("example", 12, 26, y - 4, COLOURS["message"], "5 3"))
-            inner.append(Shape("text", {"x": 34, "y": y}, sign))
+            inner.append(SvgElement("text", {"x": 34, "y": y}, sign))
         else:
-            inner.append(Shape("text", {"x": 12, "y": y}, sign))
+            inner.append(SvgElement("text", {"x": 12, "y": y}, sign))
         inner.append(
-            Shape("text", {"class": "time", "x": 12 + LEGEND_WIDTH, "y": y, "fill": "#64748b"}, meaning)
+            SvgElement("text", {"class": "time", "x": 12 + LEGEND_WIDTH, "y": y, "fill": "#64748b"}, meaning)
         )
         style = sign if sign in COLOURS else "message"
-        yield Shape("g", {"class": f"legend {style}"}, inner)
+        yield SvgElement("g", {"class": f"legend {style}"}, inner)
 
 
 def stylesheet() -> str:

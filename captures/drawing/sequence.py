@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import SvgElement
 
 WIDTH: Final = 560
 NARROW: Final = 300
@@ -34,7 +34,7 @@ COLOURS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class SequenceProgress:
     """The progress of a sequence.
 
     confirmed: the last number with an OrderAck at its sender; 0 for none.
@@ -61,7 +61,7 @@ class Part(NamedTuple):
     last: int
 
 
-def parts(numbers: Numbers) -> Iterator[Part]:
+def parts(numbers: SequenceProgress) -> Iterator[Part]:
     """Yield all numbers from the last few confirmed ones on, each once."""
     first = max(1, numbers.confirmed - SETTLED_SHOWN + 1)
     ends = [("confirmed", numbers.confirmed)]
@@ -77,11 +77,11 @@ def parts(numbers: Numbers) -> Iterator[Part]:
             first = last + 1
 
 
-def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
+def strip(numbers: SequenceProgress, wide: int = WIDTH) -> SvgElement:
     """Return a picture of that width, and HEIGHT high."""
     shown = list(parts(numbers))
     if not shown:
-        return Shape("g", {})
+        return SvgElement("g", {})
     first, last = shown[0].first, shown[-1].last
     one = wide / (last - first + 1)
     inner = []
@@ -89,16 +89,16 @@ def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
         x = (part.first - first) * one
         width = max(LEAST, (part.last - part.first + 1) * one)
         inner.append(
-            Shape(
+            SvgElement(
                 "rect",
                 {"class": f"part {part.style}", "x": max(0.0, min(x, wide - width)), "y": 0, "width": width,
                  "height": BAR, "fill": COLOURS[part.style]},
-                [Shape("title", {}, f"{part.style}: {_span(part)}")],
+                [SvgElement("title", {}, f"{part.style}: {_span(part)}")],
             )
         )  # fmt: skip
     if last - first < FEW:
         inner += [
-            Shape(
+            SvgElement(
                 "line",
                 {"class": "between", "x1": at * one, "x2": at * one, "y1": 0, "y2": BAR, "stroke": "#ffffff"},
             )
@@ -113,16 +113,16 @@ def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
         if x - half > free:
             free = x + half + DIGIT
             inner.append(
-                Shape(
+                SvgElement(
                     "text",
                     {"class": "number", "x": x, "y": HEIGHT - 4, "text-anchor": "middle", "fill": "#595959"},
                     text,
                 )
             )
-    return Shape("g", {"class": "strip", "font-size": 11}, inner)
+    return SvgElement("g", {"class": "strip", "font-size": 11}, inner)
 
 
-def spoken(numbers: Numbers) -> str:
+def spoken(numbers: SequenceProgress) -> str:
     """Return the progress in words."""
     return ", ".join(f"{part.style} {_span(part)}" for part in parts(numbers)) or "nothing was sent"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 SVG: str = "http://www.w3.org/2000/svg"
 
 
-class Shape(NamedTuple):
+class SvgElement(NamedTuple):
     """One element of SVG.
 
     inner: its text, which may come from anybody, or other shapes.
@@ -20,10 +20,10 @@ class Shape(NamedTuple):
 
     name: str
     attributes: Mapping[str, str | float]
-    inner: str | Sequence[Shape] = ""
+    inner: str | Sequence[SvgElement] = ""
 
 
-def as_svg(shape: Shape) -> Iterator[str]:
+def as_svg(shape: SvgElement) -> Iterator[str]:
     """Yield its lines; attributes and texts are escaped."""
     attributes = "".join(f' {name}="{text(_shown(value))}"' for name, value in shape.attributes.items())
     if isinstance(shape.inner, str):
@@ -44,12 +44,12 @@ def document(title: str, width: int, height: int, inner: Iterable[str]) -> Itera
         inner: the lines of the picture.
     """
     yield f'<svg xmlns="{SVG}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
-    yield from as_svg(Shape("title", {}, title))
+    yield from as_svg(SvgElement("title", {}, title))
     yield from inner
     yield "</svg>"
 
 
-def as_json(shape: Shape) -> list[Any]:
+def as_json(shape: SvgElement) -> list[Any]:
     """Return it as `[name, attributes, inner]`."""
     inner: Any = shape.inner
     if not isinstance(inner, str):

@@ -217,14 +217,14 @@ def told(text: str) -> str:
     return shown(text) or "(nothing)"
 
 
-class Guess(NamedTuple):
+class PathNameGuess(NamedTuple):
     """A path name that was probably meant, and what is unusual about the text."""
 
     reason: str
     path: PathName
 
 
-def guess(text: str) -> Guess | None:
+def guess(text: str) -> PathNameGuess | None:
     """Guess what a text means that is not a path name; None if there is no guess.
 
     NServiceBus and Rebus write `orders@server`, WCF and MassTransit write URLs, and everybody writes slashes.
@@ -243,6 +243,6 @@ def guess(text: str) -> Guess | None:
     else:
         return None
     try:
-        return Guess(reason, _parse(path))
+        return PathNameGuess(reason, _parse(path))
     except FormatNameError:
         return None

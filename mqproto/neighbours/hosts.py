@@ -75,7 +75,7 @@ class Figures:
         self.ended += other.ended
 
 
-class Tally:
+class HostTally:
     """What a host or queue manager did since it was first here.
 
     first_s, last_s: when it was here first, and last to within a slot; UTC. `last_ms` is on the uptime clock.
@@ -134,10 +134,10 @@ class Hosts:
     """The tallies of all peers that are here, and of those that were."""
 
     def __init__(self) -> None:
-        self._tallies: dict[Who, Tally] = {}
+        self._tallies: dict[Who, HostTally] = {}
         self._gone: OrderedDict[Who, None] = OrderedDict()
         """The subjects without a session, the one that was here longest ago first."""
-        self._by_session: dict[int, Tally] = {}
+        self._by_session: dict[int, HostTally] = {}
         self._strangers: Counter[str] = Counter()
         """How many strangers of a host stand apart, by host."""
 
@@ -182,13 +182,13 @@ class Hosts:
         tally.refuse(reason, now)
         self._leave(tally)
 
-    def tallies(self, now: Moment) -> list[Tally]:
+    def tallies(self, now: Moment) -> list[HostTally]:
         """Return the tallies of those that are here, or were within GONE_MS; the first to come is first."""
         while self._gone and now.uptime_ms - self._tallies[next(iter(self._gone))].last_ms >= GONE_MS:
             self._forget_one()
         return list(self._tallies.values())
 
-    def _place(self, session: Session, before: Tally | None, now: Moment) -> Tally:
+    def _place(self, session: Session, before: HostTally | None, now: Moment) -> HostTally:
         """Place a session that begins, or that has opened, so its queue manager is known from now on."""
         host = host_group(session.remote_address)
         who = Who(host)
@@ -204,17 +204,17 @@ class Hosts:
             self._leave(before, session.key)
         return tally
 
-    def _tally(self, who: Who, now: Moment) -> Tally:
+    def _tally(self, who: Who, now: Moment) -> HostTally:
         """The tally of a subject that is here now."""
         self._gone.pop(who, None)
         tally = self._tallies.get(who)
         if tally is None:
-            tally = self._tallies[who] = Tally(who, now)
+            tally = self._tallies[who] = HostTally(who, now)
             if who.manager not in (None, OTHERS) and not who.is_proven:
                 self._strangers[who.host] += 1
         return tally
 
-    def _leave(self, tally: Tally, key: int = 0) -> None:
+    def _leave(self, tally: HostTally, key: int = 0) -> None:
         tally.sessions.discard(key)
         if not tally.sessions:
             self._gone[tally.who] = None

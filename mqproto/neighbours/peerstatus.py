@@ -12,7 +12,7 @@ from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.neighbours.blocks import Blocks, overlap
-from mqproto.neighbours.hosts import OTHERS, Figures, Hosts, Tally, Who
+from mqproto.neighbours.hosts import OTHERS, Figures, Hosts, HostTally, Who
 from mqproto.neighbours.met import Acquaintance, How, Met
 from mqproto.routing.peers import Peer, host_group
 from mqproto.session import Session
@@ -240,7 +240,7 @@ def _kind(who: Who, peers: Mapping[Guid, Peer]) -> Kind:
     return Kind.CLAIMS if who.manager in peers else Kind.STRANGER
 
 
-def floods(tallies: Iterable[Tally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
+def floods(tallies: Iterable[HostTally], peers: Mapping[Guid, Peer], now: Moment) -> list[FloodStatus]:
     """The hosts that do too much, the busiest first. What a neighbour sends as itself does not count.
 
     A host is named if it opens more connections than all others together, and at least FLOOD_SESSIONS; or

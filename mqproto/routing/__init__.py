@@ -5,7 +5,7 @@ next hops from what a directory knows: enterprise.py has the records, costs.py t
 router.py the rules of [MS-MQBR] 3.1.5.
 """
 
-from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
+from mqproto.routing.enterprise import LINK_COSTS, Enterprise, Member, RoutingLink, Site
 from mqproto.routing.nexthops import MSMQ_PORT, PING_PORT, NextHop, Routes
 from mqproto.routing.peers import Peer
 from mqproto.routing.router import Router
@@ -15,7 +15,7 @@ __all__ = [
     "MSMQ_PORT",
     "PING_PORT",
     "Enterprise",
-    "Machine",
+    "Member",
     "NextHop",
     "Peer",
     "Router",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mqproto.routing.enterprise import RoutingLink
 
 
-class Way(NamedTuple):
+class SitePath(NamedTuple):
     """The cheapest way to a destination site, whose identifier is the table's key.
 
     cost: the sum of its links' costs.
@@ -22,7 +22,7 @@ class Way(NamedTuple):
     next_sites: tuple[str, ...]
 
 
-def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, Way]:
+def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[str, SitePath]:
     """The cheapest way from the nearest of the roots to each other site that links connect, by Dijkstra's algorithm.
 
     Args:
@@ -55,7 +55,7 @@ def routing_table(roots: Collection[str], links: Iterable[RoutingLink]) -> dict[
 
     around = dict.fromkeys(other for root in roots for other, _ in edges[root])
     return {
-        site: Way(cost, tuple(first for first in around if first in first_sites[site]))
+        site: SitePath(cost, tuple(first for first in around if first in first_sites[site]))
         for site, cost in costs.items()
         if cost
     }

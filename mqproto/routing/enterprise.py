@@ -21,7 +21,7 @@ LINK_COSTS: Final = range(1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Member:
     """A QueueManager record.  [MS-MQDMPR] 3.1.1.1
 
     sites: SiteIdentifierList; most have one.
@@ -36,7 +36,7 @@ class Machine:
     out_routing_servers: tuple[str, ...] = ()
     in_routing_servers: tuple[str, ...] = ()
 
-    def shares_site_with(self, other: Machine) -> bool:
+    def shares_site_with(self, other: Member) -> bool:
         """Whether both are in some site."""
         return not set(self.sites).isdisjoint(other.sites)
 
@@ -62,7 +62,7 @@ class RoutingLink:
     actual_cost: int = 1
 
 
-Record = TypeVar("Record", Machine, Site)
+Record = TypeVar("Record", Member, Site)
 
 
 class Enterprise:
@@ -74,7 +74,7 @@ class Enterprise:
     """
 
     def __init__(
-        self, machines: Iterable[Machine], sites: Iterable[Site], links: Iterable[RoutingLink] = ()
+        self, machines: Iterable[Member], sites: Iterable[Site], links: Iterable[RoutingLink] = ()
     ) -> None:
         self.machines = _by_identifier(machines)
         self.sites = _by_identifier(sites)
@@ -87,11 +87,11 @@ class Enterprise:
 
     # What the rules ask for
 
-    def machine(self, identifier: str) -> Machine | None:
+    def machine(self, identifier: str) -> Member | None:
         """GetQueueManager.  [MS-MQBR] 3.1.5.4"""
         return self.machines.get(identifier)
 
-    def routing_servers_of(self, machine: Machine) -> tuple[str, ...]:
+    def routing_servers_of(self, machine: Member) -> tuple[str, ...]:
         """GetRoutingServer: the routing servers of a machine's sites.  [MS-MQBR] 3.1.5.5"""
         return tuple(
             other.identifier
@@ -99,7 +99,7 @@ class Enterprise:
             if other.routing_server and other.shares_site_with(machine)
         )
 
-    def site_gates_of(self, machine: Machine) -> tuple[str, ...]:
+    def site_gates_of(self, machine: Member) -> tuple[str, ...]:
         """GetSiteGate: the site gates of a machine's sites.  [MS-MQBR] 3.1.5.6"""
         return _in_order(gate for site in machine.sites for gate in self.site_gates_for(site))
 
@@ -107,13 +107,13 @@ class Enterprise:
         """GetSiteGateForSite.  [MS-MQBR] 3.1.5.7"""
         return self.sites[site].site_gates
 
-    def gated_sites_of(self, machine: Machine) -> tuple[str, ...]:
+    def gated_sites_of(self, machine: Member) -> tuple[str, ...]:
         """The sites for which a machine is a site gate. IsSiteGate asks whether there is one.  [MS-MQBR] 3.1.5.8"""
         return tuple(site for site in machine.sites if machine.identifier in self.sites[site].site_gates)
 
     # Whether they fit together
 
-    def _check_machine(self, machine: Machine) -> None:
+    def _check_machine(self, machine: Member) -> None:
         name = machine.identifier
         if not machine.sites:
             raise UsageError(f"{name} is in no site; give it one of {_listed(self.sites)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqproto.routing.costs import routing_table
-from mqproto.routing.enterprise import Enterprise, Machine
+from mqproto.routing.enterprise import Enterprise, Member
 
 
 class Router:
@@ -39,7 +39,7 @@ class Router:
             return _entrance(target)
         return self._enterprise.routing_servers_of(source)
 
-    def _from_routing_server(self, source: Machine, target: Machine) -> tuple[str, ...]:
+    def _from_routing_server(self, source: Member, target: Member) -> tuple[str, ...]:
         """GetNextHopsForRouter, and what GetNextHopsForSiteGate has in common with it.  [MS-MQBR] 3.1.5.2, 3.1.5.3"""
         if source.identifier in target.in_routing_servers:
             return (target.identifier,)
@@ -49,7 +49,7 @@ class Router:
             return self._from_site_gate(target)
         return self._enterprise.site_gates_of(source)
 
-    def _from_site_gate(self, target: Machine) -> tuple[str, ...]:
+    def _from_site_gate(self, target: Member) -> tuple[str, ...]:
         """GetNextHopsForSiteGate, for a destination in other sites: the gates of the next one.  [MS-MQBR] 3.1.5.3
 
         The specification takes the one of a destination's sites that the table happens to list last; we take
@@ -62,6 +62,6 @@ class Router:
         return tuple(sorted(gates, key=lambda gate: gate != target.identifier))
 
 
-def _entrance(target: Machine) -> tuple[str, ...]:
+def _entrance(target: Member) -> tuple[str, ...]:
     """The entrance for messages from within a queue manager's site: its in-routing servers, or itself."""
     return target.in_routing_servers or (target.identifier,)

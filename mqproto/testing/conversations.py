@@ -40,7 +40,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Side:
+class _ConversationSide:
     """One of the two sides, with the counts for its SessionHeaders.  [MS-MQQB] 3.1.1.6.1"""
 
     guid: Guid
@@ -70,7 +70,7 @@ def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
     """
     first, second = draw(st.lists(queue_managers(), min_size=2, max_size=2, unique=True))
     windows = draw(st.tuples(*[st.sampled_from([1, 2, 64, 0xFFFF])] * 2))
-    sides = _Side(first, windows[0]), _Side(second, windows[1])
+    sides = _ConversationSide(first, windows[0]), _ConversationSide(second, windows[1])
     turns = draw(_handshakes(*sides))
     for _ in range(draw(st.integers(0, longest))):
         initiator = draw(st.booleans())
@@ -98,7 +98,7 @@ def conversations(draw: st.DrawFn, *, longest: int = 20) -> list[Turn]:
 
 
 @st.composite
-def _handshakes(draw: st.DrawFn, initiator: _Side, acceptor: _Side) -> list[Turn]:
+def _handshakes(draw: st.DrawFn, initiator: _ConversationSide, acceptor: _ConversationSide) -> list[Turn]:
     """The four packets that open a session.  [MS-MQQB] 3.1.5.3, 3.1.5.4"""
     time_stamp_ms, ping = draw(U32), draw(st.booleans())
     server = draw(st.sampled_from([acceptor.guid, NULL_GUID]))
@@ -125,7 +125,7 @@ def _handshakes(draw: st.DrawFn, initiator: _Side, acceptor: _Side) -> list[Turn
 
 
 @st.composite
-def _session_headers(draw: st.DrawFn, one: _Side, other: _Side) -> SessionHeader:
+def _session_headers(draw: st.DrawFn, one: _ConversationSide, other: _ConversationSide) -> SessionHeader:
     """What `one` may say now about `other`'s messages: some were received, and some recoverable ones saved."""
     received = draw(st.integers(0, other.unacknowledged))
     other.unacknowledged -= received
@@ -143,7 +143,7 @@ def _session_headers(draw: st.DrawFn, one: _Side, other: _Side) -> SessionHeader
 
 
 @st.composite
-def _messages(draw: st.DrawFn, kind: str, one: _Side, other: _Side) -> UserMessage:
+def _messages(draw: st.DrawFn, kind: str, one: _ConversationSide, other: _ConversationSide) -> UserMessage:
     """A message from `one`, without a SessionHeader."""
     message_id = one.sent + 1
     if kind in ("order ack", "final ack"):

@@ -53,7 +53,7 @@ def key_of_held(stored_name: str) -> SequenceKey:
     return guid_from_text(source), int(queue), key
 
 
-class Verdict(Enum):
+class ArrivalVerdict(Enum):
     """What becomes of a transactional message at its destination."""
 
     ACCEPT = auto()
@@ -149,7 +149,7 @@ class IncomingSequence:
         """Whether a message is the next one."""
         return comes_next(header, self.identifier, self.number)
 
-    def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> Verdict:
+    def take(self, header: TransactionHeader, size_bytes: int, *, may_hold: bool = True) -> ArrivalVerdict:
         """Decide about a message, and advance the sequence if it is accepted.  3.1.5.8.6
 
         A message that is not accepted does not advance the sequence: by the letter it would, and the messages
@@ -161,24 +161,24 @@ class IncomingSequence:
         if comes_next(header, self.identifier, self.number):
             self.identifier, self.number = key
             self.reject_count = 0
-            return Verdict.ACCEPT
+            return ArrivalVerdict.ACCEPT
         self.reject_count += 1
         if self.has_had(header) or key in self._held:
             self.duplicate_count += 1
-            return Verdict.DUPLICATE
+            return ArrivalVerdict.DUPLICATE
         if (
             not may_hold
             or len(self._held) >= self._settings.held_messages_limit
             or self.held_bytes + size_bytes > self._settings.held_bytes_limit
         ):
             return self.turn_away(header)
-        return Verdict.HOLD
+        return ArrivalVerdict.HOLD
 
-    def turn_away(self, header: TransactionHeader) -> Verdict:
+    def turn_away(self, header: TransactionHeader) -> ArrivalVerdict:
         """Do not hold a message that came early, or hold it no longer."""
         self.overflow_count += 1
         self._turned_away = header.tx_sequence_id
-        return Verdict.OVERFLOW
+        return ArrivalVerdict.OVERFLOW
 
     def hold(self, header: TransactionHeader, packet: bytes) -> Held:
         """Hold a message, as `take` said to; the caller stores it at the position in the result."""

@@ -26,7 +26,7 @@ QUEUE_BITS: Final = 20
 local queue, and hashes of its name without case and as it was spelled. The whole is negative, as no queue's is."""
 
 
-class Places:
+class StrangersPlaces:
     """The sequences of strangers that are in memory."""
 
     def __init__(self) -> None:

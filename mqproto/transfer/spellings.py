@@ -30,21 +30,21 @@ def without_case(name: QueueName) -> QueueName:
     return name.lower() if isinstance(name, str) else name
 
 
-class Counts(NamedTuple):
+class IncomingCounts(NamedTuple):
     """The counts of incoming sequences."""
 
     duplicates: int = 0
     held: int = 0
     overflowed: int = 0
 
-    def plus(self, sequences: Iterable[IncomingSequence]) -> Counts:
+    def plus(self, sequences: Iterable[IncomingSequence]) -> IncomingCounts:
         """Return these counts plus those of the sequences."""
         duplicates, held, overflowed = self
         for sequence in sequences:
             duplicates += sequence.duplicate_count
             held += sequence.held_count_total
             overflowed += sequence.overflow_count
-        return Counts(duplicates, held, overflowed)
+        return IncomingCounts(duplicates, held, overflowed)
 
 
 class IncomingSequences:
@@ -55,7 +55,7 @@ class IncomingSequences:
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
         """By source, local queue and name with its case: nearly every message goes on under its own name."""
         self._count = 0
-        self._forgotten = Counts()
+        self._forgotten = IncomingCounts()
 
     def __len__(self) -> int:
         return self._count
@@ -119,7 +119,7 @@ class IncomingSequences:
         self._count += 1
 
     @property
-    def counted(self) -> Counts:
+    def counted(self) -> IncomingCounts:
         """The counts of all sequences since the process began, forgotten ones included: they never fall."""
         return self._forgotten.plus(self)
 

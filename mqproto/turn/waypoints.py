@@ -160,7 +160,7 @@ CLASSES: Final[Mapping[int, Waypoint]] = {
 """The waypoints for the classes of endings; any other class is a refusal."""
 
 
-class Hop(Protocol):
+class SessionHop(Protocol):
     """The session that a message comes by, or leaves by."""
 
     @property
@@ -197,10 +197,10 @@ class Waypoints:
     def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
         """Messages join a queue on disk."""
 
-    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
+    def sent(self, entries: Iterable[Sent], session: SessionHop) -> None:
         """Messages leave."""
 
-    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
+    def session_acknowledged(self, entries: Iterable[Sent], session: SessionHop) -> None:
         """The next hop has answered for messages.  3.1.5.5"""
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
@@ -211,7 +211,7 @@ class Waypoints:
     ) -> None:
         """A message of ours was received, or refused for good.  3.1.5.7"""
 
-    def arrived(self, packets: Iterable[bytes], session: Hop) -> None:
+    def arrived(self, packets: Iterable[bytes], session: SessionHop) -> None:
         """Messages came."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
@@ -288,7 +288,7 @@ class WaypointNotes(Waypoints):
         self,
         waypoint: Waypoint,
         packet: bytes,
-        session: Hop | None = None,
+        session: SessionHop | None = None,
         is_placed: bool = False,
         message_class: int | None = None,
         /,
@@ -333,7 +333,7 @@ class WaypointNotes(Waypoints):
         for row in rows:
             self._note(Waypoint.STORED, row.packet, queue=queue)
 
-    def sent(self, entries: Iterable[Sent], session: Hop) -> None:
+    def sent(self, entries: Iterable[Sent], session: SessionHop) -> None:
         for entry in entries:
             trace = self._follow(entry.packet)
             if trace is None and not self._everything:
@@ -345,7 +345,7 @@ class WaypointNotes(Waypoints):
                 if trace is not None:
                     self._await_final_ack(identifier_of(entry.packet)[1], trace)
 
-    def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
+    def session_acknowledged(self, entries: Iterable[Sent], session: SessionHop) -> None:
         for entry in entries:
             self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, session)
 
@@ -399,7 +399,7 @@ class WaypointNotes(Waypoints):
             self._unconfirmed.pop(identifier, None)
         return confirmed
 
-    def arrived(self, packets: Iterable[bytes], session: Hop) -> None:
+    def arrived(self, packets: Iterable[bytes], session: SessionHop) -> None:
         for packet in packets:
             self._note(Waypoint.ARRIVED, packet, session, True)
 
@@ -467,7 +467,7 @@ def class_name(message_class: int) -> str:
         return f"{message_class:#06x}"
 
 
-def _hop(session: Hop) -> dict[str, str | int]:
+def _hop(session: SessionHop) -> dict[str, str | int]:
     """The session that a message came by, or leaves by, with the neighbour."""
     facts: dict[str, str | int] = {"session": session.key, "peer": session.remote_address}
     return facts if session.remote_qm is None else {**facts, "manager": guid_text(session.remote_qm)}

@@ -12,7 +12,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 
-class Lines(Protocol):
+class LogLines(Protocol):
     """The destination of lines: a stream, or a file that rotates."""
 
     def write(self, text: str, /) -> int: ...
@@ -25,7 +25,7 @@ class Lines(Protocol):
 class _Forgiving:
     """Swallows write errors, such as a full disk; counts the lost lines and reports them with the next one."""
 
-    def __init__(self, file: Lines) -> None:
+    def __init__(self, file: LogLines) -> None:
         self._file = file
         self._write = _unbuffered(file)
         self._lost = 0
@@ -48,7 +48,7 @@ class _Forgiving:
             self._file.flush()
 
 
-def _unbuffered(file: Lines) -> Callable[[str], object]:
+def _unbuffered(file: LogLines) -> Callable[[str], object]:
     """Return a function that writes a line at once, or never.
 
     Python tries to flush a buffer as the program ends; if it cannot, the exit status is 120.
@@ -72,7 +72,7 @@ COMPLAINT: Final = "ended"
 """The event of a node that cannot run, or cannot run any longer."""
 
 
-def node_log(file: Lines, node: str) -> FilteringBoundLogger:
+def node_log(file: LogLines, node: str) -> FilteringBoundLogger:
     """Return a log that writes one JSON object per line; on a terminal, lines for people."""
     renderer: Processor
     renderer = structlog.dev.ConsoleRenderer() if file.isatty() else structlog.processors.JSONRenderer()

@@ -67,7 +67,7 @@ class TopRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ScreenSection:
     """Rows under one heading."""
 
     heading: TopRow
@@ -149,17 +149,17 @@ async def _look(place: Place, node: str | None) -> NodesLook:
 # What is shown
 
 
-def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> list[Section]:
+def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> list[ScreenSection]:
     """Nodes, sessions and queues.
 
     Args:
         before: the look before, for rates.
     """
-    nodes = Section(
+    nodes = ScreenSection(
         TopRow("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold")
     )
-    sessions = Section(TopRow("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
-    queues = Section(TopRow("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
+    sessions = ScreenSection(TopRow("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
+    queues = ScreenSection(TopRow("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
     for name, one in now.found.items():
         if isinstance(one, Away):
             nodes.rows.append(TopRow(name, state=str(one), style="red"))
@@ -173,7 +173,7 @@ def sections(topology: Topology, now: NodesLook, before: NodesLook | None) -> li
 
 
 def drawn(
-    drawing: list[Section], columns: int, height: int | None = None, title: TopRow | None = None
+    drawing: list[ScreenSection], columns: int, height: int | None = None, title: TopRow | None = None
 ) -> Text:
     """All of it, or as much as has room: of each section the first rows, and how many more there are.
 

@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(slots=True)
-class Finding:
+class HandshakeFinding:
     """What was found out; fields that the peer did not get to say are None.
 
     detail: the outcome in words.
@@ -82,7 +82,7 @@ class Handshake:
     """
 
     def __init__(self, client: Guid, now_s: float) -> None:
-        self.finding = Finding()
+        self.finding = HandshakeFinding()
         self.is_over = False
         self._client = client
         self._began_s = now_s

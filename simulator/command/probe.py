@@ -19,7 +19,7 @@ import trio
 from mqproto.base.errors import WireFormatError
 from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import MSMQ_PORT, PING_PORT
-from mqproto.simulator.command.handshake import Finding, Handshake, Outcome, shown
+from mqproto.simulator.command.handshake import Handshake, HandshakeFinding, Outcome, shown
 from mqproto.simulator.topology.file import read_address
 from mqproto.wire import Guid, Ping, guid_text, ping_packet
 from mqproto.wire.layouts.internal import EstablishConnection
@@ -45,8 +45,8 @@ class Report:
     port: int
     ping_port: int = PING_PORT
     address: str = ""
-    tcp: Finding = field(default_factory=Finding)
-    ping: Finding = field(default_factory=Finding)
+    tcp: HandshakeFinding = field(default_factory=HandshakeFinding)
+    ping: HandshakeFinding = field(default_factory=HandshakeFinding)
 
     @property
     def is_msmq(self) -> bool:
@@ -104,7 +104,7 @@ async def _ask_by_tcp(report: Report, patience_s: float) -> None:
         try:
             stream = await _connected(report.address, report.port)
         except OSError as error:
-            report.tcp = Finding(Outcome.UNREACHABLE, _unreached(error))
+            report.tcp = HandshakeFinding(Outcome.UNREACHABLE, _unreached(error))
             return
         async with stream:
             handshake = Handshake(_anybody(), trio.current_time())
@@ -112,7 +112,7 @@ async def _ask_by_tcp(report: Report, patience_s: float) -> None:
             report.tcp = handshake.finding
             await _converse(stream, handshake)
     if handshake is None:
-        report.tcp = Finding(Outcome.UNREACHABLE, f"no connection within {patience_s:.1f} s")
+        report.tcp = HandshakeFinding(Outcome.UNREACHABLE, f"no connection within {patience_s:.1f} s")
     else:
         handshake.ended(Outcome.SILENT, f"connects, and answers no request within {patience_s:.1f} s")
 
@@ -147,7 +147,7 @@ async def _converse(stream: trio.SocketStream, handshake: Handshake) -> None:
 async def _ask_by_ping(report: Report, patience_s: float) -> None:
     """Ask by UDP, from a socket to which only this address's datagrams come."""
     began_s = trio.current_time()
-    report.ping = Finding(Outcome.SILENT, f"no answer within {patience_s:.1f} s")
+    report.ping = HandshakeFinding(Outcome.SILENT, f"no answer within {patience_s:.1f} s")
     request = Ping(cookie=secrets.randbits(32), qm_guid=_anybody())
     with trio.move_on_after(patience_s):
         try:
@@ -163,21 +163,21 @@ async def _ask_by_ping(report: Report, patience_s: float) -> None:
                     if report.ping.outcome.is_msmq:
                         return
         except OSError as error:
-            report.ping = Finding(Outcome.UNREACHABLE, _unreached(error))
+            report.ping = HandshakeFinding(Outcome.UNREACHABLE, _unreached(error))
 
 
-def _judged(datagram: bytes, request: Ping, trip_ms: float) -> Finding:
+def _judged(datagram: bytes, request: Ping, trip_ms: float) -> HandshakeFinding:
     """What a datagram says, as an answer to our Ping.  [MS-MQQB] 3.1.7.8"""
     try:
         response = ping_packet.decode(datagram)
     except WireFormatError:
-        return Finding(
+        return HandshakeFinding(
             Outcome.FOREIGN, f"something that is not a Ping: {shown(datagram[: ping_packet.sizeof()])}"
         )
     if response.cookie != request.cookie:
-        return Finding(Outcome.INVALID, "a Ping, and not the answer to ours: its cookie is another")
+        return HandshakeFinding(Outcome.INVALID, "a Ping, and not the answer to ours: its cookie is another")
     outcome = Outcome.REFUSED if response.refused else Outcome.ACCEPTED
-    return Finding(outcome, round_trip_ms=trip_ms, manager=response.qm_guid)
+    return HandshakeFinding(outcome, round_trip_ms=trip_ms, manager=response.qm_guid)
 
 
 def _anybody() -> Guid:
@@ -205,7 +205,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding_as_json(finding: Finding) -> dict[str, Any]:
+def _finding_as_json(finding: HandshakeFinding) -> dict[str, Any]:
     manager = guid_text(finding.manager) if finding.manager is not None else None
     return {**asdict(finding), "outcome": str(finding.outcome), "manager": manager}
 
@@ -249,7 +249,7 @@ def _flags(word: int) -> str:
     return ", ".join([f"{word:#06x}", *set_bits])
 
 
-def _ping(ping: Finding, tcp: Finding) -> str:
+def _ping(ping: HandshakeFinding, tcp: HandshakeFinding) -> str:
     if ping.outcome is Outcome.SILENT:
         return f"{ping.detail}, as Windows since Vista has it by default"
     if not ping.outcome.is_msmq or ping.manager is None:

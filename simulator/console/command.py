@@ -14,7 +14,7 @@ from mqproto.simulator.base.program.output import DONE, run_task
 from mqproto.simulator.command.options import ConfigOption
 
 if TYPE_CHECKING:
-    from mqproto.simulator.base.log import Lines
+    from mqproto.simulator.base.log import LogLines
     from mqproto.simulator.console.serving import Options
     from mqproto.simulator.topology.places import Place
 
@@ -75,7 +75,7 @@ async def beside(place: Place, options: Options) -> AsyncIterator[str]:
     from mqproto.simulator.console.serving import serve_console
 
     with ExitStack() as held:
-        log: Lines = sys.stderr
+        log: LogLines = sys.stderr
         if os.access(place.directory, os.W_OK):  # Where readers look, nobody writes.
             log = held.enter_context(closing(LogFile(place.directory / LOG)))
         async with trio.open_nursery() as nursery:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mqproto.base.words import duration
-from mqproto.captures.drawing.sequence import NARROW, Numbers, spoken, strip
+from mqproto.captures.drawing.sequence import NARROW, SequenceProgress, spoken, strip
 from mqproto.captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.simulator.client.explain import is_kept
@@ -147,18 +147,18 @@ def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> It
     for (source, to), one in incoming.items():
         if one.held:
             last = (one.missing[1] if one.missing else one.number) + one.held
-            numbers = Numbers(
+            numbers = SequenceProgress(
                 confirmed=0, accepted=one.number, missing=one.missing, held=one.held, sent=last, last=last
             )
             yield {"key": f"{source} {to}", "node": source or one.source, "to": to, **_of(numbers)}
 
 
-def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> Numbers:
+def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> SequenceProgress:
     """How far a sequence is, by its sender and, if that says something, by its destination."""
     last = queue.next_number - 1
     accepted = _accepted(queue, at, last)
     missing = at.missing if at is not None and accepted is not None else None
-    return Numbers(
+    return SequenceProgress(
         confirmed=queue.last_ack,
         accepted=accepted,
         missing=missing if missing and missing[1] <= last else None,
@@ -181,7 +181,7 @@ def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> in
 
 
 def _of(
-    numbers: Numbers, queue: OutgoingStatus | None = None, status: NodeStatus | None = None
+    numbers: SequenceProgress, queue: OutgoingStatus | None = None, status: NodeStatus | None = None
 ) -> dict[str, Any]:
     resend = ""
     if queue is not None and status is not None and queue.unacked and queue.resend_at_ms is not None:

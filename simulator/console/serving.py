@@ -13,7 +13,7 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.base.http.server import Server
-from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.log import LogLines, node_log
 from mqproto.simulator.base.sockets import listen
 from mqproto.simulator.console import stories
 from mqproto.simulator.console.deeds import Deeds
@@ -50,7 +50,7 @@ class Options:
 async def serve_console(
     place: Place,
     options: Options,
-    log: Lines,
+    log: LogLines,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:

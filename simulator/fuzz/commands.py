@@ -185,13 +185,13 @@ def strangers(
     least half of that before it; no node may use more memory, or write more log, than is said at the end.
     """
     from mqproto.simulator.fuzz.hostile import suite, verdict
-    from mqproto.simulator.fuzz.hostile.plan import Plan
+    from mqproto.simulator.fuzz.hostile.plan import HostilePlan
 
     if listing:
         verdict.show_attacks()
         return DONE
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    plan = Plan(seed, 60 * minutes, tuple(only or ()), directory=directory)
+    plan = HostilePlan(seed, 60 * minutes, tuple(only or ()), directory=directory)
 
     def show(ordeal: verdict.Ordeal) -> None:
         if not as_json:

@@ -22,7 +22,7 @@ LONGEST_SLUG: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FuzzFinding:
     """One fault of a parser or a peer.
 
     group: what kind of fault, and where; two findings of one group are one fault.
@@ -53,7 +53,7 @@ class Findings:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
-        self.first: dict[str, Finding] = {}
+        self.first: dict[str, FuzzFinding] = {}
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class Findings:
         self.counts[group] += 1
         return True
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: FuzzFinding) -> None:
         """Add the first finding of a group, and save it at once: a fuzzer may not live to its end."""
         self.first[finding.group] = finding
         self.counts[finding.group] += 1
@@ -110,17 +110,17 @@ def shown(data: bytes, limit: int = 40) -> str:
     return f"{len(data)} bytes: {data[:limit].hex()}{more}" if data else "no bytes at all"
 
 
-def file_of(finding: Finding, folder: Path) -> Path:
+def file_of(finding: FuzzFinding, folder: Path) -> Path:
     """Return the path of the file that `mqproto fuzz repeat` reads."""
     return folder / f"{finding.name}.toml"
 
 
-def command(finding: Finding, folder: Path) -> str:
+def command(finding: FuzzFinding, folder: Path) -> str:
     """Return the command that repeats a finding."""
     return f"mqproto fuzz repeat {shlex.quote(str(file_of(finding, folder)))}"
 
 
-def save(finding: Finding, folder: Path, count: int = 1) -> Path:
+def save(finding: FuzzFinding, folder: Path, count: int = 1) -> Path:
     """Write both files; return the path of the one that repeats it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(finding, folder)
@@ -138,7 +138,7 @@ def save(finding: Finding, folder: Path, count: int = 1) -> Path:
     return path
 
 
-def load(path: Path) -> Finding:
+def load(path: Path) -> FuzzFinding:
     """Return the finding that has this `.toml` or `.bin` file.
 
     Raises:
@@ -147,7 +147,7 @@ def load(path: Path) -> Finding:
     try:
         entries = tomllib.loads(path.with_suffix(".toml").read_text("utf-8"))
         data = path.with_name(str(entries["data"])).read_bytes()
-        return Finding(str(entries["group"]), str(entries["detail"]), data, dict(entries["how"]))
+        return FuzzFinding(str(entries["group"]), str(entries["detail"]), data, dict(entries["how"]))
     except FileNotFoundError as error:
         raise UsageError(
             f"{error.filename} is not there; a finding has a .toml and a .bin beside it"

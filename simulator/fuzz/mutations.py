@@ -70,7 +70,7 @@ class Edit(NamedTuple):
         return b"".join((packet[: self.start], self.new, packet[self.stop :]))
 
 
-class Section(NamedTuple):
+class FieldGroup(NamedTuple):
     """Fields that stand together under one name: a header, a queue's name, an element of a list."""
 
     name: str
@@ -127,12 +127,12 @@ def with_honest_size(data: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def plan_of(packet: bytes) -> Plan:
+def plan_of(packet: bytes) -> EditPlan:
     """Return the plan of a packet; it is cached, because a fuzzer mutates a packet many times."""
-    return Plan(packet)
+    return EditPlan(packet)
 
 
-class Plan:
+class EditPlan:
     """All possible edits of one packet, found once."""
 
     def __init__(self, packet: bytes) -> None:
@@ -254,15 +254,15 @@ def fields_of(packet: bytes) -> list[SeenField]:
     return inspect_ping(packet).fields
 
 
-def sections_of(fields: Sequence[SeenField]) -> Iterator[Section]:
+def sections_of(fields: Sequence[SeenField]) -> Iterator[FieldGroup]:
     """Yield everything that has several fields; an outer section comes before those inside it."""
-    spans: dict[str, Section] = {}
+    spans: dict[str, FieldGroup] = {}
     for field in fields:
         for length, letter in enumerate(field.name):
             if letter in ".[":
                 name = field.name[:length]
                 start = spans[name].start if name in spans else field.offset
-                spans[name] = Section(name, start, field.offset + field.size)
+                spans[name] = FieldGroup(name, start, field.offset + field.size)
     yield from spans.values()
 
 

@@ -27,7 +27,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import NodeStatus
 from mqproto.routing import MSMQ_PORT
 from mqproto.simulator.base.http.server import Server
-from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.log import LogLines, node_log
 from mqproto.simulator.base.logfile import open_log
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
@@ -378,7 +378,7 @@ async def run_node(
     remote_metrics: bool | None = None,
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
-    log: Lines | None = None,
+    log: LogLines | None = None,
     task_status: trio.TaskStatus[RunningNode] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `RunningNode.stop`. `task_status` gets the node when neighbours and clients can connect.

@@ -55,7 +55,7 @@ async def replay(options: ReplayOptions) -> Report:
         raise UsageError(
             "--as-captured plays all bytes of a connection: leave --message out, or leave it out"
         )
-    stage = _Stage(pace_of(options), _maps(options))
+    stage = _PartStage(pace_of(options), _maps(options))
     if options.to:
         stage.peers = await allowed(options.to, allow_remote=options.allow_remote)
         is_local = all(is_loopback(address) for address, _ in stage.peers)
@@ -103,7 +103,7 @@ async def send_again(options: ReplayOptions, place: Place, node: str) -> tuple[s
 
 
 @dataclass(slots=True)
-class _Stage:
+class _PartStage:
     """Where and when a part is played."""
 
     pace: Pace
@@ -188,7 +188,7 @@ def _packets(path: Path, damages: dict[str, None]) -> Iterator[SeenPacket]:
 # Playing
 
 
-async def _play(script: Script, options: ReplayOptions, stage: _Stage) -> Report:
+async def _play(script: Script, options: ReplayOptions, stage: _PartStage) -> Report:
     """Play messages on sessions of our own."""
     own = named(options.identity, script.own_manager)
     with ExitStack() as shown:
@@ -241,7 +241,7 @@ def _remarks(script: Script, performance: Performance, outcome: Outcome) -> Iter
         yield f"in the capture the peer sent {script.heard_message_count:,} messages, here {came:,}"
 
 
-async def _play_as_captured(script: Script, options: ReplayOptions, stage: _Stage) -> Report:
+async def _play_as_captured(script: Script, options: ReplayOptions, stage: _PartStage) -> Report:
     """Play bytes: as the client of captured connections with --to, as their server with --listen."""
     side = Side.CLIENT if options.to else Side.SERVER
     scenes = [scene for scene in script.scenes if scene.side is side]

@@ -14,7 +14,7 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.captures.answers import Identity, identity_of, is_answer
 from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
-from mqproto.transfer.incoming import IncomingSequence, Verdict
+from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
 from mqproto.transfer.spellings import without_case
 from mqproto.wire import (
     NULL_GUID,
@@ -91,13 +91,13 @@ class Receiver:
         assert header is not None
         sequence = self._sequence(message, own, host, now)
         verdict = sequence.take(header, len(packet))
-        if verdict is Verdict.ACCEPT:
+        if verdict is ArrivalVerdict.ACCEPT:
             self._accept(message, sequence, now)
             released, _ = sequence.release()
             for held in released:
                 earlier = decode_message(held.packet)
                 self._accept(earlier, sequence, now)
-        elif verdict is Verdict.HOLD:
+        elif verdict is ArrivalVerdict.HOLD:
             sequence.hold(header, packet)
         else:
             self.duplicate_count += 1

@@ -44,7 +44,7 @@ Stream: TypeAlias = tuple[Guid, str]
 
 
 @dataclass(slots=True)
-class Change:
+class RewrittenField:
     """One field that was rewritten: in how many messages, and an example."""
 
     count: int
@@ -52,7 +52,7 @@ class Change:
     new: str
 
 
-class Changes(dict[str, Change]):
+class Changes(dict[str, RewrittenField]):
     """The rewritten fields, by dotted name."""
 
     def note(self, name: str, old: object, new: object) -> None:
@@ -61,7 +61,7 @@ class Changes(dict[str, Change]):
             return
         change = self.get(name)
         if change is None:
-            self[name] = Change(1, _shown(old), _shown(new))
+            self[name] = RewrittenField(1, _shown(old), _shown(new))
         else:
             change.count += 1
 

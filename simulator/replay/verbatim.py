@@ -51,7 +51,7 @@ class Verbatim:
 
     async def play(self, scene: Scene, stream: trio.SocketStream, outcome: Outcome, *, last: bool) -> None:
         """Play all steps of one connection; on the `last` one, also wait for all other answers."""
-        line = _Line()
+        line = _VerbatimConnection()
         outcome.session_count += 1
         async with stream:
             async with trio.open_nursery() as nursery:
@@ -64,7 +64,7 @@ class Verbatim:
         if line.witness.fault:
             self.live.blame(None, line.witness.fault)
 
-    async def _say(self, scene: Scene, stream: trio.SocketStream, line: _Line) -> str:
+    async def _say(self, scene: Scene, stream: trio.SocketStream, line: _VerbatimConnection) -> str:
         """Send all steps of a connection; return why they ended too early, or an empty text."""
         heard = vain_count = 0
         for step in scene.steps:
@@ -77,7 +77,7 @@ class Verbatim:
                 return f"{line.ending or 'the peer took no more'}, before frame {step.frame} was sent"
         return ""
 
-    async def _wait_for_peer(self, step: Step, line: _Line, heard: int) -> bool:
+    async def _wait_for_peer(self, step: Step, line: _VerbatimConnection, heard: int) -> bool:
         """Wait for what our next packet depends on; return whether the peer said it in time."""
         wanted = _acknowledged_by(step.data)
 
@@ -94,7 +94,7 @@ class Verbatim:
         )
         return False
 
-    async def _wait_for_answers(self, scene: Scene, line: _Line, *, last: bool) -> None:
+    async def _wait_for_answers(self, scene: Scene, line: _VerbatimConnection, *, last: bool) -> None:
         """Wait for the session's acknowledgments, and on the `last` connection for all answers, while any come."""
         captured, live = self.script.answers.fates, self.live.fates
 
@@ -117,7 +117,7 @@ class Verbatim:
                 await self._news.wait()
         return is_so()
 
-    async def _send(self, step: Step, stream: trio.SocketStream, line: _Line) -> bool:
+    async def _send(self, step: Step, stream: trio.SocketStream, line: _VerbatimConnection) -> bool:
         if line.ending:
             return False
         if (packet := _decoded(step.data)) is not None:
@@ -131,7 +131,7 @@ class Verbatim:
             return False
         return True
 
-    async def _listen(self, stream: trio.SocketStream, line: _Line, outcome: Outcome) -> None:
+    async def _listen(self, stream: trio.SocketStream, line: _VerbatimConnection, outcome: Outcome) -> None:
         try:
             while data := await stream.receive_some(READ_BYTES):
                 for raw in line.buffer.feed(bytes(data)):
@@ -146,7 +146,7 @@ class Verbatim:
             line.ending = f"the peer sent what is not a packet: {error}"
         self._news.tell()
 
-    def _take(self, raw: bytes, line: _Line, outcome: Outcome) -> None:
+    def _take(self, raw: bytes, line: _VerbatimConnection, outcome: Outcome) -> None:
         line.heard += 1
         packet = decode_packet(raw)
         spoken_of = line.witness.heard(packet, raw)
@@ -163,7 +163,7 @@ class Verbatim:
                 self.unmet.discard(number)
 
 
-class _Line:
+class _VerbatimConnection:
     """What was received on one connection."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from mqproto.simulator.base.processes import PROC, RESET_PEAK, memory_of
 from mqproto.simulator.base.screen import plain_table
 from mqproto.simulator.client import Client, NodeUnreachable
 from mqproto.simulator.rig.supervisor import NodeProcess
-from mqproto.simulator.rig.verdict import Found, Oracle
+from mqproto.simulator.rig.verdict import Found, RunOracle
 
 LOOK_S: Final = 0.1
 """The polling interval. The work of a killed process since it was last asked is not counted."""
@@ -114,7 +114,7 @@ def node_table(nodes: Mapping[str, NodeCount], caption: str = "") -> Table:
 
 
 @dataclass(slots=True)
-class Figures:
+class NodeUsage:
     """What one node used.
 
     peak_bytes: the peak of resident memory, from the kernel; None if it keeps none. `first_bytes`: at the beginning.
@@ -127,7 +127,7 @@ class Figures:
     cpu: float = 0.0
     log_bytes: int = 0
 
-    def raise_to(self, others: Figures) -> None:
+    def raise_to(self, others: NodeUsage) -> None:
         """Make these the most of both."""
         self.peak_bytes = max(self.peak_bytes or 0, others.peak_bytes or 0) or None
         self.first_bytes = self.first_bytes or others.first_bytes
@@ -150,11 +150,11 @@ class Look:
         with suppress(OSError):
             (PROC / str(node.pid) / "clear_refs").write_text(RESET_PEAK)
 
-    def figures(self) -> Figures:
+    def figures(self) -> NodeUsage:
         """Return the node's usage since then."""
         cpu_s = (self._node.cpu_s() or 0.0) - self._cpu_s
         log_bytes = _size_of(self._node.log) - self._log_bytes
-        return Figures(
+        return NodeUsage(
             peak_bytes=memory_of(self._node.pid).peak_bytes,
             first_bytes=self._first_bytes,
             cpu=cpu_s / (trio.current_time() - self._at_s or 1.0),
@@ -167,16 +167,16 @@ def _size_of(log: Path) -> int:
     return log.stat().st_size
 
 
-def excess(nodes: Mapping[str, Figures]) -> Found:
+def excess(nodes: Mapping[str, NodeUsage]) -> Found:
     """Return which nodes took more memory or log than they may."""
     return {
-        Oracle.MEMORY: [
+        RunOracle.MEMORY: [
             f"{name} had {figures.peak_bytes / MB:,.0f} MB resident, at most {MEMORY_LIMIT_BYTES / MB:.0f}; "
             f"{(figures.first_bytes or 0) / MB:,.0f} when it began"
             for name, figures in nodes.items()
             if figures.peak_bytes is not None and figures.peak_bytes > MEMORY_LIMIT_BYTES
         ],
-        Oracle.LOG: [
+        RunOracle.LOG: [
             f"{name} wrote {figures.log_bytes:,} bytes of log, at most {LOG_LIMIT_BYTES:,}"
             for name, figures in nodes.items()
             if figures.log_bytes > LOG_LIMIT_BYTES

@@ -18,7 +18,7 @@ from mqproto.base.errors import UsageError
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import PacketReader, SeenPacket
-from mqproto.simulator.rig.verdict import Found, Oracle, by_oracle
+from mqproto.simulator.rig.verdict import Found, RunOracle, by_oracle
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -44,7 +44,7 @@ class Sent(NamedTuple):
     at_s: float
 
 
-class Received(NamedTuple):
+class Committed(NamedTuple):
     """A message that the consumer received and committed."""
 
     message_id: Hashable
@@ -84,13 +84,13 @@ class Comparison:
             once: whether each message must come only once and in order; otherwise none may be lost or altered.
         """
         counts = (
-            (Oracle.LOST, self.lost, "messages lost"),
-            (Oracle.LOST, self.torn, "requests accepted in part"),
-            (Oracle.DOUBLED, self.duplicated * once, "messages delivered more than once"),
-            (Oracle.DOUBLED, self.twins, "messages with the identifier of another"),
-            (Oracle.REORDERED, self.out_of_order * once, "messages out of order"),
-            (Oracle.ALTERED, self.altered, "messages altered"),
-            (Oracle.ALTERED, self.strangers, "messages never sent"),
+            (RunOracle.LOST, self.lost, "messages lost"),
+            (RunOracle.LOST, self.torn, "requests accepted in part"),
+            (RunOracle.DOUBLED, self.duplicated * once, "messages delivered more than once"),
+            (RunOracle.DOUBLED, self.twins, "messages with the identifier of another"),
+            (RunOracle.REORDERED, self.out_of_order * once, "messages out of order"),
+            (RunOracle.ALTERED, self.altered, "messages altered"),
+            (RunOracle.ALTERED, self.strangers, "messages never sent"),
         )
         texts = ((oracle, f"{count} {what}") for oracle, count, what in counts if count)
         return by_oracle([oracle for oracle, *_ in counts], texts)
@@ -105,7 +105,7 @@ def digest_of(label: str, body: bytes) -> bytes:
     return hashlib.sha256(label.encode() + b"\0" + body).digest()
 
 
-def compare(sent: Sequence[Sent], received: Sequence[Received]) -> Comparison:
+def compare(sent: Sequence[Sent], received: Sequence[Committed]) -> Comparison:
     """Compare sent messages, in order, with received ones, in order of receipt."""
     places: dict[Hashable, int] = {}
     doubts: dict[bytes, deque[int]] = {}
@@ -159,7 +159,7 @@ def _torn(sent: Sequence[Sent], seen: set[int]) -> int:
     return sum(len(outcome) == 2 for outcome in outcomes.values())
 
 
-def delays_ms(sent: Iterable[Sent], received: Iterable[Received]) -> list[float]:
+def delays_ms(sent: Iterable[Sent], received: Iterable[Committed]) -> list[float]:
     """Return the sorted delays from handing a message to the sender until its consumer had it."""
     sent_at_s = {message.message_id: message.at_s for message in sent}
     return sorted(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
-from mqproto.simulator.rig.observer import Figures, NodeCount, excess, node_table
+from mqproto.simulator.rig.observer import NodeCount, NodeUsage, excess, node_table
 from mqproto.simulator.rig.proof import Comparison, WireCount
 from mqproto.simulator.rig.strikes import Stage
 from mqproto.simulator.rig.verdict import Found, judged, named
@@ -86,7 +86,7 @@ class DemoReport:
     committed_in_doubt: int
     unsettled: int
     capture: str
-    usage: dict[str, Figures] = field(default_factory=dict)
+    usage: dict[str, NodeUsage] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
@@ -165,7 +165,7 @@ class CrashReport:
     stores: str
     has_kills: bool = True
     rolled: dict[str, int] = field(default_factory=dict)
-    usage: dict[str, Figures] = field(default_factory=dict)
+    usage: dict[str, NodeUsage] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:

@@ -17,8 +17,8 @@ from mqproto.simulator.client import Client, connect
 from mqproto.simulator.rig.load.consumer import Consumer
 from mqproto.simulator.rig.load.producer import Producer
 from mqproto.simulator.rig.load.workload import Workload
-from mqproto.simulator.rig.observer import LOOK_S, Figures, Look, Observer, node_table
-from mqproto.simulator.rig.proof import Comparison, Received, Sent, compare
+from mqproto.simulator.rig.observer import LOOK_S, Look, NodeUsage, Observer, node_table
+from mqproto.simulator.rig.proof import Committed, Comparison, Sent, compare
 from mqproto.simulator.rig.supervisor import NodeProcess, Processes, Supervisor, supervised
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.views import Address
@@ -66,7 +66,7 @@ class Flow:
         """Return what became of its messages."""
         return compare(self.producer.sent, self.consumer.received)
 
-    def taken(self) -> tuple[list[Sent], list[Received]]:
+    def taken(self) -> tuple[list[Sent], list[Committed]]:
         """Return the messages sent and received since the last call, and forget them."""
         sent, received = self.producer.sent[:], self.consumer.received[:]
         self.producer.sent.clear()
@@ -87,7 +87,7 @@ class Rig:
         self.screen = screen or ProgressScreen(quiet=True)
         self.flows: dict[str, Flow] = {}
         self.observer = Observer(topology.nodes, self.connect, self.seen)
-        self.usage: dict[str, Figures] = {}
+        self.usage: dict[str, NodeUsage] = {}
         """The most that each program took in one of its lives."""
         self.start_s = self.end_s = 0.0
         self.supervisor: Supervisor
@@ -194,5 +194,5 @@ class Rig:
             for processes in (self.supervisor, *others):
                 for name, node in processes.running.items():
                     look = looks.get(node.pid) or looks.setdefault(node.pid, Look(node, node.log_from))
-                    self.usage.setdefault(name, Figures()).raise_to(look.figures())
+                    self.usage.setdefault(name, NodeUsage()).raise_to(look.figures())
             await trio.sleep(LOOK_S)

@@ -8,7 +8,7 @@ from typing import Final
 from mqproto.base.words import Word
 
 
-class Oracle(Word):
+class RunOracle(Word):
     """One way in which a run can break a promise."""
 
     LOST = "lost", "an accepted message did not come"
@@ -25,43 +25,43 @@ class Oracle(Word):
 NO_GROUPS: Final = "no trigger is behind the queues, so nothing groups the messages"
 NO_GATEWAY: Final = "only a gateway answers 200, and an audit counts these answers"
 WAYPOINTS: Final = "nodes log each message at each waypoint, which is how the steps are counted"
-BLANKS: Final[Mapping[str, Mapping[Oracle, str]]] = {
+BLANKS: Final[Mapping[str, Mapping[RunOracle, str]]] = {
     "demo": {
-        Oracle.GROUPS: NO_GROUPS,
-        Oracle.AUDIT: NO_GATEWAY,
-        Oracle.THROUGHPUT: "messages are sent at a pace; each outage is judged by when they flow again",
+        RunOracle.GROUPS: NO_GROUPS,
+        RunOracle.AUDIT: NO_GATEWAY,
+        RunOracle.THROUGHPUT: "messages are sent at a pace; each outage is judged by when they flow again",
     },
     "crash": {
-        Oracle.GROUPS: NO_GROUPS,
-        Oracle.AUDIT: NO_GATEWAY,
-        Oracle.MEMORY: "no limit is derived for nodes that recover among bodies of up to 4 MB: 213 MB were seen",
-        Oracle.THROUGHPUT: "messages are sent at a pace, and nodes are down for most of the time",
+        RunOracle.GROUPS: NO_GROUPS,
+        RunOracle.AUDIT: NO_GATEWAY,
+        RunOracle.MEMORY: "no limit is derived for nodes that recover among bodies of up to 4 MB: 213 MB were seen",
+        RunOracle.THROUGHPUT: "messages are sent at a pace, and nodes are down for most of the time",
     },
     "edges": {
-        Oracle.REORDERED: "its trigger groups by producer: there is no other order",
-        Oracle.LOG: WAYPOINTS,
-        Oracle.THROUGHPUT: "producers wait for answers, and all programs are killed in turn",
+        RunOracle.REORDERED: "its trigger groups by producer: there is no other order",
+        RunOracle.LOG: WAYPOINTS,
+        RunOracle.THROUGHPUT: "producers wait for answers, and all programs are killed in turn",
     },
     "validate": {
-        Oracle.GROUPS: "its trigger has all of a queue in order: nothing groups the messages",
-        Oracle.LOG: WAYPOINTS,
-        Oracle.THROUGHPUT: "a scenario sends a few messages, and each stage is counted",
+        RunOracle.GROUPS: "its trigger has all of a queue in order: nothing groups the messages",
+        RunOracle.LOG: WAYPOINTS,
+        RunOracle.THROUGHPUT: "a scenario sends a few messages, and each stage is counted",
     },
     "ends": {
-        Oracle.REORDERED: "each way has a message and, mostly, a queue of its own",
-        Oracle.GROUPS: "its triggers have all of a queue in order: nothing groups the messages",
-        Oracle.THROUGHPUT: "one message is sent after the other, and each is waited for",
+        RunOracle.REORDERED: "each way has a message and, mostly, a queue of its own",
+        RunOracle.GROUPS: "its triggers have all of a queue in order: nothing groups the messages",
+        RunOracle.THROUGHPUT: "one message is sent after the other, and each is waited for",
     },
-    "strangers": {Oracle.GROUPS: NO_GROUPS, Oracle.AUDIT: NO_GATEWAY},
+    "strangers": {RunOracle.GROUPS: NO_GROUPS, RunOracle.AUDIT: NO_GATEWAY},
 }
 """By scenario, the oracles that do not apply to it, and why."""
 
 
-Found = dict[Oracle, list[str]]
+Found = dict[RunOracle, list[str]]
 """What oracles have found, in words; an oracle that has looked and found nothing has an empty list."""
 
 
-def by_oracle(oracles: Iterable[Oracle], texts: Iterable[tuple[Oracle, str]]) -> Found:
+def by_oracle(oracles: Iterable[RunOracle], texts: Iterable[tuple[RunOracle, str]]) -> Found:
     """Return what these oracles have found, from each text with its oracle."""
     found: Found = {oracle: [] for oracle in oracles}
     for oracle, text in texts:
@@ -71,7 +71,7 @@ def by_oracle(oracles: Iterable[Oracle], texts: Iterable[tuple[Oracle, str]]) ->
 
 def judged(scenario: str, *found: Found) -> list[str]:
     """Return everything that the oracles of a scenario have found. Each of them must have looked."""
-    applies = [oracle for oracle in Oracle if oracle not in BLANKS[scenario]]
+    applies = [oracle for oracle in RunOracle if oracle not in BLANKS[scenario]]
     assert set(applies) <= {oracle for some in found for oracle in some}, f"not all have looked at {scenario}"
     return [text for oracle in applies for some in found for text in some.get(oracle, ())]
 

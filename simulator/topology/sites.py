@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from mqproto.base.errors import UsageError
-from mqproto.routing import Enterprise, Machine, Router, RoutingLink, Site
+from mqproto.routing import Enterprise, Member, Router, RoutingLink, Site
 from mqproto.simulator.topology.errors import TopologyError
 from mqproto.simulator.topology.nodes import Node
 
@@ -67,8 +67,8 @@ def site_hops(
     return hops
 
 
-def _machine(node: Node) -> Machine:
-    return Machine(
+def _machine(node: Node) -> Member:
+    return Member(
         identifier=node.name,
         sites=node.sites,
         routing_server=node.routing_server,

@@ -5,8 +5,8 @@ says what must hold, and shrink.py reduces a world that breaks something. `mqpro
 """
 
 from mqproto.simulator.world.draw import draw
-from mqproto.simulator.world.run import Result, simulate
-from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from mqproto.simulator.world.run import WorldResult, simulate
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Consumer, Fault, Scenario
 from mqproto.simulator.world.world import Breach
 
-__all__ = ["Breach", "Burst", "Consumer", "Fault", "Link", "Result", "Scenario", "draw", "simulate"]
+__all__ = ["Breach", "Burst", "Cable", "Consumer", "Fault", "Scenario", "WorldResult", "draw", "simulate"]

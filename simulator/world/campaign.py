@@ -12,7 +12,7 @@ from typing import Final
 from mqproto.captures import pools
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.world.draw import draw
-from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.report import RunTotals
 from mqproto.simulator.world.run import simulate
 from mqproto.simulator.world.truth import simulate_into
 
@@ -28,8 +28,8 @@ def run_seeds(
     *,
     captures: Path | None = None,
     processes: int | None = None,
-    progress: Callable[[Summary], None] = lambda summary: None,
-) -> Summary:
+    progress: Callable[[RunTotals], None] = lambda summary: None,
+) -> RunTotals:
     """Run the worlds of `count` seeds.
 
     Args:
@@ -37,7 +37,7 @@ def run_seeds(
         processes: how many to run at once; by default as many as there are cores.
         progress: called again and again with the summary so far.
     """
-    total = Summary()
+    total = RunTotals()
     shares = [(seed, min(SHARE, first + count - seed)) for seed in range(first, first + count, SHARE)]
     processes = at_once(count, processes)
     if processes <= 1:
@@ -51,7 +51,7 @@ def run_seeds(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=pools.begin) as pool:
         waiting = iter(shares)
-        running: set[Future[Summary]] = set()
+        running: set[Future[RunTotals]] = set()
         while True:
             while len(running) < 2 * processes and (share := next(waiting, None)) is not None:
                 running.add(pool.submit(run_share, *share, captures))
@@ -70,9 +70,9 @@ def at_once(count: int, processes: int | None) -> int:
     return min(processes or os.cpu_count() or 1, -(-count // SHARE))
 
 
-def run_share(first: int, count: int, captures: Path | None = None) -> Summary:
+def run_share(first: int, count: int, captures: Path | None = None) -> RunTotals:
     """Run a few seeds, one after the other, in this process."""
-    summary = Summary()
+    summary = RunTotals()
     with seldom_collected():
         for seed in range(first, first + count):
             scenario = draw(seed)

@@ -16,8 +16,8 @@ from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.command.simulating import WorldOptions
 from mqproto.simulator.world.campaign import at_once, run_seeds
 from mqproto.simulator.world.draw import draw
-from mqproto.simulator.world.report import Summary, describe
-from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.report import RunTotals, describe
+from mqproto.simulator.world.run import WorldResult, simulate
 from mqproto.simulator.world.scenarios.scenario import Scenario, as_json, from_file
 from mqproto.simulator.world.shrink import shrink
 
@@ -89,7 +89,7 @@ def _one(options: WorldOptions) -> bool:
     if options.save is not None:
         options.save.write_text(as_json(result.scenario) + "\n", "utf-8")
     if options.as_json:
-        summary = Summary()
+        summary = RunTotals()
         summary.add(result)
         scenario_json: dict[str, Any] = json.loads(as_json(result.scenario))
         print(json.dumps({**summary.as_json(), "scenario": scenario_json}))
@@ -114,7 +114,7 @@ def _scenario(options: WorldOptions) -> Scenario:
     return scenario if options.seed is None else replace(scenario, seed=options.seed)
 
 
-def _simulate(scenario: Scenario, options: WorldOptions) -> Result:
+def _simulate(scenario: Scenario, options: WorldOptions) -> WorldResult:
     """Run a scenario, with a trace and a capture if wanted."""
     if options.capture is None:
         return simulate(scenario, traced=options.trace)
@@ -122,7 +122,7 @@ def _simulate(scenario: Scenario, options: WorldOptions) -> Result:
         return simulate(scenario, traced=options.trace, capture=file, segment_bytes=options.segment_bytes)
 
 
-def _shrunk(result: Result, options: WorldOptions) -> Result:
+def _shrunk(result: WorldResult, options: WorldOptions) -> WorldResult:
     """Shrink a broken world, and run the smallest found once more with a trace and a capture if wanted."""
     console = wide_console(stderr=True)
 
@@ -148,7 +148,7 @@ def _command(options: WorldOptions) -> str:
 
 
 @contextmanager
-def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[Summary], None]]:
+def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[RunTotals], None]]:
     """Show a progress bar on a terminal, and nothing in a pipe."""
     console = wide_console(stderr=True)
     columns = (TextColumn("worlds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

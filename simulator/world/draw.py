@@ -26,7 +26,7 @@ from mqproto.simulator.world.faults.doubts import draw_doubters, draw_late_words
 from mqproto.simulator.world.faults.readings import draw_readings
 from mqproto.simulator.world.faults.table import DETOUR_MS, FAULTS
 from mqproto.simulator.world.node.files import DEATHS
-from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Consumer, Counters, Fault, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS, by_its_guid, to_a_stranger
 from mqproto.simulator.world.scenarios.ways import steps_between
 from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
@@ -218,8 +218,8 @@ def _topology(dice: random.Random) -> tuple[tuple[str, ...], list[tuple[str, str
     return nodes, [*row, *(pair for pair in others if dice.randrange(3) == 0)]
 
 
-def _link(dice: random.Random, one: str, other: str) -> Link:
-    return Link(
+def _link(dice: random.Random, one: str, other: str) -> Cable:
+    return Cable(
         one=one,
         other=other,
         latency_ms=dice.choice((1, 1, 5, 20, 100)),
@@ -482,7 +482,7 @@ def _hasty(dice: random.Random, consumers: Iterable[Consumer]) -> Iterable[Consu
 
 
 def draw_faults(
-    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], times: Times
+    seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], times: Times
 ) -> Iterable[Fault]:
     """Draw a few faults of each kind that the seed has; the last may come when nobody sends any more."""
     strength = chance(seed, "strength").choice((1, 3, 8))
@@ -512,7 +512,7 @@ def draw_faults(
 
 
 def _cut(
-    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
+    seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
     """In half of the worlds with a spare link, lose one for good and then take it off the map.
 
@@ -535,7 +535,7 @@ def _cut(
 
 
 def _barred(
-    seed: int, nodes: tuple[str, ...], links: tuple[Link, ...], bursts: Iterable[Burst], storm_ms: int
+    seed: int, nodes: tuple[str, ...], links: tuple[Cable, ...], bursts: Iterable[Burst], storm_ms: int
 ) -> Iterable[Fault]:
     """In one of four worlds with a choice of routes, bar the first route of a burst from then until the calm.
 
@@ -563,7 +563,7 @@ def _barred(
 def _picky(
     dice: random.Random,
     nodes: tuple[str, ...],
-    links: tuple[Link, ...],
+    links: tuple[Cable, ...],
     bursts: Iterable[Burst],
 ) -> Iterable[Fault]:
     """In one world of six, a node refuses messages that come to it or pass it, for ever or for a while.
@@ -630,7 +630,7 @@ def _value(dice: random.Random, kind: str) -> int:
     return dice.randrange(2)
 
 
-def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Link, ...]) -> dict[str, int]:
+def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Cable, ...]) -> dict[str, int]:
     """In one of four worlds with a choice of routes, make each node a site gate, and give the links costs."""
     costs = {link.name: dice.choice((1, 1, 2, 3, 5)) for link in links}
     return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from mqproto.simulator.world.faults.table import FAULTS
-from mqproto.simulator.world.run import Result
+from mqproto.simulator.world.run import WorldResult
 from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Scenario
 from mqproto.simulator.world.scenarios.traffic import KINDS
 from mqproto.simulator.world.world import Breach
@@ -65,7 +65,7 @@ EVENTS: Final[dict[str, str]] = {
 
 
 @dataclass(slots=True)
-class Summary:
+class RunTotals:
     """The totals of many runs."""
 
     run_count: int = 0
@@ -74,7 +74,7 @@ class Summary:
     broken: list[tuple[int, Breach]] = field(default_factory=list)
     """Seed and breach of each run that broke an invariant."""
 
-    def add(self, result: Result) -> None:
+    def add(self, result: WorldResult) -> None:
         """Add one run."""
         self.run_count += 1
         self.tally.update(result.tally)
@@ -82,7 +82,7 @@ class Summary:
         if result.breach is not None:
             self.broken.append((result.scenario.seed, result.breach))
 
-    def merge(self, other: Summary) -> None:
+    def merge(self, other: RunTotals) -> None:
         """Add all runs of another summary."""
         self.run_count += other.run_count
         self.tally.update(other.tally)

@@ -16,7 +16,7 @@ from mqproto.captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.manager.whereabouts import Spot
 from mqproto.simulator.world.faults.table import EVENTS
 from mqproto.simulator.world.network.glimpse import identity_of
-from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.node.files import DiedError
 from mqproto.simulator.world.oracle import atrest, intime
 from mqproto.simulator.world.oracle.ledger import Ledger
@@ -59,7 +59,7 @@ HEADROOM_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WorldResult:
     """The result of a world's run."""
 
     scenario: Scenario
@@ -67,13 +67,13 @@ class Result:
     tally: Counter[str] = field(compare=False)
     maxima: dict[str, int] = field(compare=False)
     """The largest values of some figures, such as the longest outage, in milliseconds."""
-    trace: Trace = field(compare=False)
+    trace: WorldTrace = field(compare=False)
     messages: tuple[Message, ...] = field(default=(), compare=False)
     """All accepted messages of applications, and what became of each."""
     end_ms: int = 0
 
 
-def run(world: World) -> Result:
+def run(world: World) -> WorldResult:
     """Run the storm, the calm and the checks."""
     try:
         _storm(world)
@@ -93,7 +93,7 @@ def run(world: World) -> Result:
     for machine in world.machines.values():
         world.ledger.look(machine.node)
         machine.files.leave()
-    return Result(
+    return WorldResult(
         world.scenario,
         world.breach,
         world.ledger.tally,
@@ -340,7 +340,7 @@ def simulate(
     traced: bool = False,
     capture: BinaryIO | None = None,
     segment_bytes: int = MAX_SEGMENT_BYTES,
-) -> Result:
+) -> WorldResult:
     """Run a scenario from its first event to its last check; the arguments are those of World.
 
     Raises:

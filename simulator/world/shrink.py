@@ -14,18 +14,18 @@ from typing import Any, Final, TypeVar
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.shrinking import anew, fewer, shrunk
-from mqproto.simulator.world.run import Result, simulate
-from mqproto.simulator.world.scenarios.scenario import Burst, Consumer, Fault, Link, Scenario
+from mqproto.simulator.world.run import WorldResult, simulate
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Consumer, Fault, Scenario
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 RUNS: Final = 3_000
 """How many worlds to try at most."""
 
 Part = TypeVar("Part")
-Simple = TypeVar("Simple", Link, Burst, Consumer, Fault)
+Simple = TypeVar("Simple", Cable, Burst, Consumer, Fault)
 
 
-def shrink(result: Result, show: Callable[[Scenario], None] = lambda scenario: None) -> Result:
+def shrink(result: WorldResult, show: Callable[[Scenario], None] = lambda scenario: None) -> WorldResult:
     """Make the scenario of a broken run as small as possible; return the smallest run.
 
     Args:
@@ -77,7 +77,7 @@ def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
         ]
         pairs = {(link.one, link.other) for link in kept}
         past = [
-            Link(one=one, other=other)
+            Cable(one=one, other=other)
             for one, other in pairwise(neighbours)
             if (one, other) not in pairs and (other, one) not in pairs
         ]
@@ -86,7 +86,7 @@ def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
             yield _without(scenario, name, tuple(kept))
 
 
-def _without(scenario: Scenario, name: str, links: tuple[Link, ...]) -> Scenario:
+def _without(scenario: Scenario, name: str, links: tuple[Cable, ...]) -> Scenario:
     names = {link.name for link in links} | set(scenario.nodes) - {name}
     return replace(
         scenario,

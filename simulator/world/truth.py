@@ -11,13 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mqproto.simulator.world.run import Result, simulate
+from mqproto.simulator.world.run import WorldResult, simulate
 from mqproto.simulator.world.scenarios.scenario import Scenario, as_json
 from mqproto.simulator.world.scenarios.traffic import Message
 from mqproto.wire import Guid, MessageClass, guid_text
 
 
-def as_truth(result: Result) -> dict[str, Any]:
+def as_truth(result: WorldResult) -> dict[str, Any]:
     """Return all facts of a world, as JSON may hold them.
 
     scenario: as `--save` writes it. breach: the invariant that broke, or null. tally: what was counted.
@@ -70,7 +70,7 @@ def message_facts(message: Message) -> dict[str, Any]:
     }
 
 
-def simulate_into(folder: Path, scenario: Scenario) -> Result:
+def simulate_into(folder: Path, scenario: Scenario) -> WorldResult:
     """Run a scenario, and write its capture and its truth into a folder.
 
     Raises:

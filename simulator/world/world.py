@@ -13,15 +13,15 @@ from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Enterprise, NextHop, Peer, Router, Routes, RoutingLink, Site
 from mqproto.routing.peers import brought_by
 from mqproto.simulator.world.network.events import EventQueue
-from mqproto.simulator.world.network.links import Line
+from mqproto.simulator.world.network.links import Wire
 from mqproto.simulator.world.network.sniffer import Sniffer
-from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.node.machine import Machine
 from mqproto.simulator.world.oracle import invariants
 from mqproto.simulator.world.oracle.ledger import Ledger
 from mqproto.simulator.world.oracle.oracle import Oracle
-from mqproto.simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
+from mqproto.simulator.world.scenarios.scenario import Cable, Consumer, Scenario, guid_of
 from mqproto.simulator.world.scenarios.traffic import CHOSEN, KINDS, QUEUES, REPLIES
 from mqproto.simulator.world.scenarios.ways import steps_between
 from mqproto.turn.guard import NO_KEYS, Guard
@@ -79,7 +79,7 @@ class World:
         self.sniffer = None
         if capture is not None:
             self.sniffer = Sniffer(capture, scenario.nodes, self.events, segment_bytes=segment_bytes)
-        self.trace = Trace(wanted=traced)
+        self.trace = WorldTrace(wanted=traced)
         self.ledger = Ledger(_common_endings(scenario), strangers=scenario.strangers, unmet=scenario.unmet)
         self.oracle = Oracle(self.ledger, self._breach)
         self.maxima: dict[str, int] = {}
@@ -88,17 +88,17 @@ class World:
         """The settings of each node when the world begins."""
         self.is_calm = False
         self.breach: Breach | None = None
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, Wire] = {}
         self.nodes: dict[str, LinkedNode] = {}
         self.machines: dict[str, Machine] = {name: self._machine(name) for name in scenario.nodes}
         self.nodes |= {name: machine.node for name, machine in self.machines.items()}
         for link in scenario.links:
-            line = self.lines[link.name] = Line(link, scenario.seed, self.events, self.sniffer)
+            line = self.lines[link.name] = Wire(link, scenario.seed, self.events, self.sniffer)
             line.first_number = scenario.counters.session if scenario.counters is not None else 0
             self.nodes[link.one].lines[link.other] = line
             self.nodes[link.other].lines[link.one] = line
         self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
-        self._map: dict[str, Link] = {}
+        self._map: dict[str, Cable] = {}
         """The links that operators know, by name."""
         self._steps: dict[tuple[str, str], list[str]] = {}
         self._draw_map({link.name: link for link in scenario.links})
@@ -179,7 +179,7 @@ class World:
         """Give nodes that start from now on routes around a link."""
         self._draw_map({name: known for name, known in self._map.items() if name != link})
 
-    def _draw_map(self, links: dict[str, Link]) -> None:
+    def _draw_map(self, links: dict[str, Cable]) -> None:
         """Compute the next steps, and the directory if links have costs: then each node is the gate of a site."""
         nodes, costs = self.scenario.nodes, self.scenario.costs
         self._map = links
@@ -187,7 +187,7 @@ class World:
         self._enterprise = None
         if costs:
             self._enterprise = Enterprise(
-                [routing.Machine(identifier=name, sites=(name,), routing_server=True) for name in nodes],
+                [routing.Member(identifier=name, sites=(name,), routing_server=True) for name in nodes],
                 [Site(name, (name,)) for name in nodes],
                 [RoutingLink(link.one, link.other, costs.get(link.name, 1)) for link in links.values()],
             )

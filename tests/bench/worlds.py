@@ -14,7 +14,7 @@ from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.world.draw import Times, draw_faults
 from mqproto.simulator.world.run import simulate
-from mqproto.simulator.world.scenarios.scenario import Burst, Link, Scenario
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Scenario
 from tests.bench.figures import Figure, Options, Result, Told, in_turns
 
 WORLDS: Final = 200
@@ -31,7 +31,7 @@ def a_chain(seed: int) -> Scenario:
     return Scenario(
         seed=seed,
         nodes=("a", "b", "c"),
-        links=(Link(one="a", other="b"), Link(one="b", other="c")),
+        links=(Cable(one="a", other="b"), Cable(one="b", other="c")),
         bursts=tuple(
             Burst(at_ms=100 * number, source="a", target="c", kind="transactional", count=MESSAGES)
             for number in range(BURSTS)

@@ -7,16 +7,16 @@ from itertools import permutations
 import pytest
 
 from mqproto.captures.files.frame import Frame, Interface
-from mqproto.captures.points import OTHERS, PointCounter, Points, Side, point_name
+from mqproto.captures.points import OTHERS, PointCounter, PointDirection, Points, point_name
 
 
-def side(point: str = "p", *, client: bool = True, **counts: int | bool) -> Side:
+def side(point: str = "p", *, client: bool = True, **counts: int | bool) -> PointDirection:
     """A direction of a connection that was seen whole."""
     given = {"data_bytes": 100, "missing_bytes": 0, "gaps": 0, "unread_bytes": 0, "from_start": True}
-    return Side(point, client, **{**given, "is_open": False, **counts})  # type: ignore[arg-type]
+    return PointDirection(point, client, **{**given, "is_open": False, **counts})  # type: ignore[arg-type]
 
 
-def nothing(point: str = "p", *, client: bool = False) -> Side:
+def nothing(point: str = "p", *, client: bool = False) -> PointDirection:
     """A direction of which a point has nothing."""
     return side(point, client=client, data_bytes=0, from_start=False, is_open=True)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mqproto.base.configuration import Settings
-from mqproto.neighbours.hosts import GONE, GONE_MS, MANAGERS_OF_HOST, SLOT_MS, SLOTS, Figures, Tally, Who
+from mqproto.neighbours.hosts import GONE, GONE_MS, MANAGERS_OF_HOST, SLOT_MS, SLOTS, Figures, HostTally, Who
 from mqproto.neighbours.peerstatus import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
@@ -172,7 +172,7 @@ def test_who_presents_many_guids_has_few_lines() -> None:
 
 
 def test_the_last_minute_forgets_and_the_total_does_not() -> None:
-    tally = Tally(Who("x"), START)
+    tally = HostTally(Who("x"), START)
     for number in range(SLOTS + 4):
         now = replace(START, uptime_ms=START.uptime_ms + number * SLOT_MS)
         tally.at(now).messages += 1
@@ -218,7 +218,7 @@ def test_what_it_began_and_what_waits_for_it_stands_beside_it() -> None:
 def test_a_host_that_does_far_more_or_is_mostly_refused_is_a_flood(
     figures: Figures, *, is_flood: bool
 ) -> None:
-    quiet, loud = Tally(Who("10.0.0.8"), START), Tally(Who("10.0.0.9"), START)
+    quiet, loud = HostTally(Who("10.0.0.8"), START), HostTally(Who("10.0.0.9"), START)
     quiet.at(START).add(Figures(opened=99, messages=1_000, size_bytes=2**20))
     loud.at(START).add(figures)
     found = floods([quiet, loud], {}, START)
@@ -226,25 +226,25 @@ def test_a_host_that_does_far_more_or_is_mostly_refused_is_a_flood(
 
 
 def test_no_host_of_many_that_do_the_same_does_far_more() -> None:
-    tallies = [Tally(Who(f"10.0.0.{number}"), START) for number in range(3)]
+    tallies = [HostTally(Who(f"10.0.0.{number}"), START) for number in range(3)]
     for tally in tallies:
         tally.at(START).messages += FLOOD_MESSAGES
     assert floods(tallies, {}, START) == []
 
 
 def test_what_a_neighbour_sends_is_no_flood_and_its_address_is_named_where_a_stranger_has_it_too() -> None:
-    neighbour = Tally(Who("10.0.0.7", A, is_proven=True), START)
+    neighbour = HostTally(Who("10.0.0.7", A, is_proven=True), START)
     neighbour.at(START).messages += 100 * FLOOD_MESSAGES
     peers = {A: Peer(("10.0.0.0/24",)), C: Peer(("any", "c"))}
     assert floods([neighbour], peers, START) == []
-    stranger = Tally(Who("10.0.0.7", guid_of("x")), START)
+    stranger = HostTally(Who("10.0.0.7", guid_of("x")), START)
     stranger.at(START).add(Figures(opened=1, messages=2 * FLOOD_MESSAGES, size_bytes=9, refused=5))
     [flood] = floods([neighbour, stranger], peers, START)
     assert flood == FloodStatus("10.0.0.7", 0, 2 * FLOOD_MESSAGES, 9, 5, [guid_text(A)])
 
 
 def test_so_many_floods_are_told_at_once() -> None:
-    tallies = [Tally(Who(f"10.0.0.{number}"), START) for number in range(FLOODS_SHOWN + 2)]
+    tallies = [HostTally(Who(f"10.0.0.{number}"), START) for number in range(FLOODS_SHOWN + 2)]
     for number, tally in enumerate(tallies):
         tally.at(START).add(Figures(opened=FLOOD_REFUSALS + number, ended=FLOOD_REFUSALS))
     assert [flood.host for flood in floods(tallies, {}, START)] == [

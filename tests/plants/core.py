@@ -24,7 +24,7 @@ from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.copies import AS_IT_IS
-from mqproto.transfer.incoming import IncomingSequence, Verdict
+from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
 from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
@@ -151,9 +151,9 @@ def forget_to_hold(sound: Any) -> Any:
 def deliver_duplicates(sound: Any) -> Any:
     """A message that came before is accepted again."""
 
-    def take(self: IncomingSequence, *arguments: Any, **options: Any) -> Verdict:
-        verdict: Verdict = sound(self, *arguments, **options)
-        return Verdict.ACCEPT if verdict is Verdict.DUPLICATE and not self._held else verdict
+    def take(self: IncomingSequence, *arguments: Any, **options: Any) -> ArrivalVerdict:
+        verdict: ArrivalVerdict = sound(self, *arguments, **options)
+        return ArrivalVerdict.ACCEPT if verdict is ArrivalVerdict.DUPLICATE and not self._held else verdict
 
     return take
 

@@ -20,7 +20,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.captures import pools
 from mqproto.simulator.base.program.collector import seldom_collected
-from mqproto.simulator.world import Fault, Link
+from mqproto.simulator.world import Cable, Fault
 from mqproto.simulator.world.draw import draw
 from mqproto.simulator.world.run import simulate
 from mqproto.simulator.world.scenarios.scenario import from_file
@@ -39,7 +39,7 @@ BY_HAND: Final = {
         a_burst(at_ms=1_000, target="b", count=2),
         a_burst(at_ms=3_000, target="b"),
         nodes=("a", "b"),
-        links=(Link(one="a", other="b"),),
+        links=(Cable(one="a", other="b"),),
         faults=(
             Fault(at_ms=2_500, kind="slow disk", where="b", for_ms=3_000, value=2_000),
             Fault(at_ms=3_100, kind="kill", where="b", for_ms=1_000, value=1),

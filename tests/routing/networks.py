@@ -7,7 +7,7 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from mqproto.routing import Enterprise, Machine, Router, RoutingLink, Site
+from mqproto.routing import Enterprise, Member, Router, RoutingLink, Site
 
 
 def routing_links(text: str) -> list[RoutingLink]:
@@ -20,12 +20,12 @@ def routing_links(text: str) -> list[RoutingLink]:
     return found
 
 
-def gated(text: str, *machines: Machine) -> Enterprise:
+def gated(text: str, *machines: Member) -> Enterprise:
     """Sites with links like `a-b:3`, in site `a` one gate `A` and one client `a1`, and further machines."""
     found = routing_links(text)
     names = sorted({site for link in found for site in (link.site1, link.site2)})
-    gates = [Machine(identifier=name.upper(), sites=(name,), routing_server=True) for name in names]
-    clients = [Machine(identifier=f"{name}1", sites=(name,)) for name in names]
+    gates = [Member(identifier=name.upper(), sites=(name,), routing_server=True) for name in names]
+    clients = [Member(identifier=f"{name}1", sites=(name,)) for name in names]
     sites = [Site(name, (name.upper(),)) for name in names]
     return Enterprise([*clients, *gates, *machines], sites, found)
 
@@ -105,7 +105,7 @@ def enterprises(draw: st.DrawFn, *, plain: bool = False) -> Enterprise:
             for site in sites if draw(st.booleans()) else [name]:
                 gates[site].append(identifier)
         machines.append(
-            Machine(
+            Member(
                 identifier=identifier,
                 sites=sites,
                 routing_server=role != "client",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.routing import RoutingLink
-from mqproto.routing.costs import Way, routing_table
+from mqproto.routing.costs import SitePath, routing_table
 from tests.routing.networks import routing_links, simple_ways, site_links
 
 SITES = "abcdef"
@@ -50,13 +50,13 @@ def test_of_equally_cheap_ways_that_with_the_first_link_is_preferred() -> None:
       c
     """
     square = routing_links("a-c:1 c-d:1 a-b:1 b-d:1")
-    assert routing_table("a", square)["d"] == Way(2, ("c", "b"))
-    assert routing_table("a", square[::-1])["d"] == Way(2, ("b", "c"))
+    assert routing_table("a", square)["d"] == SitePath(2, ("c", "b"))
+    assert routing_table("a", square[::-1])["d"] == SitePath(2, ("b", "c"))
 
 
 def test_a_gate_of_two_sites_begins_in_both() -> None:
     """a --1-- b --1-- c --5-- d: from a and d together, c is reached for 2."""
     assert routing_table("ad", routing_links("a-b:1 b-c:1 c-d:5")) == {
-        "b": Way(1, ("b",)),
-        "c": Way(2, ("b",)),
+        "b": SitePath(1, ("b",)),
+        "c": SitePath(2, ("b",)),
     }

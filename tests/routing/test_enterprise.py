@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from mqproto.base.errors import UsageError
-from mqproto.routing import LINK_COSTS, Enterprise, Machine, RoutingLink, Site
+from mqproto.routing import LINK_COSTS, Enterprise, Member, RoutingLink, Site
 
-SERVER = Machine(identifier="server", sites=("north",), routing_server=True)
-GATE = Machine(identifier="gate", sites=("north", "south"), routing_server=True)
-CLIENT = Machine(identifier="client", sites=("north",))
+SERVER = Member(identifier="server", sites=("north",), routing_server=True)
+GATE = Member(identifier="gate", sites=("north", "south"), routing_server=True)
+CLIENT = Member(identifier="client", sites=("north",))
 NORTH, SOUTH = Site("north", ("gate",)), Site("south", ("gate",))
 ENTERPRISE = Enterprise([CLIENT, SERVER, GATE], [NORTH, SOUTH], [RoutingLink("north", "south")])
 
@@ -25,7 +25,7 @@ def test_a_machine_is_found_or_it_is_not() -> None:
 @pytest.mark.spec("[MS-MQBR] 3.1.5.5")
 def test_the_routing_servers_of_a_machine_are_those_of_its_sites_as_they_are_listed() -> None:
     assert ENTERPRISE.routing_servers_of(CLIENT) == ("server", "gate")
-    elsewhere = Machine(identifier="elsewhere", sites=("south",))
+    elsewhere = Member(identifier="elsewhere", sites=("south",))
     assert Enterprise([SERVER, elsewhere, GATE], [NORTH, SOUTH]).routing_servers_of(elsewhere) == ("gate",)
 
 
@@ -43,13 +43,13 @@ def test_the_gates_of_a_machine_are_those_of_its_sites_each_once() -> None:
 def test_a_machine_is_a_gate_of_the_sites_that_name_it_and_of_no_other() -> None:
     assert ENTERPRISE.gated_sites_of(GATE) == ("north", "south")
     assert ENTERPRISE.gated_sites_of(SERVER) == ()
-    other = Machine(identifier="other", sites=("south",), routing_server=True)
+    other = Member(identifier="other", sites=("south",), routing_server=True)
     south = Site("south", ("other",))
     assert Enterprise([GATE, other], [NORTH, south]).gated_sites_of(GATE) == ("north",)
 
 
-def in_north(**fields: object) -> Machine:
-    return Machine(identifier="m", **{"sites": ("north",), **fields})  # type: ignore[arg-type]
+def in_north(**fields: object) -> Member:
+    return Member(identifier="m", **{"sites": ("north",), **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mqproto.routing import Enterprise, Machine, Router, Site
+from mqproto.routing import Enterprise, Member, Router, Site
 from tests.routing.networks import all_ways, enterprises, gated, simple_ways, way
 
 # On paper
@@ -33,7 +33,7 @@ def test_within_a_site_everyone_is_called_directly() -> None:
     """
     one site:  a1   a2   A
     """
-    enterprise = gated("a-b:1", Machine(identifier="a2", sites=("a",)))
+    enterprise = gated("a-b:1", Member(identifier="a2", sites=("a",)))
     assert Router(enterprise, "a1").next_hops("a2") == ("a2",)
     assert Router(enterprise, "A").next_hops("a2") == ("a2",)
     assert Router(enterprise, "a1").next_hops("A") == ("A",)
@@ -44,9 +44,9 @@ def test_all_that_a_client_with_out_routing_servers_sends_goes_through_them() ->
     """
     one site:  a2 --> r, s --> a1
     """
-    r, s = (Machine(identifier=name, sites=("a",), routing_server=True) for name in "rs")
-    a1 = Machine(identifier="a1", sites=("a",))
-    a2 = Machine(identifier="a2", sites=("a",), out_routing_servers=("s", "r"))
+    r, s = (Member(identifier=name, sites=("a",), routing_server=True) for name in "rs")
+    a1 = Member(identifier="a1", sites=("a",))
+    a2 = Member(identifier="a2", sites=("a",), out_routing_servers=("s", "r"))
     enterprise = Enterprise([r, s, a1, a2], [Site("a")])
     assert Router(enterprise, "a2").next_hops("a1") == ("s", "r")
     assert way(enterprise, "a2", "a1") == "a2 s a1"
@@ -59,8 +59,8 @@ def test_all_that_is_sent_to_a_client_with_in_routing_servers_comes_through_them
     """
     a1, A, t --> r, s --> a2        b1 --> B --> A --> r, s --> a2
     """
-    r, s, t = (Machine(identifier=name, sites=("a",), routing_server=True) for name in "rst")
-    a2 = Machine(identifier="a2", sites=("a",), in_routing_servers=("r", "s"))
+    r, s, t = (Member(identifier=name, sites=("a",), routing_server=True) for name in "rst")
+    a2 = Member(identifier="a2", sites=("a",), in_routing_servers=("r", "s"))
     enterprise = gated("a-b:1", r, s, t, a2)
     for source in ("a1", "A", "t"):
         assert Router(enterprise, source).next_hops("a2") == ("r", "s")
@@ -74,7 +74,7 @@ def test_a_gate_that_is_an_in_routing_server_hands_on_itself() -> None:
     """
     B --> A --> a2
     """
-    a2 = Machine(identifier="a2", sites=("a",), in_routing_servers=("A",))
+    a2 = Member(identifier="a2", sites=("a",), in_routing_servers=("A",))
     assert way(gated("a-b:1", a2), "b1", "a2") == "b1 B A a2"
 
 
@@ -86,7 +86,7 @@ def test_out_of_its_site_a_client_goes_to_a_routing_server_and_that_to_a_gate() 
     """
     site a:  a1 --> r or A      r --> A --> B --> b1
     """
-    r = Machine(identifier="r", sites=("a",), routing_server=True)
+    r = Member(identifier="r", sites=("a",), routing_server=True)
     behind = gated("a-b:1", r)
     assert Router(behind, "a1").next_hops("b1") == ("A", "r")
     assert Router(behind, "r").next_hops("b1") == ("A",)
@@ -99,7 +99,7 @@ def test_of_several_gates_the_first_is_preferred_and_the_others_follow() -> None
     """
     A --> B, x or y (gates of b, in this order)
     """
-    b = [Machine(identifier=name, sites=("b",), routing_server=True) for name in "xBy"]
+    b = [Member(identifier=name, sites=("b",), routing_server=True) for name in "xBy"]
     plain = gated("a-b:1")
     others = [machine for machine in plain.machines.values() if machine.identifier != "B"]
     enterprise = Enterprise([*others, *b], [plain.sites["a"], Site("b", ("B", "x", "y"))], plain.links)
@@ -128,7 +128,7 @@ def test_who_is_in_several_sites_is_reached_through_the_nearest() -> None:
     B --1-- A --3-- C, and m is in b and c: A goes by B, whatever order the sites have
     """
     for sites in (("b", "c"), ("c", "b")):
-        enterprise = gated("a-b:1 a-c:3", Machine(identifier="m", sites=sites))
+        enterprise = gated("a-b:1 a-c:3", Member(identifier="m", sites=sites))
         assert way(enterprise, "a1", "m") == "a1 A B m"
         assert way(enterprise, "c1", "m") == "c1 m"
 
@@ -139,7 +139,7 @@ def test_a_member_of_two_sites_routes_for_the_one_whose_gate_it_is() -> None:
     a --1-- b --1-- c: g, a gate of a, is in b as well; what it has for c goes through B, b's only gate
     """
     plain = gated("a-b:1 b-c:1")
-    g = Machine(identifier="g", sites=("a", "b"), routing_server=True)
+    g = Member(identifier="g", sites=("a", "b"), routing_server=True)
     sites = [Site("a", ("g",)), plain.sites["b"], plain.sites["c"]]
     enterprise = Enterprise([*plain.machines.values(), g], sites, plain.links)
     assert way(enterprise, "g", "c1") == "g B C c1"

@@ -17,7 +17,7 @@ import httpx
 import trio
 
 from mqproto.simulator.base.http.server import Limits
-from mqproto.simulator.base.log import Lines
+from mqproto.simulator.base.log import LogLines
 from mqproto.simulator.client import ReceivedMessage, connect
 from mqproto.simulator.edges.gateway.run import run_gateway
 from mqproto.simulator.edges.options import GatewayOptions
@@ -68,7 +68,7 @@ def options_for(topology: Topology, directory: Path, **others: Any) -> GatewayOp
 async def gateway(
     topology: Topology,
     directory: Path,
-    log: Lines | None = None,
+    log: LogLines | None = None,
     limits: Limits | None = None,
     verify: ssl.SSLContext | None = None,
     **options: Any,

@@ -10,7 +10,14 @@ from hypothesis import example, given, strategies as st
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
-from mqproto.transfer.incoming import Held, IncomingSequence, Verdict, comes_next, held_name, key_of_held
+from mqproto.transfer.incoming import (
+    ArrivalVerdict,
+    Held,
+    IncomingSequence,
+    comes_next,
+    held_name,
+    key_of_held,
+)
 from mqproto.wire import Guid, QueueName, TransactionHeader, TxSequenceId
 from tests.pair import guid_of
 
@@ -35,9 +42,9 @@ def arrive(sequence: IncomingSequence, header: TransactionHeader, size: int = 10
     """One message arrives; the numbers that are accepted because of it."""
     packet = bytes(size)
     verdict = sequence.take(header, size)
-    if verdict is Verdict.HOLD:
+    if verdict is ArrivalVerdict.HOLD:
         sequence.hold(header, packet)
-    if verdict is not Verdict.ACCEPT:
+    if verdict is not ArrivalVerdict.ACCEPT:
         return []
     accepted, _ = sequence.release()
     return [header.tx_sequence_number, *(held.header.tx_sequence_number for held in accepted)]
@@ -113,7 +120,7 @@ def test_a_message_that_is_not_accepted_does_not_advance_the_sequence() -> None:
     """By the letter it would, and what comes before it would be lost."""
     sequence = a_sequence()
     assert arrive(sequence, a_header(1)) == [1]
-    assert sequence.take(a_header(3), 10) is Verdict.HOLD
+    assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD
     assert (sequence.identifier, sequence.number) == (FIRST, 1)
 
 
@@ -132,7 +139,7 @@ def test_rejections_are_counted_until_the_next_acceptance() -> None:
 def test_what_is_held_already_is_a_duplicate() -> None:
     sequence = a_sequence()
     arrive(sequence, a_header(3))
-    assert sequence.take(a_header(3), 10) is Verdict.DUPLICATE
+    assert sequence.take(a_header(3), 10) is ArrivalVerdict.DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -142,18 +149,18 @@ def test_what_is_held_is_bounded_in_count_and_bytes(settings: Settings) -> None:
     sequence = a_sequence(settings)
     arrive(sequence, a_header(3))
     arrive(sequence, a_header(5))
-    assert sequence.take(a_header(7), 100) is Verdict.OVERFLOW
+    assert sequence.take(a_header(7), 100) is ArrivalVerdict.OVERFLOW
     assert (sequence.held_count, sequence.overflow_count) == (2, 1)
     assert arrive(sequence, a_header(1)) == [1]
     assert arrive(sequence, a_header(2)) == [2, 3]
-    assert sequence.take(a_header(7), 100) is Verdict.HOLD
+    assert sequence.take(a_header(7), 100) is ArrivalVerdict.HOLD
 
 
 def test_what_was_held_and_then_came_again_over_a_bridge_is_nobodys_need() -> None:
     sequence = a_sequence()
     arrive(sequence, a_header(1))
     arrive(sequence, a_header(4))  # 2 and 3 are withdrawn, and 4 comes again:
-    assert sequence.take(a_header(4, 1), 100) is Verdict.ACCEPT
+    assert sequence.take(a_header(4, 1), 100) is ArrivalVerdict.ACCEPT
     accepted, stale = sequence.release()
     assert accepted == []
     assert [held.header.tx_sequence_number for held in stale] == [4]
@@ -167,7 +174,7 @@ def test_what_is_held_can_be_forgotten_and_comes_again_at_new_positions() -> Non
     assert (sequence.drop_held(a_header(7)), sequence.held_bytes) == (3, 200)
     assert sequence.forget_held() == 3, "the last position that is to be removed"
     assert (sequence.held_count, sequence.held_bytes, sequence.missing) == (0, 0, None)
-    assert sequence.take(a_header(3), 10) is Verdict.HOLD
+    assert sequence.take(a_header(3), 10) is ArrivalVerdict.HOLD
     assert sequence.hold(a_header(3), bytes(10)).position == 4
     assert arrive(sequence, a_header(1)) == [1]
     assert arrive(sequence, a_header(2)) == [2, 3]
@@ -283,12 +290,14 @@ def test_an_early_message_that_may_not_be_held_is_answered_that_nothing_of_its_s
     """A stranger's: if this store was put back, what it sends again would be early for ever."""
     sequence = a_sequence()
     assert sequence.place is None
-    assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is Verdict.OVERFLOW
+    assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.OVERFLOW
     assert sequence.place == (SECOND, 0)
-    assert sequence.take(a_header(1), 100, may_hold=False) is Verdict.ACCEPT
+    assert sequence.take(a_header(1), 100, may_hold=False) is ArrivalVerdict.ACCEPT
     assert sequence.place == (SECOND, 0), "its sender has gone on to that one"
     for number in (1, 2):
-        assert sequence.take(a_header(number, identifier=SECOND), 100, may_hold=False) is Verdict.ACCEPT
+        assert (
+            sequence.take(a_header(number, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.ACCEPT
+        )
         assert sequence.place == (SECOND, number)
-    assert sequence.take(a_header(9, identifier=SECOND), 100, may_hold=False) is Verdict.OVERFLOW
+    assert sequence.take(a_header(9, identifier=SECOND), 100, may_hold=False) is ArrivalVerdict.OVERFLOW
     assert sequence.place == (SECOND, 2), "what was accepted of it"

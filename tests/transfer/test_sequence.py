@@ -13,7 +13,7 @@ from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
 from mqproto.transfer import cursors
 from mqproto.transfer.cursors import CEILING_BLOCK
-from mqproto.transfer.incoming import IncomingSequence, Verdict
+from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
 from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Writes, message_key
 from mqproto.turn.endings import Ending
 from mqproto.wire import INFINITE, TxSequenceId
@@ -841,9 +841,9 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             self.refusals.append(key)
             return
         verdict = self.destination.take(header, len(entry.packet))
-        if verdict is Verdict.HOLD:
+        if verdict is ArrivalVerdict.HOLD:
             self.destination.hold(header, entry.packet)
-        elif verdict is Verdict.ACCEPT:
+        elif verdict is ArrivalVerdict.ACCEPT:
             self.decide(key)
             for held in self.destination.release()[0]:
                 self.decide((held.header.tx_sequence_id, held.header.tx_sequence_number))

@@ -20,7 +20,7 @@ SIZED_CIPHERS: Final = (RC2, RC4)
 """How long the keys of these are, by PrivacyLevel.  [MS-MQQB] 3.1.7.1.5"""
 
 
-class Protection(NamedTuple):
+class ProtectionColumns(NamedTuple):
     """The columns of a row, by their names, as `mqproto.captures.decode.row.PacketRow` explains them."""
 
     security_header: bool
@@ -30,13 +30,13 @@ class Protection(NamedTuple):
     encrypted: str | None
 
 
-def protection_of(message: UserMessage) -> Protection:
+def protection_of(message: UserMessage) -> ProtectionColumns:
     """What it says, whether or not it is true."""
     security = message.security
     if security is None:
-        return Protection(False, None, None, _signed(message), None)
+        return ProtectionColumns(False, None, None, _signed(message), None)
     kind = SENDER_KINDS.get(security.sender_id_type)
-    return Protection(True, kind, _sender_id(security), _signed(message), _encrypted(message))
+    return ProtectionColumns(True, kind, _sender_id(security), _signed(message), _encrypted(message))
 
 
 def signature_of(message: UserMessage) -> bytes:

@@ -40,7 +40,7 @@ ORDER_ACK_LIMIT: Final = 16
 ACKNOWLEDGED: Final = re.compile(r"(?:OrderAck of all up to|FinalAck of number) (\d+)")
 
 
-class Event(NamedTuple):
+class FollowedEvent(NamedTuple):
     """Something that happened to the message, or was said about it."""
 
     time_ns: int
@@ -71,7 +71,7 @@ class History:
     origin: Guid
     towards: Guid
     sequence: tuple[SequenceKey, int] | None
-    events: list[Event] = field(default_factory=list)
+    events: list[FollowedEvent] = field(default_factory=list)
     crossings: dict[int, Copy] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acks: dict[int, int | None] = field(default_factory=dict)
@@ -325,7 +325,7 @@ class Follower:
             for learnt in sight.learnt:
                 if learnt.packet in history.crossings and len(history.events) < EVENT_LIMIT:
                     text = f"session acknowledgment: #{learnt.packet} received" + ", saved" * learnt.is_saved
-                    event = Event(learnt.time_ns, learnt.by, sight.destination, sight.source, text)
+                    event = FollowedEvent(learnt.time_ns, learnt.by, sight.destination, sight.source, text)
                     insort(history.events, event, key=lambda each: each.packet)
 
 
@@ -417,7 +417,7 @@ def _add(history: History, sight: Sight, text: str, body: OrderAckBody | FinalAc
     """One event more, which may be an acknowledgment of its sequence."""
     if len(history.events) < EVENT_LIMIT:
         seen = sight.seen
-        history.events.append(Event(seen.time_ns, seen.number, sight.source, sight.destination, text))
+        history.events.append(FollowedEvent(seen.time_ns, seen.number, sight.source, sight.destination, text))
         if body is not None:
             history.told.append(_told(sight, body))
 

@@ -50,7 +50,7 @@ def happenings(
         last_ns: after this, nothing is drawn.
         known: the columns of connections with packets; those of which no turn tells the beginning were there before.
     """
-    columns = _Columns(ends)
+    columns = _AddressColumns(ends)
     live: defaultdict[int, set[int]] = defaultdict(set)
     begun = {turn.connection for turn in turns if turn.what is Turned.ANSWERS}
     for connection, pair in (known or {}).items():
@@ -95,7 +95,7 @@ def happenings(
     return found
 
 
-class _Columns:
+class _AddressColumns:
     """The column of an address."""
 
     def __init__(self, ends: Mapping[Endpoint, int]) -> None:

@@ -22,7 +22,7 @@ KINDS_SHOWN: Final = 8
 """So many kinds of frames that were not read are named, those with most frames."""
 
 
-class Lack(NamedTuple):
+class PointLack(NamedTuple):
     """One thing that a capture point lacks.
 
     what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `order`, `clock`.
@@ -34,7 +34,7 @@ class Lack(NamedTuple):
     so: str
 
 
-def lacks(point: Point) -> Iterator[Lack]:
+def lacks(point: Point) -> Iterator[PointLack]:
     """All that a capture point lacks; nothing if nothing is known to be lacking."""
     connections = counted(point.connections, "connection")
     lost_bytes = point.missing_bytes - point.snapped_bytes
@@ -45,7 +45,7 @@ def lacks(point: Point) -> Iterator[Lack]:
         fact = f"{point.cut_frames:,} of {_frames(point)} are cut off{kept}"
         if point.snapped_bytes:
             fact += f"; {counted(point.snapped_bytes, 'byte')} of streams are lacking for that"
-        yield Lack(
+        yield PointLack(
             "snaplen",
             fact + _read_in_part(point),
             "What was cut off is not known: bodies, and headers behind the cut. A snaplen of 0 would keep all",
@@ -53,7 +53,7 @@ def lacks(point: Point) -> Iterator[Lack]:
     if point.one_sided:
         yield _one_side(point, connections)
     if point.headless:
-        yield Lack(
+        yield PointLack(
             "late start",
             f"{point.headless:,} of {connections}: the first packets are missing, as the capture began later or missed "
             "them",
@@ -61,13 +61,13 @@ def lacks(point: Point) -> Iterator[Lack]:
             "tell, nor what was acknowledged",
         )
     if point.untimed_frames:
-        yield Lack(
+        yield PointLack(
             "no time",
             f"{point.untimed_frames:,} of {_frames(point)} have no usable time",
             "How long anything with a packet in them took is not known",
         )
     if point.back_ns >= BACK_NS:
-        yield Lack(
+        yield PointLack(
             "order",
             f"the times of frames go back by up to {duration(point.back_ns)}",
             "So it is where captures were joined in another order than they were caught, as `mergecap -a` does: "
@@ -76,7 +76,7 @@ def lacks(point: Point) -> Iterator[Lack]:
         )
     if point.ahead_ns:
         off = "behind" if point.ahead_ns < 0 else "ahead of"
-        yield Lack(
+        yield PointLack(
             "clock",
             f"{off} that of the other half of its TAP by {duration(abs(point.ahead_ns))}",
             "Its times are put right by that, within the time in which something is acknowledged",
@@ -115,7 +115,7 @@ def _read_in_part(point: Point) -> str:
     return f"; {counted(point.cut_packets, 'packet')} {are} read as far as the capture has {them}"
 
 
-def _loss(point: Point, lost_bytes: int, connections: str) -> Lack:
+def _loss(point: Point, lost_bytes: int, connections: str) -> PointLack:
     facts = []
     if lost_bytes:
         part = share(lost_bytes, point.data_bytes + point.missing_bytes)
@@ -128,17 +128,17 @@ def _loss(point: Point, lost_bytes: int, connections: str) -> Lack:
             f"{counted(point.unread_bytes, 'byte')} of packets of which a part is missing"
             + ("" if point.cut_frames else _read_in_part(point))
         )
-    return Lack(
+    return PointLack(
         "loss",
         "; ".join(facts),
         "What was in them is not known: a message or an acknowledgment that is not seen here may have crossed",
     )
 
 
-def _one_side(point: Point, connections: str) -> Lack:
+def _one_side(point: Point, connections: str) -> PointLack:
     fact = f"{point.one_sided:,} of {connections}: bytes of one direction only"
     if point.halves == point.one_sided:
-        return Lack(
+        return PointLack(
             "one side",
             f"{fact}; another point has the other direction of each",
             "Only both points together tell all",
@@ -146,13 +146,13 @@ def _one_side(point: Point, connections: str) -> Lack:
     if point.halves:
         fact += f"; of {point.halves:,} another point has the other direction"
     so = "What the other end sent is not known: a message that has no acknowledgment here may have had one"
-    return Lack("one side", fact, so)
+    return PointLack("one side", fact, so)
 
 
-def _clock(name: str, clock: Clock | None) -> Iterator[Lack]:
+def _clock(name: str, clock: Clock | None) -> Iterator[PointLack]:
     """That all others are compared with one clock makes it right by definition."""
     if clock is None:
-        yield Lack(
+        yield PointLack(
             "clock",
             "no packet was seen at this point and at another",
             "How far its clock is from others is not known: times of this point and of others cannot be compared",
@@ -161,20 +161,20 @@ def _clock(name: str, clock: Clock | None) -> Iterator[Lack]:
         yield _compared(clock)
 
 
-def _compared(clock: Clock) -> Lack:
+def _compared(clock: Clock) -> PointLack:
     off = f"{'behind' if clock.offset_ns < 0 else 'ahead of'} {printable(clock.reference)} by "
     took = duration(abs(clock.offset_ns))
     drift = "" if clock.drift_ppb is None else f", and gains {clock.drift_ppb / 1000:.3g} µs in each second"
     packets = counted(clock.packets, "packet")
     if clock.uncertainty_ns is None:
-        return Lack(
+        return PointLack(
             "clock",
             f"{off}about {took}{drift}, by {packets} of one direction that both points saw",
             "How long these were on their way is not known: a delay from one point to the other says only by how much "
             "it was longer than the shortest",
         )
     within = duration(clock.uncertainty_ns)
-    return Lack(
+    return PointLack(
         "clock",
         f"{off}{took}{drift}, within {within}, by {packets} that both points saw",
         f"Delays from one point to the other that are below {within} cannot be told, nor the order of what came so "

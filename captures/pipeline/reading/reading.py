@@ -19,7 +19,7 @@ from mqproto.captures.pipeline.source.files import mapped
 from mqproto.captures.pipeline.source.records import Data
 from mqproto.captures.pipeline.source.scan import Reading
 from mqproto.captures.pipeline.source.segments import segments
-from mqproto.captures.translation import Early, Translation
+from mqproto.captures.translation import TellingSegment, Translation
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RangeRead:
     totals: Totals
     has_fragments: bool
     damage: CaptureError | None
-    openings: list[Early] = field(default_factory=list)
+    openings: list[TellingSegment] = field(default_factory=list)
     back_ns: int = 0
 
 

@@ -17,8 +17,8 @@ from mqproto.routing import Routes
 from mqproto.routing.peers import host_group
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import make_order_ack
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey, Verdict, held_name, key_of_held
-from mqproto.transfer.places import Places, returning
+from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence, SequenceKey, held_name, key_of_held
+from mqproto.transfer.places import StrangersPlaces, returning
 from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import IncomingRow, MessageRow, QueueKind, QueueRow, StoredState, message_key
@@ -50,7 +50,7 @@ class InSequence:
         self._inserting = inserting
         self._room = room
         self._routes = routes
-        self.places = Places()
+        self.places = StrangersPlaces()
         self.from_before: dict[Guid, Sequence[IncomingRow]] = {}
         """The stored sequences of queue managers that were strangers and are declared now."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
@@ -75,10 +75,10 @@ class InSequence:
                     sequence.reply_to = self._outbound.reply_to(run.message, remote)
                 sequence.schedule_order_ack(now)
             verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
-            if verdict is Verdict.HOLD and not self._room.may_hold(len(packet)):
+            if verdict is ArrivalVerdict.HOLD and not self._room.may_hold(len(packet)):
                 verdict = sequence.turn_away(header)
-            self._desk.writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
-            if verdict is Verdict.ACCEPT:
+            self._desk.writes.changed(sequence, urgent=verdict is ArrivalVerdict.ACCEPT)
+            if verdict is ArrivalVerdict.ACCEPT:
                 following.append(packet)
                 if sequence.held_count:
                     self._inserting.let_in(queue, Run(shape, following), remote, now)
@@ -98,7 +98,7 @@ class InSequence:
 
     def _not_accepted(
         self,
-        verdict: Verdict,
+        verdict: ArrivalVerdict,
         sequence: IncomingSequence,
         queue: LocalQueue,
         run: Run,
@@ -106,9 +106,9 @@ class InSequence:
         packet: bytes,
     ) -> None:
         """Drop a message that came before. Hold one that is early, if there is room behind the gap."""
-        if verdict is Verdict.DUPLICATE:
+        if verdict is ArrivalVerdict.DUPLICATE:
             self._desk.waypoints.duplicate_dropped(packet)
-        elif verdict is Verdict.OVERFLOW:
+        elif verdict is ArrivalVerdict.OVERFLOW:
             self._desk.waypoints.dropped(packet, queue.name)
         else:
             packet = without_session_header(packet)

@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.http.server import DOORWAY, Limits, Server
-from mqproto.simulator.base.log import Lines, node_log
+from mqproto.simulator.base.log import LogLines, node_log
 from mqproto.simulator.base.logfile import LogFile
 from mqproto.simulator.base.program.again import AGAIN, asked_to_end
 from mqproto.simulator.base.program.collector import seldom_collected
@@ -59,7 +59,7 @@ BACKLOG: Final = 1_024
 async def run_gateway(
     options: GatewayOptions,
     *,
-    log: Lines | None = None,
+    log: LogLines | None = None,
     limits: Limits | None = None,
     task_status: trio.TaskStatus[tuple[Server, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:

@@ -22,11 +22,11 @@ import msgspec
 import trio
 
 from mqproto.simulator.fuzz.peer.attack import Attack
-from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.lines import COUNTS, Place
 from mqproto.simulator.fuzz.tactics.cases import Case
 from mqproto.simulator.fuzz.tactics.outofturn import STRANGERS, TACTICS
-from mqproto.simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, identity_of
+from mqproto.simulator.fuzz.tactics.talk import IDENTITY_COUNT, PeerTarget, Talk, identity_of
 from mqproto.wire import Guid, guid_from_text
 
 SHARE: Final = 0.4
@@ -40,7 +40,7 @@ FIRST_S: Final = 60.0
 """How much longer an attack may last until its first case is over: on a busy machine none may have begun."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class AttackOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An attack on one node, or its rehearsal.
 
     tactic: a name in TACTICS.
@@ -98,7 +98,7 @@ class Hearing(Conduct):
     @property
     def owed(self) -> Fault | None:
         """A fault for as long as an answer, of whatever kind, is due."""
-        return Fault(Oracle.HANGS, "it has not answered", "") if self._waits else None
+        return Fault(PeerFailure.HANGS, "it has not answered", "") if self._waits else None
 
 
 class Ration:
@@ -125,7 +125,7 @@ class Ration:
             await trio.sleep(BEAT_S)
 
 
-async def carry_out(order: Order) -> Spent:
+async def carry_out(order: AttackOrder) -> Spent:
     """Attack, or rehearse, for as long as ordered, and until an attacker has carried out one case."""
     ration, one_is_over = Ration(), trio.Event()
     counts = {
@@ -167,7 +167,12 @@ async def carry_out(order: Order) -> Spent:
 
 
 async def _attack(
-    order: Order, place: Place, ration: Ration, numbers: count[int], turn: trio.Lock, one_is_over: trio.Event
+    order: AttackOrder,
+    place: Place,
+    ration: Ration,
+    numbers: count[int],
+    turn: trio.Lock,
+    one_is_over: trio.Event,
 ) -> None:
     """Run one attacker, case after case. Only one attacker makes a case at a time; the others speak meanwhile."""
     for number in numbers:
@@ -183,11 +188,11 @@ async def _attack(
             await trio.sleep(BEAT_S)
 
 
-def _case(order: Order, number: int, source: str) -> Case:
+def _case(order: AttackOrder, number: int, source: str) -> Case:
     """Make a case. Each source has its own queue managers: one that was at another host within the hour is refused."""
     presented = guid_from_text(order.presented) if order.presented else None
     known = tuple(map(guid_from_text, order.known))
-    target = Target(order.queues, guid_from_text(order.server), presented, int(time.time()), known)
+    target = PeerTarget(order.queues, guid_from_text(order.server), presented, int(time.time()), known)
     identity = presented or identity_of(target, order.seed, f"{source}/{number % IDENTITY_COUNT}")
     talk = Talk(target, order.seed, number, identity)
     talk.is_much = order.tactic in STRANGERS
@@ -199,7 +204,7 @@ async def _hold() -> Fault | None:
     return None
 
 
-async def _rehearse(order: Order, ration: Ration) -> None:
+async def _rehearse(order: AttackOrder, ration: Ration) -> None:
     for number in count(1):
         _case(order, number, "")
         await ration.wait()
@@ -212,7 +217,7 @@ class Attackers:
         self._process = process
         self._said = b""
 
-    async def carry_out(self, order: Order) -> Spent:
+    async def carry_out(self, order: AttackOrder) -> Spent:
         """Send an order; return when it is carried out."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -238,7 +243,7 @@ async def attackers() -> AsyncIterator[Attackers]:
 def main() -> None:
     """Carry out orders until no more come."""
     for line in sys.stdin.buffer:
-        spent = trio.run(carry_out, msgspec.json.decode(line, type=Order))
+        spent = trio.run(carry_out, msgspec.json.decode(line, type=AttackOrder))
         try:
             sys.stdout.buffer.write(msgspec.json.encode(spent) + b"\n")
             sys.stdout.buffer.flush()

@@ -68,7 +68,7 @@ TLS_FORMS: Final = (Form("one at a neighbour's address", as_neighbour=True),)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HostilePlan:
     """What to run.
 
     only: only these tactics, each in all forms, however long that takes; empty for all that there is time for.

@@ -17,9 +17,9 @@ from msgspec.structs import replace as replace_fields
 from mqproto.base.configuration import Settings
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.client import NodeUnreachable
-from mqproto.simulator.fuzz.hostile.attackers import Attackers, Order
+from mqproto.simulator.fuzz.hostile.attackers import Attackers, AttackOrder
 from mqproto.simulator.fuzz.hostile.chain import LATE, OPEN_QUEUES, Chain
-from mqproto.simulator.fuzz.hostile.plan import RESTARTS, Form, Plan
+from mqproto.simulator.fuzz.hostile.plan import RESTARTS, Form, HostilePlan
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal
 from mqproto.simulator.rig.observer import Look
 from mqproto.simulator.rig.proof import compare, delays_ms, percentile
@@ -43,7 +43,7 @@ because a node remembers the cost of a host for longer than the attack lasts."""
 class Round:
     """One attack in one form, on one node chosen by dice."""
 
-    def __init__(self, chain: Chain, crowd: Attackers, plan: Plan, tactic: str, form: Form) -> None:
+    def __init__(self, chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> None:
         self._chain = chain
         self._crowd = crowd
         self._plan = plan
@@ -86,7 +86,7 @@ class Round:
 
     # The attack
 
-    async def _attack(self, order: Order) -> None:
+    async def _attack(self, order: AttackOrder) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask)
             if self.ordeal.restarts:
@@ -94,12 +94,12 @@ class Round:
             self.ordeal.spent = await self._crowd.carry_out(order)
             nursery.cancel_scope.cancel()
 
-    def _order(self, seconds: float) -> Order:
+    def _order(self, seconds: float) -> AttackOrder:
         node, form = self._node, self._form
         network = f"127.{self._dice.randint(*NETWORKS)}.{self._dice.randrange(256)}"
         addresses = [f"{network}.{1 + number * form.spread}" for number in range(form.attackers)]
         sources = [self._neighbour.host] if form.as_neighbour else addresses
-        return Order(
+        return AttackOrder(
             tactic=self.ordeal.tactic,
             seconds=seconds,
             seed=self._dice.getrandbits(31),

@@ -13,7 +13,7 @@ import trio
 from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.hostile.attackers import Attackers, attackers
 from mqproto.simulator.fuzz.hostile.chain import Chain, topology_of
-from mqproto.simulator.fuzz.hostile.plan import PLAIN_SHARE, Form, Plan
+from mqproto.simulator.fuzz.hostile.plan import PLAIN_SHARE, Form, HostilePlan
 from mqproto.simulator.fuzz.hostile.round import Round
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.rig.rig import new_folder
@@ -24,7 +24,7 @@ NETWORKS: Final = 250
 """The second number of the nodes' addresses is from 1 to this."""
 
 
-async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
+async def run_strangers(plan: HostilePlan, show: Callable[[Ordeal], None] = lambda ordeal: None) -> Report:
     """Attack until the time is over.
 
     Args:
@@ -48,7 +48,13 @@ async def run_strangers(plan: Plan, show: Callable[[Ordeal], None] = lambda orde
 
 
 async def _run_part(
-    plan: Plan, crowd: Attackers, folder: Path, report: Report, show: Callable[[Ordeal], None], *, tls: bool
+    plan: HostilePlan,
+    crowd: Attackers,
+    folder: Path,
+    report: Report,
+    show: Callable[[Ordeal], None],
+    *,
+    tls: bool,
 ) -> None:
     """Run all attacks with TLS, or without. If honest messages stay blocked, the next one begins with new nodes."""
     share = 1 - PLAIN_SHARE if tls else PLAIN_SHARE if plan.with_tls else 1
@@ -74,7 +80,7 @@ async def _run_part(
                 attack = None if is_over else next(attacks, None)
 
 
-async def tried(chain: Chain, crowd: Attackers, plan: Plan, tactic: str, form: Form) -> Ordeal:
+async def tried(chain: Chain, crowd: Attackers, plan: HostilePlan, tactic: str, form: Form) -> Ordeal:
     """Run one attack. If too little came during it, and nothing else is wrong, a longer repetition counts instead.
 
     For a second or two, other programs on the machine can take more of it than any attacker.

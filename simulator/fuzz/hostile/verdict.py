@@ -11,9 +11,9 @@ import msgspec
 from mqproto.simulator.base.screen import plain_table, show_verdict, wide_console
 from mqproto.simulator.fuzz.hostile.attackers import Spent
 from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
-from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MB, MEMORY_LIMIT_BYTES, Figures, excess
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MB, MEMORY_LIMIT_BYTES, NodeUsage, excess
 from mqproto.simulator.rig.proof import Comparison
-from mqproto.simulator.rig.verdict import Found, Oracle, judged
+from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 
 LEAST_SHARE: Final = 0.5
 """The least honest throughput during an attack, as a share of that before it."""
@@ -49,7 +49,7 @@ class Ordeal:
     worst_ms: float = 0.0
     recovered_s: float | None = None
     answer_s: float = 0.0
-    nodes: dict[str, Figures] = field(default_factory=dict)
+    nodes: dict[str, NodeUsage] = field(default_factory=dict)
     wrongs: list[str] = field(default_factory=list)
     found: Found = field(default_factory=lambda: Comparison().found())
 
@@ -81,8 +81,8 @@ class Ordeal:
             f"{self.before_per_s:,.0f} before, at least {LEAST_SHARE:.0%}"
         )
         came: Found = {
-            Oracle.LOST: [blocked] if self.recovered_s is None else [],
-            Oracle.THROUGHPUT: [slow] if timed and self.is_slow else [],
+            RunOracle.LOST: [blocked] if self.recovered_s is None else [],
+            RunOracle.THROUGHPUT: [slow] if timed and self.is_slow else [],
         }
         yield from judged("strangers", self.found, excess(self.nodes), came)
         if not timed:

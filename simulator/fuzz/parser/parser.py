@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.randomness import chance
-from mqproto.simulator.fuzz.findings import Finding, Findings
+from mqproto.simulator.fuzz.findings import Findings, FuzzFinding
 from mqproto.simulator.fuzz.minimise import minimised_packet
 from mqproto.simulator.fuzz.mutations import Mutant, counted
 from mqproto.simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
@@ -179,7 +179,7 @@ def material_of(options: Options) -> Material:
     return Packets([*brought, *examples(), *ping])
 
 
-def repeat(finding: Finding) -> tuple[str, str] | None:
+def repeat(finding: FuzzFinding) -> tuple[str, str] | None:
     """Return the group and detail of the fault that a finding's bytes cause now; None if there is none.
 
     Raises:
@@ -384,7 +384,7 @@ class Fuzzer:
             seen = fault(self.judge, self.watch, least)
             if seen is not None and seen[0] == group:
                 data, detail = least, seen[1]
-        findings.add(Finding(group, detail, data, how))
+        findings.add(FuzzFinding(group, detail, data, how))
 
     def _minimised(self, data: bytes, group: str) -> bytes:
         end_s = cpu_s() + MINIMISE_S

@@ -51,7 +51,7 @@ _ENDS_WITH_NUL: Final = ("VT_LPSTR", "VT_LPWSTR")
 _INTEGERS: Final = (0, -1, 127, 128, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 2**64 - 1)
 
 
-class Reading:
+class ReaderJudge:
     """The judge of one of our readers.
 
     Args:
@@ -76,7 +76,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReaderTarget:
     """One reader, and its inputs."""
 
     question: str
@@ -88,8 +88,8 @@ class Target:
     """Whether its inputs are packets, which are mutated by their layouts."""
 
     @property
-    def judge(self) -> Reading:
-        return Reading(self.question, self.ask)
+    def judge(self) -> ReaderJudge:
+        return ReaderJudge(self.question, self.ask)
 
     @property
     def material(self) -> Material:
@@ -312,16 +312,16 @@ _XML_WORDS: Final = (
 )  # fmt: skip
 
 TARGETS: Final = {
-    "xml": Target(
+    "xml": ReaderTarget(
         "is explained, or shown with its reason; written, it is read as the same",
         _xml, _xml_seeds, _XML_WORDS, _drawn_xml,
     ),
-    "activex": Target(
+    "activex": ReaderTarget(
         "is explained, or shown with its reason; written, it is read as the same",
         _activex, _activex_seeds,
         [number.to_bytes(2, "little") for number in BY_NUMBER] + [b"\0\0", b"\xff\xff", b"\0\xd8"], _variant,
     ),
-    "binary": Target(
+    "binary": ReaderTarget(
         "is explained, or shown with its reason; its JSON says the same",
         _binary, _streams,
         [*_RECORDS, b"\x09\1\0\0\0", b"\x0d\xff", b"\x0e\xff\xff\xff\x7f", b"\x06\x09\0\0\0\x01x",
@@ -330,14 +330,14 @@ TARGETS: Final = {
          b"\x0dSystem.ObjRef"],
         lambda dice: dice.choice(_streams()),
     ),
-    "headers": Target(
+    "headers": ReaderTarget(
         "headers are found, or none; written, they are read as the same",
         _headers, _headers_seeds,
         [*_XML_WORDS, b"<HeaderInfo>", b"<Key>", b"<Value>", b"</ArrayOfHeaderInfo>", b'"a":"b"', b"{", b"}", b"[",
          b"]", b",", b"null", b'"rbs2-', b"\\ud800", b"\\u0000", b"1e999", b"NaN"],
         _drawn_headers,
     ),
-    "security": Target(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
-    "decode": Target(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
+    "security": ReaderTarget(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
+    "decode": ReaderTarget(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
 """Keyed by the name that `--target` takes."""

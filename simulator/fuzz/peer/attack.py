@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 import trio
 
 from mqproto.simulator.fuzz.peer.conduct import Fault
-from mqproto.simulator.fuzz.peer.lines import Line, Place, connected, datagrams, judge_datagrams
+from mqproto.simulator.fuzz.peer.lines import JudgedLine, Place, connected, datagrams, judge_datagrams
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 
 Watch = Callable[[], Awaitable[Fault | None]]
@@ -25,7 +25,7 @@ class Attack:
     def __init__(self, place: Place, watch: Watch) -> None:
         self._place = place
         self._watch = watch
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, JudgedLine] = {}
         self._asking: trio.socket.SocketType | None = None
 
     @property
@@ -64,7 +64,7 @@ class Attack:
             stream = await connected(self._place)
             if isinstance(stream, Fault):
                 return stream
-            line = self._lines[step.connection] = Line(self._place, stream)
+            line = self._lines[step.connection] = JudgedLine(self._place, stream)
             nursery.start_soon(line.listen)
         match step.act:
             case Act.SEND:

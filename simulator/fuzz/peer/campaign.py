@@ -19,13 +19,13 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.fuzz.findings import Findings
 from mqproto.simulator.fuzz.peer.attack import Attack
 from mqproto.simulator.fuzz.peer.canary import a_canary
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.draw import draw_case
 from mqproto.simulator.fuzz.peer.investigation import OWN, Investigation
 from mqproto.simulator.fuzz.peer.lines import Place, never
 from mqproto.simulator.fuzz.peer.process import Process
 from mqproto.simulator.fuzz.tactics.cases import Case
-from mqproto.simulator.fuzz.tactics.talk import Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from mqproto.wire import NULL_GUID
 
 CHECK_S: Final = 0.1
@@ -105,7 +105,7 @@ class Campaign:
     def __init__(
         self,
         place: Place,
-        target: Target,
+        target: PeerTarget,
         plan: Plan,
         process: Process | None = None,
         show: Callable[[Report], None] = lambda report: None,
@@ -157,7 +157,7 @@ class Campaign:
         self._count(case)
         fault = await Attack(self._place, _nobody).carry_out(case) or await self._canary.check()
         if fault is None and (beside := await self._investigation.tried(case)) is not None:
-            fault = Fault(Oracle.STARVES, "it serves one session at a time", str(beside))
+            fault = Fault(PeerFailure.STARVES, "it serves one session at a time", str(beside))
         if fault is not None:
             self._investigation.keep(fault, case)
             self.report.ended = "the valid conversation fails, so that no other can be judged"
@@ -227,7 +227,7 @@ class Campaign:
     async def _investigate(self) -> None:
         """Investigate all faults of a round."""
         for fault, suspects in self._troubles:
-            if fault.oracle is Oracle.GROWS:
+            if fault.oracle is PeerFailure.GROWS:
                 again = f"mqproto fuzz peer {self._place.address} --seed {self._plan.seed}"
                 what = f"the same again with `{again} --count {self.report.cases}`"
                 everything = Case("all cases up to now", what, (), NULL_GUID, 0)

@@ -10,11 +10,11 @@ from typing import Final
 
 import trio
 
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
-from mqproto.simulator.fuzz.peer.lines import Line, Place, connected, elsewhere, never
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
+from mqproto.simulator.fuzz.peer.lines import JudgedLine, Place, connected, elsewhere, never
 from mqproto.simulator.fuzz.tactics.cases import Act
 from mqproto.simulator.fuzz.tactics.packets import connection_request
-from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, Talk, Target, identity_of
+from mqproto.simulator.fuzz.tactics.talk import NUMBERS_EACH, PeerTarget, Talk, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
 """How many messages go through one session; then a new one begins, which the peer must accept, too."""
@@ -30,7 +30,7 @@ class Canary:
     """
 
     def __init__(
-        self, place: Place, attackers: Place, target: Target, seed: int, nursery: trio.Nursery
+        self, place: Place, attackers: Place, target: PeerTarget, seed: int, nursery: trio.Nursery
     ) -> None:
         self.slowest_s = 0.0
         """The longest time until a message was acknowledged."""
@@ -42,7 +42,7 @@ class Canary:
         self._asking = target.presented or identity_of(target, seed, "whose turn it is")
         self._nursery = nursery
         self._numbers = count()
-        self._line: Line | None = None
+        self._line: JudgedLine | None = None
         self._messages: list[bytes] = []
         self._one_at_a_time = trio.Lock()
 
@@ -72,9 +72,9 @@ class Canary:
         if fault is None:
             self.slowest_s = max(self.slowest_s, trio.current_time() - began_s)
         if fault is None and self._line.closed:
-            return Fault(Oracle.CRASHES, "it closes a healthy session", "")
-        if fault is not None and fault.oracle is Oracle.HANGS:
-            return Fault(Oracle.STARVES, f"a healthy session waits: {fault.rule}", fault.detail)
+            return Fault(PeerFailure.CRASHES, "it closes a healthy session", "")
+        if fault is not None and fault.oracle is PeerFailure.HANGS:
+            return Fault(PeerFailure.STARVES, f"a healthy session waits: {fault.rule}", fault.detail)
         return fault
 
     async def _open(self) -> Fault | None:
@@ -87,17 +87,17 @@ class Canary:
         stream = await connected(self._place)
         if isinstance(stream, Fault):
             return stream
-        line = Line(self._place, stream)
+        line = JudgedLine(self._place, stream)
         self._nursery.start_soon(line.listen)
         self._line = line
         for packet in packets[:3]:
             fault = await line.say(packet) or await line.settle()
-            if fault is not None and fault.oracle is Oracle.HANGS:
-                return Fault(Oracle.STARVES, f"nobody else is served: {fault.rule}", fault.detail)
+            if fault is not None and fault.oracle is PeerFailure.HANGS:
+                return Fault(PeerFailure.STARVES, f"nobody else is served: {fault.rule}", fault.detail)
             if fault is not None:
                 return fault
         if line.closed:
-            return Fault(Oracle.STARVES, "nobody else gets a session", "it closes the connection")
+            return Fault(PeerFailure.STARVES, "nobody else gets a session", "it closes the connection")
         self._messages = packets[:2:-1]
         return None
 
@@ -113,7 +113,7 @@ class Canary:
         if isinstance(stream, Fault):
             return False
         async with trio.open_nursery() as nursery:
-            line = Line(place, stream)
+            line = JudgedLine(place, stream)
             nursery.start_soon(line.listen)
             if await line.say(connection_request(self._asking)) is None:
                 await line.settle()
@@ -129,7 +129,7 @@ class Canary:
 
 
 @asynccontextmanager
-async def a_canary(place: Place, target: Target, seed: int) -> AsyncIterator[Canary]:
+async def a_canary(place: Place, target: PeerTarget, seed: int) -> AsyncIterator[Canary]:
     """Yield a canary, at another host than ours if possible; its session opens at the first check."""
     async with trio.open_nursery() as nursery:
         canary = Canary(replace(place, source=elsewhere(place), holds_up=never), place, target, seed, nursery)

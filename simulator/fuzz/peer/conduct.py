@@ -29,7 +29,7 @@ HALF: Final = 0x8000
 """Counts are 16 bits wide; a number further ahead than this is behind."""
 
 
-class Oracle(StrEnum):
+class PeerFailure(StrEnum):
     """The ways in which a peer fails."""
 
     HANGS = "hangs"
@@ -47,7 +47,7 @@ class Fault:
     detail: what was seen.
     """
 
-    oracle: Oracle
+    oracle: PeerFailure
     rule: str
     detail: str
 
@@ -302,8 +302,8 @@ class Conduct:
             self._wrong("it counts its messages wrongly (3.1.5.5.5)", seen)
 
     def _wrong(self, rule: str, detail: str) -> None:
-        self.fault = Fault(Oracle.WRONG, rule, detail)
+        self.fault = Fault(PeerFailure.WRONG, rule, detail)
 
 
 def _owes(what: str, detail: str = "") -> Fault:
-    return Fault(Oracle.HANGS, f"it owes {what}", detail)
+    return Fault(PeerFailure.HANGS, f"it owes {what}", detail)

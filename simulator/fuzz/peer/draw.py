@@ -14,7 +14,7 @@ from mqproto.simulator.fuzz.mutations import Edit, plan_of
 from mqproto.simulator.fuzz.tactics.cases import Case
 from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
 from mqproto.simulator.fuzz.tactics.packets import MESSAGES, message_of
-from mqproto.simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 
 AIMED_EVERY: Final = 3
 """One in this many cases lies about a length, a limit or a flag: first each such lie once, then all of them again."""
@@ -26,7 +26,7 @@ LIES: Final = ("length", "limit", "flags")
 """The classes of mutations that break parsers most often."""
 
 
-def draw_case(target: Target, seed: int, number: int) -> Case:
+def draw_case(target: PeerTarget, seed: int, number: int) -> Case:
     """Return the case with this number."""
     talk = Talk(target, seed, number)
     if number == 0:

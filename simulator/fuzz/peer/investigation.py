@@ -9,10 +9,10 @@ from typing import Final
 
 import trio
 
-from mqproto.simulator.fuzz.findings import Finding, Findings
+from mqproto.simulator.fuzz.findings import Findings, FuzzFinding
 from mqproto.simulator.fuzz.peer.attack import Attack
 from mqproto.simulator.fuzz.peer.canary import Canary
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.lines import Place
 from mqproto.simulator.fuzz.peer.smaller import calm, changed_fields, described, smaller
 from mqproto.simulator.fuzz.tactics.cases import Case, case_as_how, joined
@@ -28,7 +28,7 @@ took, at least QUICK_S and at most the whole patience; at the end we wait with t
 NAMES: Final = 8
 """The smallest case is sent under up to this many identities, with the whole patience, until one shows the fault."""
 
-OWN: Final = (Oracle.HANGS, Oracle.WRONG)
+OWN: Final = (PeerFailure.HANGS, PeerFailure.WRONG)
 """Faults that a case sees itself. The others concern the whole peer, and any case may have caused them."""
 ONCE: Final = "seen once, and not again when the case was sent alone"
 GONE: Final = "not tried alone, as the peer serves nobody any more"
@@ -95,7 +95,7 @@ class Investigation:
             if not self.knows(seen, told):
                 await self._keep_smallest(seen, told)
             # A peer that hangs keeps others waiting: their faults may only be consequences.
-            if self.is_gone or alike(seen, fault) or fault.oracle is Oracle.HANGS:
+            if self.is_gone or alike(seen, fault) or fault.oracle is PeerFailure.HANGS:
                 return
         if fault.oracle not in OWN and len(suspects) > 1:
             together = self._renewed(joined(suspects))
@@ -122,7 +122,7 @@ class Investigation:
         steps = [replace(step, note=described(step)) for step in case.steps]
         how = case_as_how(case.with_steps(steps)) | self._origin
         how |= {"oracle": fault.oracle.value, "rule": fault.rule}
-        self._findings.add(Finding(group, detail, case.data, how))
+        self._findings.add(FuzzFinding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
         """Make a case smaller as long as it shows the same fault, and keep it byte for byte as it last did.
@@ -176,7 +176,7 @@ class Investigation:
 
 def group_of(fault: Fault, case: Case) -> str:
     """Return the group of a finding: the broken rule, or the cause if the whole peer failed."""
-    if fault.oracle in OWN or fault.oracle is Oracle.GROWS:
+    if fault.oracle in OWN or fault.oracle is PeerFailure.GROWS:
         return f"{fault.oracle}: {fault.rule}"
     return f"serves nobody after {', '.join(sorted(causes_of(case)))}"
 

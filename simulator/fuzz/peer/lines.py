@@ -14,7 +14,7 @@ import trio
 
 from mqproto.base.errors import WireFormatError
 from mqproto.simulator.base.sockets import RESET_ON_CLOSE
-from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Conduct, Fault, PeerFailure
 from mqproto.wire import Guid, ping_packet
 
 READ_BYTES: Final = 65_536
@@ -69,7 +69,7 @@ class Place:
         return f"[{host}]:{self.where[1]}" if ":" in host else f"{host}:{self.where[1]}"
 
 
-class Line:
+class JudgedLine:
     """One connection; its judge sees everything that is sent and received."""
 
     def __init__(self, place: Place, stream: trio.SocketStream) -> None:
@@ -119,7 +119,9 @@ class Line:
                     if not size and self._listening.cancel_called:
                         return self.conduct.fault
                     if not size:
-                        return Fault(Oracle.HANGS, "it reads no more", f"{self._place.patience_s:g} s long")
+                        return Fault(
+                            PeerFailure.HANGS, "it reads no more", f"{self._place.patience_s:g} s long"
+                        )
                     rest = rest[size:]
         return self.conduct.fault
 
@@ -185,7 +187,7 @@ class Line:
 
 async def connected(place: Place) -> trio.SocketStream | Fault:
     """Return a connection, or the fault that prevents one."""
-    fault = Fault(Oracle.STARVES, "no connection is accepted", f"{place.patience_s:g} s long")
+    fault = Fault(PeerFailure.STARVES, "no connection is accepted", f"{place.patience_s:g} s long")
     with trio.move_on_after(place.patience_s):
         while True:
             connecting = trio.socket.socket(place.family, socket.SOCK_STREAM)
@@ -198,7 +200,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
                 connecting.close()
                 if error.errno not in OURS:
                     reason = os.strerror(error.errno) if error.errno else str(error)
-                    return Fault(Oracle.CRASHES, "no connection can be had", reason.lower())
+                    return Fault(PeerFailure.CRASHES, "no connection can be had", reason.lower())
                 await trio.sleep(PAUSE_S)
             except BaseException:
                 connecting.close()
@@ -242,7 +244,7 @@ def judge_datagrams(asking: trio.socket.SocketType) -> Fault | None:
             datagram = raw.recv(DATAGRAM_BYTES, socket.MSG_DONTWAIT)
             ping_packet.decode(datagram)
     except WireFormatError as error:
-        return Fault(Oracle.WRONG, "what answers a Ping is none (2.2.7)", str(error))
+        return Fault(PeerFailure.WRONG, "what answers a Ping is none (2.2.7)", str(error))
     except OSError:
         return None  # Nothing more has come, or nobody listens there.
     finally:

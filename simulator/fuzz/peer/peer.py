@@ -14,16 +14,16 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.command.probe import target as read_target
-from mqproto.simulator.fuzz.findings import Finding
+from mqproto.simulator.fuzz.findings import FuzzFinding
 from mqproto.simulator.fuzz.peer.attack import Attack
 from mqproto.simulator.fuzz.peer.campaign import Campaign, Plan, Report
 from mqproto.simulator.fuzz.peer.canary import a_canary
 from mqproto.simulator.fuzz.peer.conduct import Fault
-from mqproto.simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
+from mqproto.simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, JudgedLine, Place, connected
 from mqproto.simulator.fuzz.peer.process import Process
 from mqproto.simulator.fuzz.tactics.cases import FUZZ, case_from_how
 from mqproto.simulator.fuzz.tactics.packets import PRESENTED, connection_request
-from mqproto.simulator.fuzz.tactics.talk import Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from mqproto.wire import NULL_GUID, Guid, guid_from_text, guid_text
 
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
@@ -73,7 +73,7 @@ async def fuzz_peer(
     return await Campaign(place, target_of(place, options), plan, process, show).run()
 
 
-async def repeat(finding: Finding, peer: str, options: Options, *, as_new: bool = False) -> Fault | None:
+async def repeat(finding: FuzzFinding, peer: str, options: Options, *, as_new: bool = False) -> Fault | None:
     """Send the case of a finding again, exactly as it was; return the fault if it shows.
 
     Args:
@@ -112,10 +112,10 @@ async def place_of(peer: str, options: Options) -> Place:
     return Place(family, tuple(where), options.ping_port, options.patience_s)
 
 
-def target_of(place: Place, options: Options) -> Target:
+def target_of(place: Place, options: Options) -> PeerTarget:
     """Return the target that cases are made for."""
     assert place.server is not None
-    return Target(
+    return PeerTarget(
         tuple(_direct_name(queue, str(place.where[0])) for queue in options.queues),
         place.server,
         options.presented,
@@ -140,7 +140,7 @@ async def introduced(place: Place, client: Guid) -> Guid:
     if isinstance(stream, Fault):
         raise UsageError(f"{place.address}: {stream.rule} ({stream.detail}): there is nobody to fuzz")
     async with trio.open_nursery() as nursery:
-        line = Line(place, stream)
+        line = JudgedLine(place, stream)
         nursery.start_soon(line.listen)
         fault = await line.say(connection_request().replace(PRESENTED, client)) or await line.settle()
         line.close()

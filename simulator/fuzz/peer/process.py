@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 
 MB: Final = 2**20
 
@@ -33,12 +33,12 @@ class Process:
     def check(self) -> Fault | None:
         """Return a fault if it has ended or grown too much; growth is reported once."""
         if not self.lives:
-            return Fault(Oracle.CRASHES, "its process has ended", f"process {self.pid}")
+            return Fault(PeerFailure.CRASHES, "its process has ended", f"process {self.pid}")
         self.last_mb = self._resident_mb()
         if self.last_mb - self.first_mb > self.growth_mb and not self._said:
             self._said = True
             grown = f"from {self.first_mb:,.0f} to {self.last_mb:,.0f} MB"
-            return Fault(Oracle.GROWS, f"it holds over {self.growth_mb:,.0f} MB more than before", grown)
+            return Fault(PeerFailure.GROWS, f"it holds over {self.growth_mb:,.0f} MB more than before", grown)
         return None
 
     @property

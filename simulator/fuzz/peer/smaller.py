@@ -22,7 +22,7 @@ Still = Callable[[Case], Awaitable[bool]]
 Part = TypeVar("Part")
 
 
-class Edit(NamedTuple):
+class ReplacedBytes(NamedTuple):
     """Bytes of a packet that a mutation has replaced."""
 
     start: int
@@ -63,7 +63,7 @@ async def smaller(case: Case, still: Still, seconds: float) -> Case:
     return await fewest(list(groups(case)), with_groups)
 
 
-def _with_edits(case: Case, index: int, some: Sequence[Edit]) -> Case:
+def _with_edits(case: Case, index: int, some: Sequence[ReplacedBytes]) -> Case:
     step = case.steps[index]
     return case.with_steps(
         replace(each, data=edited(step.was, some)) if each is step else each for each in case.steps
@@ -96,23 +96,23 @@ def groups(case: Case) -> Iterator[tuple[Step, ...]]:
         yield tuple(group)
 
 
-def edits(was: bytes, data: bytes) -> list[Edit]:
+def edits(was: bytes, data: bytes) -> list[ReplacedBytes]:
     """Return the edits that were made to a packet, in as few pieces as can be told apart."""
     if len(was) == len(data):
         changed = [at for at, (old, new) in enumerate(zip(was, data, strict=True)) if old != new]
         runs = [
             [at for _, at in run] for _, run in groupby(enumerate(changed), lambda pair: pair[1] - pair[0])
         ]
-        return [Edit(run[0], run[-1] + 1, data[run[0] : run[-1] + 1]) for run in runs]
+        return [ReplacedBytes(run[0], run[-1] + 1, data[run[0] : run[-1] + 1]) for run in runs]
     matcher = SequenceMatcher(None, was, data, autojunk=False)
     return [
-        Edit(start, stop, data[low:high])
+        ReplacedBytes(start, stop, data[low:high])
         for tag, start, stop, low, high in matcher.get_opcodes()
         if tag != "equal"
     ]
 
 
-def edited(was: bytes, some: Sequence[Edit]) -> bytes:
+def edited(was: bytes, some: Sequence[ReplacedBytes]) -> bytes:
     """Return a packet with some of its edits made."""
     for edit in sorted(some, reverse=True):
         was = was[: edit.start] + edit.new + was[edit.stop :]
@@ -138,7 +138,7 @@ def described(step: Step) -> str:
     return f"{step.note.partition(':')[0]}: {'; '.join(pieces)}"
 
 
-def _changes(step: Step) -> list[tuple[str, Edit]]:
+def _changes(step: Step) -> list[tuple[str, ReplacedBytes]]:
     """Return each edit with the field that it begins in."""
     fields = fields_of(step.was)
     found = []

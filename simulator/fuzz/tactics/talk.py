@@ -33,7 +33,7 @@ BURST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PeerTarget:
     """The peer that cases are made for.
 
     queues: direct names of the queues that messages go to, without `DIRECT=`.
@@ -50,7 +50,7 @@ class Target:
     known: tuple[Guid, ...] = ()
 
 
-def identity_of(target: Target, seed: int, name: str) -> Guid:
+def identity_of(target: PeerTarget, seed: int, name: str) -> Guid:
     """Return a queue manager to be: a new one each time, because a peer remembers the numbers of old messages."""
     return Guid(chance(seed, "identity", f"{target.sent_s}", name).randbytes(16))
 
@@ -65,7 +65,7 @@ class Talk:
     is_much: whether it is meant to keep the peer from serving others.
     """
 
-    def __init__(self, target: Target, seed: int, number: int, identity: Guid | None = None) -> None:
+    def __init__(self, target: PeerTarget, seed: int, number: int, identity: Guid | None = None) -> None:
         self.target = target
         self.dice = chance(seed, "case", str(number))
         self.number = number

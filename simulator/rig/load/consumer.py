@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
-from mqproto.simulator.rig.proof import Received, digest_of
+from mqproto.simulator.rig.proof import Committed, digest_of
 
 BATCH: Final = 64
 PATIENCE_S: Final = 0.5
@@ -49,7 +49,7 @@ class Consumer:
         queue: str,
         moods: random.Random | None = None,
     ) -> None:
-        self.received: list[Received] = []
+        self.received: list[Committed] = []
         """The messages that are known to be committed, in order."""
         self.in_doubt_count = 0
         self.committed_in_doubt_count = 0
@@ -57,7 +57,7 @@ class Consumer:
         self._queue = queue
         self._moods = moods
         self.rolled_back_count = 0
-        self._in_doubt: list[Received] = []
+        self._in_doubt: list[Committed] = []
 
     @property
     def is_in_doubt(self) -> bool:
@@ -82,7 +82,7 @@ class Consumer:
         Raises:
             NodeUnreachable: the node is gone. If that was during the commit, the batch is in doubt from now on.
         """
-        batch: list[Received] = []
+        batch: list[Committed] = []
         timeout_s = PATIENCE_IN_DOUBT_S if self._in_doubt else PATIENCE_S
         try:
             async with client.transaction(self._queue, limit=BATCH, timeout_s=timeout_s) as messages:
@@ -102,7 +102,7 @@ class Consumer:
             return  # The same messages come again.
         self.received += batch
 
-    def _resolve(self, batch: list[Received]) -> None:
+    def _resolve(self, batch: list[Committed]) -> None:
         """Decide from the queue's first message whether the commit in doubt happened."""
         if not self._in_doubt:
             return
@@ -112,5 +112,5 @@ class Consumer:
         self._in_doubt = []
 
 
-def _record(message: ReceivedMessage, now_s: float) -> Received:
-    return Received(message.id, digest_of(message.label, message.body), now_s)
+def _record(message: ReceivedMessage, now_s: float) -> Committed:
+    return Committed(message.id, digest_of(message.label, message.body), now_s)

@@ -60,7 +60,7 @@ class Handover:
     wrong: list[str] = field(default_factory=list)
 
 
-class Producer:
+class PostingProducer:
     """One of them.
 
     Args:

@@ -24,7 +24,7 @@ from mqproto.simulator.base.screen import ProgressScreen
 from mqproto.simulator.client import Client, InDoubt, NodeUnreachable
 from mqproto.simulator.client.story import logs_in, read_step, story_of, told
 from mqproto.simulator.rig.links import free
-from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
+from mqproto.simulator.rig.load.posting import Handover, Outgoing, PostingProducer
 from mqproto.simulator.rig.load.validator import QUESTIONS, Cue, Validator
 from mqproto.simulator.rig.rig import new_folder, until
 from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address
@@ -196,7 +196,7 @@ class EdgesDemo(EdgeRig):
             async with trio.open_nursery() as producing:
                 for number, messages in enumerate(self._messages):
                     dice = random.Random(f"{self._seed}/producer/{number}")
-                    producing.start_soon(Producer(url, messages, self._handover, dice).run)
+                    producing.start_soon(PostingProducer(url, messages, self._handover, dice).run)
             with trio.move_on_after(SETTLE_S):
                 await until(partial(self._is_done, 1.0, self.rounds * sum(map(len, VICTIMS))), BEAT_S)
                 if self.is_rough:

@@ -11,16 +11,16 @@ from mqproto.edge.custody import IN_DOUBT, End
 from mqproto.simulator.client import ReceivedMessage
 from mqproto.simulator.client.envelope import Envelope, FailureNote
 from mqproto.simulator.rig.load.posting import Handover, Outgoing
-from mqproto.simulator.rig.verdict import Found, Oracle, by_oracle
+from mqproto.simulator.rig.verdict import Found, RunOracle, by_oracle
 
 UNKNOWN_QUEUE: Final = "unknown-queue"
 LOOKED: Final = (
-    Oracle.LOST,
-    Oracle.DOUBLED,
-    Oracle.REORDERED,
-    Oracle.ALTERED,
-    Oracle.GROUPS,
-    Oracle.AUDIT,
+    RunOracle.LOST,
+    RunOracle.DOUBLED,
+    RunOracle.REORDERED,
+    RunOracle.ALTERED,
+    RunOracle.GROUPS,
+    RunOracle.AUDIT,
 )
 
 
@@ -71,41 +71,41 @@ class EdgeLedger:
         """Return what is not as it was promised."""
         return by_oracle(LOOKED, self._found())
 
-    def _found(self) -> Iterator[tuple[Oracle, str]]:
+    def _found(self) -> Iterator[tuple[RunOracle, str]]:
         for wrong in self.handover.wrong:
-            yield Oracle.DOUBLED, wrong
+            yield RunOracle.DOUBLED, wrong
         given_up = Counter(failed.key for failed in self.failed)
         for key in sorted(key for key, count in given_up.items() if count > 1):
-            yield Oracle.DOUBLED, f"{key} is in the error queue {given_up[key]} times"
+            yield RunOracle.DOUBLED, f"{key} is in the error queue {given_up[key]} times"
         for message in self.messages:
             if self.letters is None or message.key not in self.handover.accepted:
                 yield from self._found_of(message, set(given_up))
         for key in {*self.processed, *given_up} - {message.key for message in self.messages}:
-            yield Oracle.ALTERED, f"{key!r} was never handed in, and came out"
+            yield RunOracle.ALTERED, f"{key!r} was never handed in, and came out"
         yield from self._out_of_order()
         if self.is_heard:
             audited = self._audited_otherwise() if self.letters is None else self._unaccounted(self.letters)
-            yield from ((Oracle.AUDIT, text) for text in audited)
+            yield from ((RunOracle.AUDIT, text) for text in audited)
         for message_id in self.audited.keys() - set(self.handover.accepted.values()):
-            yield Oracle.AUDIT, f"{message_id} was never answered 200, and the audit has it"
+            yield RunOracle.AUDIT, f"{message_id} was never answered 200, and the audit has it"
 
-    def _found_of(self, message: Outgoing, given_up: set[str]) -> Iterator[tuple[Oracle, str]]:
+    def _found_of(self, message: Outgoing, given_up: set[str]) -> Iterator[tuple[RunOracle, str]]:
         key = message.key
         ends = (key in self.processed) + (key in given_up)
         if key in self.handover.accepted:
             if not ends:
-                yield Oracle.LOST, f"{key} was accepted, and is lost"
+                yield RunOracle.LOST, f"{key} was accepted, and is lost"
             elif ends > 1 and self.is_honest:
-                yield Oracle.DOUBLED, f"{key} was processed, and is in the error queue"
+                yield RunOracle.DOUBLED, f"{key} was processed, and is in the error queue"
         elif key in self.handover.refused:
             if self.handover.refused[key] != UNKNOWN_QUEUE or message.queue == "orders":
-                yield Oracle.LOST, f"{key} was refused: {self.handover.refused[key]}"
+                yield RunOracle.LOST, f"{key} was refused: {self.handover.refused[key]}"
             if ends:
-                yield Oracle.ALTERED, f"{key} was refused, and came out"
+                yield RunOracle.ALTERED, f"{key} was refused, and came out"
         else:
-            yield Oracle.LOST, f"{key} never had an answer that was final"
+            yield RunOracle.LOST, f"{key} never had an answer that was final"
         if self.processed.get(key, message.body) != message.body:
-            yield Oracle.ALTERED, f"{key} came out with another body"
+            yield RunOracle.ALTERED, f"{key} came out with another body"
 
     def _audited_otherwise(self) -> Iterator[str]:
         """What producers, consumer and error queue have seen is what the audit says."""
@@ -131,7 +131,7 @@ class EdgeLedger:
             if not is_there.get(end, False):
                 yield f"{key} is {end}, as the audit says"
 
-    def _out_of_order(self) -> Iterator[tuple[Oracle, str]]:
+    def _out_of_order(self) -> Iterator[tuple[RunOracle, str]]:
         """What was handed in first is processed first: in a group, or, of what has none, in the queue."""
         places = {key: place for place, key in enumerate(self.processed)}
         last: dict[int, tuple[int, str]] = {}
@@ -141,6 +141,6 @@ class EdgeLedger:
                 continue
             before, key = last.get(message.group, (-1, ""))
             if place < before:
-                oracle = Oracle.GROUPS if message.group else Oracle.REORDERED
+                oracle = RunOracle.GROUPS if message.group else RunOracle.REORDERED
                 yield oracle, f"{message.key} was processed before {key}"
             last[message.group] = max((place, message.key), (before, key))

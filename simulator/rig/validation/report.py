@@ -11,9 +11,9 @@ from rich.table import Table
 
 from mqproto.simulator.base.screen import show_verdict, wide_console
 from mqproto.simulator.rig.load.validator import CODE, Cue
-from mqproto.simulator.rig.observer import Figures, excess
+from mqproto.simulator.rig.observer import NodeUsage, excess
 from mqproto.simulator.rig.validation.ledger import EdgeLedger
-from mqproto.simulator.rig.verdict import Found, Oracle, judged
+from mqproto.simulator.rig.verdict import Found, RunOracle, judged
 
 GATEWAY: Final = "sender gateway"
 TRIGGER: Final = "destination trigger"
@@ -43,7 +43,7 @@ class EdgesReport(EdgeLedger):
     questions: int
     said: Counter[tuple[str, str]]
     story: list[str]
-    usage: dict[str, Figures] = field(default_factory=dict)
+    usage: dict[str, NodeUsage] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:
@@ -53,7 +53,7 @@ class EdgesReport(EdgeLedger):
     def _refused_otherwise(self) -> Found:
         """The consumer has refused what it does not accept, and nothing else."""
         return {
-            Oracle.LOST: [
+            RunOracle.LOST: [
                 f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
                 for failed in self.failed
                 if self.letters is None and not failed.reason.startswith(CODE)

@@ -46,7 +46,7 @@ UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strike:
+class ProcessKill:
     """A process is killed, and started again: a node by its name, `gateway`, or `trigger`.
 
     when, count: once the logs have `count` lines of this waypoint; or `called`, once the consumer has `count` calls.
@@ -58,7 +58,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class ValidationScenario:
     """One validation.
 
     heading: of the document that it tests.
@@ -85,7 +85,7 @@ class Scenario:
     absent: int = 0
     attempts: int = 20
     timeout_s: float = 5.0
-    strikes: tuple[Strike, ...] = field(default=())
+    strikes: tuple[ProcessKill, ...] = field(default=())
 
     def __post_init__(self) -> None:
         for stage, expected in self.expect.items():
@@ -115,7 +115,7 @@ def shipped() -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
-def load(name_or_path: str) -> Scenario:
+def load(name_or_path: str) -> ValidationScenario:
     """A scenario: a shipped one by its name, any other by its path, which ends in .toml.
 
     Raises:
@@ -133,7 +133,7 @@ def load(name_or_path: str) -> Scenario:
     else:
         raise UsageError(f"no scenario {name_or_path}; there are: {', '.join(shipped())}")
     try:
-        return msgspec.convert(tomllib.loads(text), Scenario)
+        return msgspec.convert(tomllib.loads(text), ValidationScenario)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise UsageError(f"{name_or_path} is not a scenario: {error}") from None
 
@@ -148,7 +148,7 @@ class Outcome(NamedTuple):
     """
 
     name: str
-    scenario: Scenario
+    scenario: ValidationScenario
     counts: dict[str, int]
     trouble: str = ""
     promises: Sequence[str] = ()

@@ -21,14 +21,14 @@ import trio
 
 from mqproto.edge.custody import End, end_of
 from mqproto.simulator.client.story import Step, logs_in, read_step
-from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
+from mqproto.simulator.rig.load.posting import Handover, Outgoing, PostingProducer
 from mqproto.simulator.rig.load.validator import Cue, Validator, scripted
 from mqproto.simulator.rig.observer import excess
 from mqproto.simulator.rig.rig import DESTINATION, SENDER, new_folder
 from mqproto.simulator.rig.validation.edgerig import GATEWAY, EdgeRig, free_address, three_nodes
 from mqproto.simulator.rig.validation.ledger import EdgeLedger
-from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, Strike
-from mqproto.simulator.rig.verdict import Oracle, judged
+from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, ProcessKill, ValidationScenario
+from mqproto.simulator.rig.verdict import RunOracle, judged
 from mqproto.simulator.topology import DeclaredQueue
 from mqproto.simulator.topology.ports import reserved_address
 
@@ -84,7 +84,7 @@ class Validation(EdgeRig):
         self.before: set[str] = set()
         """The identifiers of all messages of the scenarios before."""
 
-    async def outcome(self, name: str, scenario: Scenario) -> Outcome:
+    async def outcome(self, name: str, scenario: ValidationScenario) -> Outcome:
         """Carry a scenario out; everything of it is stopped at the end."""
         async with self.connect(DESTINATION) as client:
             for queue in (QUEUE, ERRORS, IN_DOUBT):
@@ -108,7 +108,7 @@ class Validation(EdgeRig):
 class Stage:
     """One scenario, and what has come of it so far."""
 
-    def __init__(self, rig: Validation, name: str, scenario: Scenario) -> None:
+    def __init__(self, rig: Validation, name: str, scenario: ValidationScenario) -> None:
         self._rig = rig
         self._scenario = scenario
         self._logs = Logs(rig.directory)
@@ -140,7 +140,7 @@ class Stage:
             await self._logs.until(partial(self._is_due, strike))
             await self._rig.kill_and_start(strike.kill)
 
-    def _is_due(self, strike: Strike) -> bool:
+    def _is_due(self, strike: ProcessKill) -> bool:
         if strike.when == "called":
             return self._consumer.calls.total() >= strike.count
         return sum(step.event == strike.when for step in self._logs.steps) >= strike.count
@@ -160,7 +160,7 @@ class Stage:
         for message in self._messages:
             for _ in range(self._scenario.unread):
                 await self._submit_unread(message.key)
-            await Producer(f"http://{self._address}", [message], self.handover).run()
+            await PostingProducer(f"http://{self._address}", [message], self.handover).run()
 
     async def _submit_unread(self, key: str) -> None:
         """Hand a message in, and hang up once it is accepted, without a look at the answer."""
@@ -236,14 +236,14 @@ class Stage:
             is_honest=not LIARS & set(self._scenario.cues),
         )
         twice = {
-            Oracle.DOUBLED: [f"{consumer.duplicates} came again"]
+            RunOracle.DOUBLED: [f"{consumer.duplicates} came again"]
             * bool(consumer.duplicates and ledger.is_honest)
         }
         return counts, judged("validate", ledger.found(), twice, excess(self._rig.usage))
 
 
 async def validate(
-    scenarios: Mapping[str, Scenario], begin: Callable[[str], None] = lambda name: None
+    scenarios: Mapping[str, ValidationScenario], begin: Callable[[str], None] = lambda name: None
 ) -> list[Outcome]:
     """Run scenarios, one after the other, on the same nodes. The logs stay if something is not as expected.
 

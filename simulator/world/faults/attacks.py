@@ -12,7 +12,7 @@ from typing import Final
 
 from mqproto.simulator.fuzz.tactics import forgeries
 from mqproto.simulator.world.faults.impostors import PLOTS, Plot, Standing, value_of
-from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
@@ -30,7 +30,7 @@ EARLY_MS: Final = 200
 def draw_attacks(
     dice: random.Random,
     nodes: tuple[str, ...],
-    links: tuple[Link, ...],
+    links: tuple[Cable, ...],
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> Iterable[Fault]:

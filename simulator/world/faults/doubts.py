@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault
 from mqproto.simulator.world.scenarios.traffic import KINDS
 
 LATE_MS = (2_500, 4_000, 6_000)
@@ -24,7 +24,7 @@ def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...
 def draw_late_words(
     dice: random.Random,
     doubters: tuple[str, ...],
-    links: tuple[Link, ...],
+    links: tuple[Cable, ...],
     bursts: Iterable[Burst],
     storm_ms: int,
 ) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:

@@ -8,9 +8,9 @@ from typing import Final
 from mqproto.simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
 from mqproto.simulator.fuzz.tactics.packets import SAYINGS, connection_request, proposal
 from mqproto.simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of, speaker_of
-from mqproto.simulator.world.network.links import STRANGER, End, Line
+from mqproto.simulator.world.network.links import STRANGER, End, Wire
 from mqproto.simulator.world.node.linked import LinkedNode
-from mqproto.simulator.world.scenarios.scenario import Fault, Link, guid_of
+from mqproto.simulator.world.scenarios.scenario import Cable, Fault, guid_of
 from mqproto.simulator.world.world import World
 from mqproto.wire import Guid, encode_packet
 
@@ -87,7 +87,7 @@ def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
 
 def _call(world: World, node: LinkedNode, caller: Impostor, *, is_watched: bool = True) -> End:
     """Connect a stranger to a node at once; return the stranger's end."""
-    line = Line(Link(one=caller.name, other=node.name), world.scenario.seed, world.events, world.sniffer)
+    line = Wire(Cable(one=caller.name, other=node.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
     if world.sniffer is not None and is_watched:
         talk = world.sniffer.calls(STRANGER, node.name)

@@ -17,7 +17,7 @@ from mqproto.simulator.base.randomness import chance
 from mqproto.simulator.world.network.events import EventQueue
 from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.sniffer import Sniffer, Talk
-from mqproto.simulator.world.scenarios.scenario import Link
+from mqproto.simulator.world.scenarios.scenario import Cable
 from mqproto.turn.effects import SendPing
 
 CONNECT_TIMEOUT_MS: Final = 20_000
@@ -101,7 +101,7 @@ class End:
         "window",
     )
 
-    def __init__(self, host: Host, line: Line, side: Side, talk: Talk | None) -> None:
+    def __init__(self, host: Host, line: Wire, side: Side, talk: Talk | None) -> None:
         self.host = host
         self.line = line
         self.side = side
@@ -129,10 +129,10 @@ class End:
         """The messages that its host sent after the connection broke, before it knew that."""
 
 
-class Line:
+class Wire:
     """A link at work."""
 
-    def __init__(self, link: Link, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
+    def __init__(self, link: Cable, seed: int, events: EventQueue, sniffer: Sniffer | None = None) -> None:
         self.link = link
         self.connections: dict[End, None] = {}
         """One end of each unbroken connection."""

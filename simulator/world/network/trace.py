@@ -10,7 +10,7 @@ from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.links import End
 
 
-class Trace:
+class WorldTrace:
     """Keeps what happens, if wanted; lines are made on demand."""
 
     def __init__(self, *, wanted: bool) -> None:

@@ -10,7 +10,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.storage import Store
 from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.links import End
-from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.oracle.ledger import Ledger
 from mqproto.simulator.world.oracle.oracle import Oracle
 from mqproto.simulator.world.oracle.watched import REFUSED, WatchedNode
@@ -21,7 +21,7 @@ class LinkedNode(WatchedNode):
     """A node on its network. What happens to it reaches the life that it is meant for, or nobody."""
 
     oracle: Oracle
-    trace: Trace
+    trace: WorldTrace
     others: Mapping[str, LinkedNode]
     """All nodes of the world, by name."""
     is_uncalled: bool

@@ -19,7 +19,7 @@ from mqproto.simulator.base.storeerrors import LifeFullError, StoreError
 from mqproto.simulator.storage import Store
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.world.network.events import EventQueue
-from mqproto.simulator.world.network.trace import Trace
+from mqproto.simulator.world.network.trace import WorldTrace
 from mqproto.simulator.world.node.counters import begin_late
 from mqproto.simulator.world.node.files import FULL, POWER_LOST, Death, DiedError, SimulatedFiles, StoreCopy
 from mqproto.simulator.world.node.lifetime import Flushing, Lifetime
@@ -45,7 +45,7 @@ class Surroundings(Protocol):
     scenario: Scenario
     events: EventQueue
     oracle: Oracle
-    trace: Trace
+    trace: WorldTrace
     nodes: dict[str, LinkedNode]
     settings: dict[str, Settings]
 

@@ -33,7 +33,7 @@ SequenceName: TypeAlias = tuple[bytes, int, int]
 
 
 @dataclass(slots=True)
-class Sequence:
+class SequenceOnDisk:
     """The messages of one outgoing sequence as its source has them on disk, in order of number."""
 
     numbers: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Ledger:
         self.unmet = unmet
         self.tally: Counter[str] = Counter()
         self.messages: dict[bytes, Message] = {}
-        self.sequences: dict[SequenceName, Sequence] = {}
+        self.sequences: dict[SequenceName, SequenceOnDisk] = {}
         self.accepted: list[Message] = []
         self._streams: dict[tuple[str, str, int, bool], Stream] = {}
         self._waiting: dict[tuple[str, int], dict[Message, None]] = {}
@@ -139,7 +139,7 @@ class Ledger:
         limits = [draft[name] for name in ("time_to_reach_queue_s", "time_to_be_received_s") if name in draft]
         return message.accepted_s + min(limits) if limits else None
 
-    def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[Sequence]:
+    def sequences_named(self, source: bytes, time_stamp: int, ordinal: int) -> Iterator[SequenceOnDisk]:
         """Yield the sequences that an OrderAck can mean: with a direct format name, it lacks the source's GUID."""
         if (source, time_stamp, ordinal) in self.sequences:
             yield self.sequences[source, time_stamp, ordinal]
@@ -204,7 +204,7 @@ class Ledger:
         key = name[:16], time_stamp, ordinal
         sequence = self.sequences.get(key)
         if sequence is None:
-            sequence = self.sequences[key] = Sequence()
+            sequence = self.sequences[key] = SequenceOnDisk()
         at = bisect_left(sequence.numbers, number)
         sequence.numbers.insert(at, number)
         sequence.messages.insert(at, message)

@@ -12,7 +12,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.world.network.events import EventQueue
-from mqproto.simulator.world.network.links import End, Line
+from mqproto.simulator.world.network.links import End, Wire
 from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.turn.effects import Batch
 
@@ -72,7 +72,7 @@ class WatchedNode:
     committed_in: int = 0
     """The life that made the last commit, even if that was interrupted."""
     up_since_ms: int = 0
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, Wire] = field(default_factory=dict)
     """Its links, by the name of the node at the other end."""
     ends: dict[int, End] = field(default_factory=dict)
     """Its end of each connection that it has not closed, by session."""

@@ -30,7 +30,7 @@ START_UTC_S: Final = 1_700_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Cable:
     """Two nodes that can connect to each other; what they send takes `latency_ms`, and up to `jitter_ms` more."""
 
     one: str
@@ -153,7 +153,7 @@ class Scenario:
     seed: int
     """The seed of the run's dice: how long a packet takes, where a stream is cut."""
     nodes: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[Cable, ...]
     bursts: tuple[Burst, ...]
     consumers: tuple[Consumer, ...] = ()
     faults: tuple[Fault, ...] = ()

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final
 
-from mqproto.simulator.world.scenarios.scenario import Link
+from mqproto.simulator.world.scenarios.scenario import Cable
 
 ALIKE: Final[Mapping[str, int]] = {}
 
 
 def steps_between(
-    nodes: Iterable[str], links: Iterable[Link], costs: Mapping[str, int] = ALIKE
+    nodes: Iterable[str], links: Iterable[Cable], costs: Mapping[str, int] = ALIKE
 ) -> dict[tuple[str, str], list[str]]:
     """Return, for each connected pair of nodes, the neighbours of the first that are a step nearer to the second.
 

@@ -27,7 +27,7 @@ from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import appended
 from mqproto.simulator.base.processes import cpu_s_of
 from mqproto.simulator.base.program.collector import seldom_collected
-from mqproto.simulator.rig.proof import Received, Sent, delays_ms
+from mqproto.simulator.rig.proof import Committed, Sent, delays_ms
 from mqproto.simulator.rig.supervisor import NodeError
 from tests.bench.figures import BenchError
 from tests.bench.load.row import CLIENT, THREE, Flow, comes_true, difference, in_a_row, patience_s
@@ -200,7 +200,7 @@ class Stretch:
         self, producer: Connection, consumer: Connection, body_bytes: int, window: int, first: int = 0
     ) -> None:
         self.sent: list[Sent] = []
-        self.received: list[Received] = []
+        self.received: list[Committed] = []
         self._producer = producer
         self._consumer = consumer
         self._rest = bytes(body_bytes - NUMBER_BYTES)
@@ -268,7 +268,7 @@ class Stretch:
                     continue
                 last, body = message.reply, message.payload
                 digest = UNALTERED if body[NUMBER_BYTES:] == self._rest else ALTERED
-                self.received.append(Received(int.from_bytes(body[:NUMBER_BYTES], "big"), digest, now_s))
+                self.received.append(Committed(int.from_bytes(body[:NUMBER_BYTES], "big"), digest, now_s))
             if last:
                 waiting += 1
                 await self._consumer.send(published(last, b"+ACK", self._consumer.inbox + b"acknowledged"))

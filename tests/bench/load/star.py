@@ -15,7 +15,7 @@ import trio
 
 from mqproto.simulator.base.program.collector import seldom_collected
 from mqproto.simulator.client import Client, MessageId, connect
-from mqproto.simulator.rig.proof import Received, Sent
+from mqproto.simulator.rig.proof import Committed, Sent
 from mqproto.simulator.rig.supervisor import Supervisor, stopped_at_the_end
 from mqproto.wire import Guid
 from tests.bench.figures import BenchError
@@ -45,7 +45,7 @@ class Star:
         """
         node, bodies = self._supervisor.running[NODE], alike(body)
         sent: dict[Guid, list[Sent]] = {guid: [] for guid in self._peers}
-        received: dict[Guid, list[Received]] = {guid: [] for guid in self._peers}
+        received: dict[Guid, list[Committed]] = {guid: [] for guid in self._peers}
 
         async def send(guid: Guid, share: int) -> None:
             while left := share - len(sent[guid]):

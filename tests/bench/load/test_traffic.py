@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from mqproto.simulator.client import MessageId
 from mqproto.simulator.rig.load.workload import orders
-from mqproto.simulator.rig.proof import Received, Sent, delays_ms, percentile
+from mqproto.simulator.rig.proof import Committed, Sent, delays_ms, percentile
 from mqproto.wire import Guid
 from tests.bench.figures import BenchError
 from tests.bench.load.traffic import (
@@ -141,7 +141,7 @@ async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
     per_s, stalled_from_s, stalled_to_s, count = 100, 1.0, 3.0, 1_000
     start_s = trio.current_time()
     sent: list[Sent] = []
-    received: list[Received] = []
+    received: list[Committed] = []
     omitting_ms: list[float] = []
 
     async def send(due_s: list[float]) -> None:
@@ -151,7 +151,7 @@ async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
         now_s = trio.current_time()
         for at_s in due_s:
             sent.append(Sent(len(sent), b"", at_s))
-            received.append(Received(len(received), b"", now_s))
+            received.append(Committed(len(received), b"", now_s))
             omitting_ms.append(1_000 * (now_s - called_s))
 
     await send_when_due([start_s + number / per_s for number in range(count)], send)

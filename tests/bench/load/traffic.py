@@ -17,7 +17,7 @@ import trio
 from mqproto.messages.drafts import Draft
 from mqproto.simulator.client import Client
 from mqproto.simulator.rig.load.workload import Workload, as_batches
-from mqproto.simulator.rig.proof import Received, Sent, compare, delays_ms, digest_of
+from mqproto.simulator.rig.proof import Committed, Sent, compare, delays_ms, digest_of
 from mqproto.simulator.security.keyfiles import SIGNING
 from mqproto.turn.guard import STRONG
 from tests.bench.figures import BenchError
@@ -111,7 +111,7 @@ class Traffic:
         self._bodies = bodies
         self._asked = 0
         self._accepted: list[tuple[int, str, Sent]] = []
-        self._received: dict[str, list[Received]] = {queue: [] for queue in queues}
+        self._received: dict[str, list[Committed]] = {queue: [] for queue in queues}
         self.sent_bytes = 0
         """Of the bodies of all that was accepted."""
 
@@ -211,11 +211,11 @@ def share_of(count: int, places: int, place: int) -> int:
     return count // places + (place < count % places)
 
 
-async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Received]:
+async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Committed]:
     """What one transaction receives of these messages; none if nothing comes in time."""
     async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
         now_s = trio.current_time()
-        return [Received(message.id, bodies.digest(message), now_s) for message in messages]
+        return [Committed(message.id, bodies.digest(message), now_s) for message in messages]
 
 
 async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Awaitable[None]]) -> None:
@@ -240,7 +240,7 @@ async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Aw
             first = after
 
 
-def check_delivery(sent: Sequence[Sent], received: Sequence[Received]) -> None:
+def check_delivery(sent: Sequence[Sent], received: Sequence[Committed]) -> None:
     """See that each message was received once, in order, unaltered.
 
     Raises:

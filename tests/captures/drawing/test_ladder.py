@@ -19,7 +19,7 @@ from mqproto.captures.drawing.ladder import (
     signs_of,
     stylesheet,
 )
-from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import SvgElement
 
 EVERYTHING: list[Row] = [
     Rung("0.0", 0, 1, "message", "order", again=True, marks="↻"),
@@ -32,14 +32,14 @@ EVERYTHING: list[Row] = [
 ]
 
 
-def shapes(shape: Shape) -> Iterator[Shape]:
+def shapes(shape: SvgElement) -> Iterator[SvgElement]:
     yield shape
     if not isinstance(shape.inner, str):
         for each in shape.inner:
             yield from shapes(each)
 
 
-def of(kind: str, rows: list[Row], gone: list[Span] | None = None) -> list[Shape]:
+def of(kind: str, rows: list[Row], gone: list[Span] | None = None) -> list[SvgElement]:
     drawing = drawn(["a", "b"], rows, gone=gone or [])
     return [
         each for each in shapes(drawing.shape) if str(each.attributes.get("class", "")).split(" ")[0] == kind

@@ -2,11 +2,19 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from mqproto.captures.drawing.sequence import NARROW, SETTLED_SHOWN, WIDTH, Numbers, parts, spoken, strip
+from mqproto.captures.drawing.sequence import (
+    NARROW,
+    SETTLED_SHOWN,
+    WIDTH,
+    SequenceProgress,
+    parts,
+    spoken,
+    strip,
+)
 
 
 @st.composite
-def numbers(draw: st.DrawFn) -> Numbers:
+def numbers(draw: st.DrawFn) -> SequenceProgress:
     last = draw(st.integers(0, 10_000_000))
     sent = draw(st.integers(0, last))
     confirmed = draw(st.integers(0, sent))
@@ -15,11 +23,13 @@ def numbers(draw: st.DrawFn) -> Numbers:
     if accepted is not None and accepted < last - 1 and draw(st.booleans()):
         missing = (accepted + 1, draw(st.integers(accepted + 1, last - 1)))
         held = draw(st.integers(1, last - missing[1]))
-    return Numbers(confirmed=confirmed, accepted=accepted, missing=missing, held=held, sent=sent, last=last)
+    return SequenceProgress(
+        confirmed=confirmed, accepted=accepted, missing=missing, held=held, sent=sent, last=last
+    )
 
 
 def test_a_gap_is_seen_and_told() -> None:
-    found = Numbers(confirmed=40, accepted=52, missing=(53, 54), held=6, sent=64, last=70)
+    found = SequenceProgress(confirmed=40, accepted=52, missing=(53, 54), held=6, sent=64, last=70)
     assert [tuple(part) for part in parts(found)] == [
         ("confirmed", 33, 40),
         ("accepted", 41, 52),
@@ -32,7 +42,7 @@ def test_a_gap_is_seen_and_told() -> None:
 
 
 @given(numbers())
-def test_each_number_from_those_on_that_are_confirmed_is_in_one_part(found: Numbers) -> None:
+def test_each_number_from_those_on_that_are_confirmed_is_in_one_part(found: SequenceProgress) -> None:
     shown = list(parts(found))
     first = max(1, found.confirmed - SETTLED_SHOWN + 1)
     for part in shown:
@@ -42,7 +52,7 @@ def test_each_number_from_those_on_that_are_confirmed_is_in_one_part(found: Numb
 
 
 @given(numbers(), st.sampled_from([WIDTH, NARROW]))
-def test_the_strip_is_within_its_picture(found: Numbers, wide: int) -> None:
+def test_the_strip_is_within_its_picture(found: SequenceProgress, wide: int) -> None:
     for shape in strip(found, wide).inner:
         assert not isinstance(shape, str)
         x, width = float(shape.attributes.get("x", 0)), float(shape.attributes.get("width", 0))

@@ -15,7 +15,7 @@ from typing import Final
 from mqproto.captures.decode import Finding, History, Kind, Severity
 from mqproto.captures.decode.facts import MessageKey
 from mqproto.captures.decode.journeys import UNTOLD, message_key
-from mqproto.captures.decode.views.follow import Event
+from mqproto.captures.decode.views.follow import FollowedEvent
 from mqproto.captures.packets import SeenPacket
 from mqproto.wire import MessageClass
 from tests.captures.truth.knowing import Known, Truth
@@ -318,7 +318,7 @@ class Claims:
         for part in history.verdict().split("; "):
             yield part, self._of_end(known, part)
 
-    def _of_event(self, known: Known, history: History, event: Event) -> Verdict:
+    def _of_event(self, known: Known, history: History, event: FollowedEvent) -> Verdict:
         number, text = self.original.get(event.packet) or 0, event.text
         received, saved = self.answered
         if re.fullmatch(rf"sent, too: {UNTOLD}(?:, hop count \d+)?", text):

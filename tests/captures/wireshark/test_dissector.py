@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from mqproto.base.errors import WireFormatError
-from mqproto.captures.decode.security.words import Protection
+from mqproto.captures.decode.security.words import ProtectionColumns
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.tcp import Endpoint
@@ -279,7 +279,7 @@ def test_what_protects_a_message_is_said_as_decode_says_it_and_nothing_of_a_body
         words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said)
         shown = dict(packet.further)
         assert shown.get("msmq.protection", "") == words
-        for name in Protection._fields[1:]:
+        for name in ProtectionColumns._fields[1:]:
             assert shown.get(f"msmq.protection.{name}") == dict(said).get(name)
         told = [name for name in ("signed", "encrypted") if f", {name} {dict(said).get(name)}" in packet.text]
         assert told == [name for name, _ in said if name in ("signed", "encrypted")]

@@ -9,7 +9,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
 from mqproto.session.data import Admit, admit_all
-from mqproto.simulator.command.handshake import SHOWN_BYTES, Finding, Handshake, Outcome, shown
+from mqproto.simulator.command.handshake import SHOWN_BYTES, Handshake, HandshakeFinding, Outcome, shown
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -165,7 +165,7 @@ def test_who_answered_is_msmq_whatever_is_odd_about_it(said: bytes, remark: str)
 def test_what_comes_after_the_end_changes_nothing() -> None:
     handshake = asking(an_answer(), PARAMETERS)
     finding = handshake.finding
-    before = Finding(**{name: getattr(finding, name) for name in Finding.__slots__})
+    before = HandshakeFinding(**{name: getattr(finding, name) for name in HandshakeFinding.__slots__})
     handshake.ended(Outcome.SILENT, "says nothing")
     assert handshake.finding == before
     assert before.outcome is Outcome.ACCEPTED

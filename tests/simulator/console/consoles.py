@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 import trio
 
-from mqproto.simulator.base.log import Lines
+from mqproto.simulator.base.log import LogLines
 from mqproto.simulator.console.serving import Options, serve_console
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
@@ -22,7 +22,7 @@ from tests.simulator.running import Log
 
 @asynccontextmanager
 async def console(
-    topology: Topology, directory: Path, log: Lines | None = None, tokens: Path | None = None
+    topology: Topology, directory: Path, log: LogLines | None = None, tokens: Path | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A console on a free port, and a client that has its token."""
     options = Options(address=("127.0.0.1", 0), tokens=tokens)

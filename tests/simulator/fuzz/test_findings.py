@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.fuzz.findings import Finding, Findings, command, file_of, load, save
+from mqproto.simulator.fuzz.findings import Findings, FuzzFinding, command, file_of, load, save
 
-FINDING = Finding(
+FINDING = FuzzFinding(
     group="IndexError at parser.py:12 in soap",
     detail="IndexError: index out of range",
     data=b"\x10\x00LIOR",
@@ -35,16 +35,18 @@ VALUES = (
 def test_whatever_a_finding_holds_its_file_is_well_formed(
     tmp_path_factory: pytest.TempPathFactory, group: str, detail: str, data: bytes, value: object
 ) -> None:
-    finding = Finding(group, detail, data, {"value": value})
+    finding = FuzzFinding(group, detail, data, {"value": value})
     assert load(save(finding, tmp_path_factory.getbasetemp() / "any")) == finding
 
 
 def test_half_a_surrogate_does_not_spoil_the_file(tmp_path: Path) -> None:
-    assert load(save(Finding("\ud800", "\udc00", b""), tmp_path)).detail == "?"
+    assert load(save(FuzzFinding("\ud800", "\udc00", b""), tmp_path)).detail == "?"
 
 
 def test_groups_that_look_alike_have_files_of_their_own() -> None:
-    names = [Finding(group, "", b"").name for group in ("a: b", "a b", "x" * 100, "x" * 101, "\ud800", "")]
+    names = [
+        FuzzFinding(group, "", b"").name for group in ("a: b", "a b", "x" * 100, "x" * 101, "\ud800", "")
+    ]
     assert len({*names}) == len(names)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.net.conversation import Side
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.simulator.base.recorder import Recorder
-from mqproto.simulator.rig.proof import Received, Sent, compare, delays_ms, examine, percentile
+from mqproto.simulator.rig.proof import Committed, Sent, compare, delays_ms, examine, percentile
 from mqproto.wire import (
     Guid,
     OrderAck,
@@ -33,8 +33,8 @@ def sent(names: range) -> list[Sent]:
     return [Sent(name, hashlib.sha256(bytes(name)).digest(), float(name)) for name in names]
 
 
-def received(names: list[int]) -> list[Received]:
-    return [Received(name, hashlib.sha256(bytes(name)).digest(), name + 0.5) for name in names]
+def received(names: list[int]) -> list[Committed]:
+    return [Committed(name, hashlib.sha256(bytes(name)).digest(), name + 0.5) for name in names]
 
 
 @given(st.lists(st.integers(0, 9), max_size=30))

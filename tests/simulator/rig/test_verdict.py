@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.plan import HostilePlan
 from mqproto.simulator.fuzz.hostile.suite import run_strangers
 from mqproto.simulator.rig import crash, demo
 from mqproto.simulator.rig.load.workload import orders
@@ -17,22 +17,22 @@ from mqproto.simulator.rig.validation import demo as edges, validate
 from mqproto.simulator.rig.validation.ends import system
 from mqproto.simulator.rig.validation.ends.running import run_ends
 from mqproto.simulator.rig.validation.scenario import load as load_scenario
-from mqproto.simulator.rig.verdict import BLANKS, Oracle, judged
+from mqproto.simulator.rig.verdict import BLANKS, RunOracle, judged
 from mqproto.simulator.topology import load
 
 WORDS = {
-    Oracle.LOST: "messages lost|are blocked|was accepted, and is lost|no message went this way",
-    Oracle.DOUBLED: "delivered more than once",
-    Oracle.REORDERED: "out of order",
-    Oracle.ALTERED: "messages altered|came out with another body|was never handed in",
-    Oracle.MEMORY: "MB resident, at most 200",
-    Oracle.LOG: "bytes of log",
-    Oracle.THROUGHPUT: "honest throughput was",
+    RunOracle.LOST: "messages lost|are blocked|was accepted, and is lost|no message went this way",
+    RunOracle.DOUBLED: "delivered more than once",
+    RunOracle.REORDERED: "out of order",
+    RunOracle.ALTERED: "messages altered|came out with another body|was never handed in",
+    RunOracle.MEMORY: "MB resident, at most 200",
+    RunOracle.LOG: "bytes of log",
+    RunOracle.THROUGHPUT: "honest throughput was",
 }
 ELSEWHERE = {
-    "edges": {Oracle.DOUBLED, Oracle.GROUPS, Oracle.AUDIT},
-    "validate": {Oracle.DOUBLED, Oracle.REORDERED, Oracle.AUDIT},
-    "ends": {Oracle.DOUBLED, Oracle.ALTERED, Oracle.AUDIT},
+    "edges": {RunOracle.DOUBLED, RunOracle.GROUPS, RunOracle.AUDIT},
+    "validate": {RunOracle.DOUBLED, RunOracle.REORDERED, RunOracle.AUDIT},
+    "ends": {RunOracle.DOUBLED, RunOracle.ALTERED, RunOracle.AUDIT},
 }
 """A trigger takes one message at a time, and its history drops what comes twice: test_demo.py plants these. The first
 message that does not come ends the ways: test_ends.py plants what is not found by then."""
@@ -46,7 +46,9 @@ async def broken_of(scenario: str, folder: Path) -> list[str]:
     if scenario == "crash":
         return (await crash.run_crash(minutes=0.05, seed=7, directory=folder, kills=False)).broken
     if scenario == "strangers":
-        plan = Plan(7, 600, ("many sessions",), rounds=1, with_tls=False, patience_s=2, directory=folder)
+        plan = HostilePlan(
+            7, 600, ("many sessions",), rounds=1, with_tls=False, patience_s=2, directory=folder
+        )
         return (await run_strangers(plan)).broken
     if scenario == "validate":
         [outcome] = await validate.validate({"many": replace(load_scenario("accepted"), messages=40)})
@@ -70,13 +72,13 @@ async def test_each_oracle_finds_what_is_planted_for_it(
     monkeypatch.setattr(system, "PATIENCE_S", 2.0)
     broken = await broken_of(scenario, tmp_path)
     assert all(BLANKS[scenario].values())
-    for oracle in set(Oracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set()):
+    for oracle in set(RunOracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set()):
         assert any(re.search(WORDS[oracle], text) for text in broken), (oracle, broken)
 
 
 def test_an_oracle_that_did_not_look_is_told_from_one_that_found_nothing() -> None:
-    looked = {oracle: list[str]() for oracle in Oracle}
+    looked = {oracle: list[str]() for oracle in RunOracle}
     assert judged("demo", looked) == []
-    del looked[Oracle.LOG]
+    del looked[RunOracle.LOG]
     with pytest.raises(AssertionError, match="not all have looked at demo"):
         judged("demo", looked)

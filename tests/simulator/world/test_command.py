@@ -19,7 +19,7 @@ from mqproto.captures.packets import read_packets
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.world import campaign, command as simulating, draw
 from mqproto.simulator.world.campaign import run_seeds
-from mqproto.simulator.world.report import Summary
+from mqproto.simulator.world.report import RunTotals
 from mqproto.simulator.world.scenarios.scenario import as_json, from_file
 from tests.bench.watch import started_by
 from tests.plants import planted
@@ -148,7 +148,10 @@ def test_a_file_that_is_no_scenario_is_refused(capsys: pytest.CaptureFixture[str
 
 
 def test_summaries_add_up_and_keep_the_largest() -> None:
-    one, other = Summary(run_count=2, maxima={"x": 3, "y": 1}), Summary(run_count=1, maxima={"x": 1, "y": 5})
+    one, other = (
+        RunTotals(run_count=2, maxima={"x": 3, "y": 1}),
+        RunTotals(run_count=1, maxima={"x": 1, "y": 5}),
+    )
     one.tally["received"] = 4
     other.tally["received"] = 3
     one.merge(other)

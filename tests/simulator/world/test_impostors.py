@@ -11,7 +11,7 @@ from mqproto.captures.files.pcap import read_frames
 from mqproto.captures.packets import PacketReader
 from mqproto.simulator.world import draw, simulate
 from mqproto.simulator.world.faults.impostors import PLOTS, plot_of, value_of
-from mqproto.simulator.world.scenarios.scenario import Burst, Fault, Link, Scenario
+from mqproto.simulator.world.scenarios.scenario import Burst, Cable, Fault, Scenario
 
 NODES = ("a", "b", "c")
 SEEDS = range(400)
@@ -48,7 +48,7 @@ def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Sc
     ]
     if trouble is not None:
         faults.append(trouble)
-    links = (Link(one="a", other="b"), Link(one="b", other="c"))
+    links = (Cable(one="a", other="b"), Cable(one="b", other="c"))
     return Scenario(
         seed=plot,
         nodes=NODES,

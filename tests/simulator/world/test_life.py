@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mqproto.simulator.world import Consumer, Fault, Link, draw, simulate
+from mqproto.simulator.world import Cable, Consumer, Fault, draw, simulate
 from mqproto.simulator.world.run import run
 from mqproto.simulator.world.scenarios.scenario import Counters
 from mqproto.simulator.world.scenarios.traffic import KINDS, QUEUES
@@ -87,7 +87,7 @@ def test_a_link_is_gone_for_good_and_what_waited_behind_it_goes_back_and_around(
     result = simulate(draw(5))
     assert result.breach is None
     assert result.tally["came back to its source"] > 0
-    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
+    links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
     world = World(
         a_chain(
             a_burst(count=3, at_ms=1_010),
@@ -227,7 +227,7 @@ def test_a_node_that_is_paused_and_ends_as_the_calm_begins_goes_on_when_it_is_ba
     scenario = a_chain(
         *(a_burst(source="c", target="b", kind="final ack", at_ms=at_ms) for at_ms in (4_400, 4_800)),
         nodes=("b", "c"),
-        links=(Link(one="c", other="b"),),
+        links=(Cable(one="c", other="b"),),
         faults=(
             Fault(at_ms=1_000, kind="slow disk", where="b", for_ms=5_000, value=2),
             Fault(at_ms=4_750, kind="stop", where="c", for_ms=250),
@@ -249,7 +249,7 @@ def test_a_refusal_on_a_connection_that_its_sender_has_lost_already_is_counted_o
         *(a_burst(target="b", at_ms=at_ms, size_bytes=40, priority=3) for at_ms in sent_ms),
         seed=5_010_303,
         nodes=("a", "b"),
-        links=(Link(one="a", other="b", latency_ms=5, jitter_ms=3, cut_per_mille=200),),
+        links=(Cable(one="a", other="b", latency_ms=5, jitter_ms=3, cut_per_mille=200),),
         faults=(
             Fault(at_ms=0, kind="picky", where="b", value=12),
             Fault(at_ms=40, kind="stall", where="a-b", for_ms=100),
@@ -262,7 +262,7 @@ def test_a_refusal_on_a_connection_that_its_sender_has_lost_already_is_counted_o
 
 
 def test_a_message_takes_the_cheapest_way_and_another_when_that_is_gone() -> None:
-    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
+    links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "cd", "ad"))
     scenario = a_chain(nodes=("a", "b", "c", "d"), links=links, costs={"b-c": 5})
     world = World(scenario)
     assert world.way("a", "c") == ["a", "d", "c"]
@@ -307,7 +307,7 @@ def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_an
     kind: str, fault: Fault
 ) -> None:
     """Only what leaves from where it lies would prove it, so that follows from there."""
-    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
+    links = tuple(Cable(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
     faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
     result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
     assert result.breach is None
@@ -421,7 +421,7 @@ def test_what_was_lost_is_not_sent_again_while_a_neighbour_that_was_full_refuses
             *(a_burst(at_ms=at_ms, size_bytes=40, **common) for at_ms in ones),
             a_burst(at_ms=53_000, count=4, size_bytes=5_000, **common),
             nodes=("a", "b"),
-            links=(Link(one="a", other="b"),),
+            links=(Cable(one="a", other="b"),),
             rooms={"b": 21_000},
             strangers=True,
             unmet=True,
@@ -467,7 +467,7 @@ def test_a_log_that_goes_on_on_a_full_disk_has_the_name_that_a_killed_node_gave_
             a_burst(at_ms=6_000, size_bytes=40, **to_b),
             a_burst(at_ms=7_000, sizes_bytes=(40_000,), **to_b),
             nodes=("a", "b"),
-            links=(Link(one="a", other="b"),),
+            links=(Cable(one="a", other="b"),),
             consumers=(Consumer(node="b", queue="orders", limit=10, transactional=True, begins_ms=10_000),),
             faults=(
                 Fault(at_ms=7_000, kind="die in commit", where="b", value=step),

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from mqproto.simulator.world import Link
+from mqproto.simulator.world import Cable
 from mqproto.simulator.world.network.events import EventQueue
 from mqproto.simulator.world.network.glimpse import Glimpse
-from mqproto.simulator.world.network.links import CONNECT_TIMEOUT_MS, End, Line
+from mqproto.simulator.world.network.links import CONNECT_TIMEOUT_MS, End, Wire
 from mqproto.simulator.world.scenarios.scenario import guid_of
 from mqproto.wire import encode_packet, user_message
 
@@ -59,7 +59,7 @@ class Pair:
 
     def __init__(self, **fields: Any) -> None:
         self.events = EventQueue()
-        self.line = Line(Link(one="a", other="b", latency_ms=10, **fields), 0, self.events)
+        self.line = Wire(Cable(one="a", other="b", latency_ms=10, **fields), 0, self.events)
         self.near, self.far = (Listener(name, self.events) for name in "ab")
 
     def connect(self) -> End:

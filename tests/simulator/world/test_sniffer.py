@@ -13,7 +13,7 @@ import pytest
 
 from mqproto.captures.files.pcap import read_frames
 from mqproto.captures.packets import PacketReader, SeenPacket
-from mqproto.simulator.world import Fault, Link, draw, simulate
+from mqproto.simulator.world import Cable, Fault, draw, simulate
 from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.network.links import End
 from mqproto.simulator.world.network.sniffer import Sniffer
@@ -83,7 +83,7 @@ def test_a_packet_is_seen_when_it_leaves_and_its_acknowledgment_when_it_has_arri
     scenario = a_chain(
         a_burst(source="a", target="b", at_ms=100, kind="express"),
         nodes=("a", "b"),
-        links=(Link(one="a", other="b", latency_ms=40),),
+        links=(Cable(one="a", other="b", latency_ms=40),),
     )
     assert simulate(scenario, capture=file).breach is None
     times = [
@@ -123,7 +123,7 @@ def test_what_left_its_sender_is_seen_though_the_connection_broke_before_it_arri
         a_burst(source="a", target="b", at_ms=10, kind="transactional"),
         a_burst(source="a", target="b", at_ms=1_000, kind="transactional", label="cut off"),
         nodes=("a", "b"),
-        links=(Link(one="a", other="b", latency_ms=50),),
+        links=(Cable(one="a", other="b", latency_ms=50),),
         faults=(Fault(at_ms=1_020, kind="reset", where="a-b"),),
     )
     assert simulate(scenario, capture=file).breach is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from mqproto.simulator.world import Link
+from mqproto.simulator.world import Cable
 from mqproto.simulator.world.scenarios.ways import steps_between
 
 names = st.sampled_from("abcdefg")
@@ -17,7 +17,7 @@ def test_any_step_at_each_node_leads_to_the_goal_in_the_fewest_steps(
     pairs: set[tuple[str, str]], choice: int
 ) -> None:
     nodes = sorted({name for pair in pairs for name in pair})
-    steps = steps_between(nodes, [Link(one=one, other=other) for one, other in sorted(pairs)])
+    steps = steps_between(nodes, [Cable(one=one, other=other) for one, other in sorted(pairs)])
     lengths = {}
     for start, goal in steps:
         here, length = start, 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.simulator.world import Burst, Consumer, Fault, Link, Scenario, simulate
+from mqproto.simulator.world import Burst, Cable, Consumer, Fault, Scenario, simulate
 from mqproto.simulator.world.faults.table import FAULTS
 from mqproto.simulator.world.oracle.atrest import waits_for_a_call
 from mqproto.simulator.world.run import run
@@ -48,7 +48,7 @@ def test_each_kind_of_fault_happens_and_breaks_no_promise(kind: str, value: int)
     scenario = Scenario(
         seed=0,
         nodes=("a", "b", "c", "d"),
-        links=tuple(Link(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd")),
+        links=tuple(Cable(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd")),
         bursts=tuple(
             a_burst(target="d", count=3, at_ms=at_ms, encrypted=kind.endswith(" keys"))
             for at_ms in range(0, 2_000, 100)
@@ -97,7 +97,7 @@ def test_each_way_to_consume_ends_with_all_received_or_rejected(consumer: dict[s
 
 def two_strangers(*bursts: Burst, **fields: Any) -> Scenario:
     """`a` and `b`, of which each knows an address of the other at most."""
-    common: dict[str, Any] = {"nodes": ("a", "b"), "links": (Link(one="a", other="b"),)}
+    common: dict[str, Any] = {"nodes": ("a", "b"), "links": (Cable(one="a", other="b"),)}
     return a_chain(*bursts, **common, unmet=True, strangers=True, **fields)
 
 
@@ -227,7 +227,7 @@ def test_when_a_node_ends_with_what_waited_for_its_flush_the_rest_that_waited_re
     scenario = Scenario(
         seed=5991,
         nodes=("a", "b"),
-        links=(Link(one="a", other="b", latency_ms=25),),
+        links=(Cable(one="a", other="b", latency_ms=25),),
         bursts=(
             a_burst(at_ms=1_800, target="b"),
             a_burst(at_ms=3_000, target="b", kind="wrong queue", count=5, sizes_bytes=(5_000, 5_000, 40)),
@@ -246,7 +246,7 @@ def test_when_a_node_ends_with_what_waited_for_its_flush_the_rest_that_waited_re
 
 
 def test_a_message_that_has_nowhere_to_go_is_found() -> None:
-    scenario = a_chain(a_burst(), links=(Link(one="a", other="b"),))
+    scenario = a_chain(a_burst(), links=(Cable(one="a", other="b"),))
     breach = simulate(scenario).breach
     assert breach is not None
     assert str(breach).startswith("nothing is retained, at ")
@@ -254,7 +254,7 @@ def test_a_message_that_has_nowhere_to_go_is_found() -> None:
 
 
 def test_who_may_choose_between_two_ways_takes_the_other_after_a_restart() -> None:
-    links = tuple(Link(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd"))
+    links = tuple(Cable(one=one, other=other) for one, other in ("ab", "ac", "bd", "cd"))
     world = World(a_chain(nodes=("a", "b", "c", "d"), links=links, routes={"a": 1}))
     assert world.way("a", "d") == ["a", "c", "d"]
     world.route_choices["a"] += 1

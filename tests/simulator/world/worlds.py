@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.simulator.world import Burst, Link, Scenario
+from mqproto.simulator.world import Burst, Cable, Scenario
 
 
 def a_burst(**fields: Any) -> Burst:
@@ -16,7 +16,7 @@ def a_chain(*bursts: Burst, **fields: Any) -> Scenario:
     common: dict[str, Any] = {
         "seed": 0,
         "nodes": ("a", "b", "c"),
-        "links": (Link(one="a", other="b"), Link(one="b", other="c")),
+        "links": (Cable(one="a", other="b"), Cable(one="b", other="c")),
         "bursts": bursts or (a_burst(count=5),),
         "storm_ms": 5_000,
     }

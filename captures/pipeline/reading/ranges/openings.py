@@ -13,10 +13,10 @@ import numpy as np
 from mqproto.captures.net.tcp import SYN
 from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs
 from mqproto.captures.pipeline.source.records import Data
-from mqproto.captures.translation import COMPARED_COUNT, PROOF_BYTES, Early
+from mqproto.captures.translation import COMPARED_COUNT, PROOF_BYTES, TellingSegment
 
 
-def openings(pairs: Pairs, data: Data, first_number: int) -> list[Early]:
+def openings(pairs: Pairs, data: Data, first_number: int) -> list[TellingSegment]:
     """Return the openings of a range, in the order of the capture."""
     segments, by = pairs.segments, pairs.by_pair
     if not len(by):
@@ -47,7 +47,7 @@ def openings(pairs: Pairs, data: Data, first_number: int) -> list[Early]:
     ):
         content = zlib.crc32(segments.payload(data, row)) if size >= PROOF_BYTES else 0
         found.append(
-            Early(
+            TellingSegment(
                 number,
                 time_ns,
                 ends[source],

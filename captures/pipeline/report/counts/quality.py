@@ -13,7 +13,7 @@ from mqproto.captures.files.frame import Interface
 from mqproto.captures.net.direction import Ending
 from mqproto.captures.net.streams import MSMQ_PORT
 from mqproto.captures.pipeline.report.counts.asking import rows
-from mqproto.captures.points import Clock, Point, Points, Side, point_name
+from mqproto.captures.points import Clock, Point, PointDirection, Points, point_name
 
 _ENDS: Final = ("source_address", "source_port")
 _STREAMS: Final = f"""
@@ -51,7 +51,7 @@ def _take(points: Points, sides: list[Row]) -> None:
     first = [sides[0][name] for name in _ENDS]
     points.connection(
         [
-            Side(
+            PointDirection(
                 _name(row["series"], row["interface"]),
                 [row[name] for name in _ENDS] == first,
                 row["data_bytes"],

@@ -23,7 +23,7 @@ from mqproto.captures.drawing.charts import (
     marks,
     picture,
 )
-from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import SvgElement
 from mqproto.captures.pipeline.report.facts.facts import (
     TO_DESTINATION,
     TO_ORDER_ACK,
@@ -131,7 +131,7 @@ def _histogram(what: str, spread: Spread) -> Figure:
     for row, (share, text) in enumerate(shares.items()):
         at = scale.at(spread.quantile(share))
         x, y = canvas.x(at), canvas.top + 12 + 16 * row
-        lines.append(Shape("path", {"class": "share", "d": f"M{x:.4g} {canvas.top}V{canvas.y(0)}"}))
+        lines.append(SvgElement("path", {"class": "share", "d": f"M{x:.4g} {canvas.top}V{canvas.y(0)}"}))
         is_left = at > 0.7
         lines.append(
             label(x - 5 if is_left else x + 5, y, f"{share:.0%}: {text}", "end" if is_left else "start")
@@ -189,7 +189,7 @@ def _scale(course: Course) -> _Scale:
     )
 
 
-def _drawn(course: Course, canvas: Canvas, below: Canvas) -> Iterator[Shape]:
+def _drawn(course: Course, canvas: Canvas, below: Canvas) -> Iterator[SvgElement]:
     scale, steps = _scale(course), len(course.counts)
     most = max([1, *course.waiting])
     yield boxes(

@@ -10,7 +10,7 @@ from typing import Final
 from mqproto.base.words import counted
 from mqproto.captures.drawing.charts import CHARACTER, LINE, label, picture
 from mqproto.captures.drawing.placing import Point, Room, Sheet, along, bend, label_lines, placed
-from mqproto.captures.drawing.shapes import Shape
+from mqproto.captures.drawing.shapes import SvgElement
 from mqproto.captures.pipeline.report.drawing.figures import Figure
 from mqproto.captures.pipeline.report.facts.facts import Hop, Routes, worth_a_look
 from mqproto.captures.pipeline.report.facts.words import about, harmless, rate
@@ -71,13 +71,13 @@ def map_figure(routes: Routes) -> Figure | None:
     return Figure("Route map", picture("map", SHEET.width, height, f"Route map: {said}.", inner))
 
 
-def _node(room: Room, name: list[str]) -> Shape:
+def _node(room: Room, name: list[str]) -> SvgElement:
     corner = {"x": room.x - room.width / 2, "y": room.y - room.height / 2}
-    box = Shape("rect", {**corner, "width": room.width, "height": room.height, "rx": 6})
-    return Shape("g", {"class": "node"}, [box, *_lines(room, name)])
+    box = SvgElement("rect", {**corner, "width": room.width, "height": room.height, "rx": 6})
+    return SvgElement("g", {"class": "node"}, [box, *_lines(room, name)])
 
 
-def _lines(room: Room, texts: list[str]) -> Iterator[Shape]:
+def _lines(room: Room, texts: list[str]) -> Iterator[SvgElement]:
     """Texts below each other, in the middle."""
     top = room.y + 4 - LINE * (len(texts) - 1) / 2
     yield from (label(room.x, top + LINE * row, text, "middle") for row, text in enumerate(texts))
@@ -99,17 +99,17 @@ def _arrows(hops: list[Hop], places: dict[str, Point], rooms: dict[str, Room]) -
         yield _Arrow(hop, [point for point in points if not any(room.has(point) for room in ends)] or points)
 
 
-def _arrow(arrow: _Arrow, width: float) -> Iterator[Shape]:
+def _arrow(arrow: _Arrow, width: float) -> Iterator[SvgElement]:
     (back_x, back_y), (x, y) = arrow.curve[-2:]
     way = "L".join(f"{x:.4g} {y:.4g}" for x, y in arrow.curve)
-    yield Shape("path", {"class": "hop", "d": f"M{way}", "stroke-width": round(width, 1)})
+    yield SvgElement("path", {"class": "hop", "d": f"M{way}", "stroke-width": round(width, 1)})
     length = math.dist((back_x, back_y), (x, y)) or 1
     dx, dy = (x - back_x) / length, (y - back_y) / length
     wings = (f"{x - 9 * dx + side * dy:.4g} {y - 9 * dy - side * dx:.4g}" for side in (5, -5))
-    yield Shape("path", {"class": "head", "d": f"M{x:.4g} {y:.4g}L{'L'.join(wings)}Z"})
+    yield SvgElement("path", {"class": "head", "d": f"M{x:.4g} {y:.4g}L{'L'.join(wings)}Z"})
 
 
-def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[Shape]:
+def _texts(arrows: list[_Arrow], taken: list[Room], height: float) -> Iterator[SvgElement]:
     """As much beside each arrow as has room, which touches no box and no other text; nothing where there is none.
 
     A text had rather cover its own arrow than others, lest it seems to speak of another.

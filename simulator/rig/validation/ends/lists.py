@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mqproto.edge.custody import End, end_of
 from mqproto.simulator.edges.operators.reading import Answered
-from mqproto.simulator.rig.verdict import Found, Oracle
+from mqproto.simulator.rig.verdict import Found, RunOracle
 
 
 class Holder(StrEnum):
@@ -68,7 +68,7 @@ class Lists:
             for text, holder in self.has.items()
             if text not in sent
         ]
-        return {Oracle.DOUBLED: self.twice, Oracle.ALTERED: altered}
+        return {RunOracle.DOUBLED: self.twice, RunOracle.ALTERED: altered}
 
     def differences(self, audited: Answered) -> Iterator[str]:
         """What an audit says otherwise, each line with the identifier of the message that it is about."""

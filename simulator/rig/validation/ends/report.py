@@ -9,11 +9,11 @@ from typing import Any
 from mqproto.edge.custody import End, Evidence, end_of, reason_of
 from mqproto.simulator.base.screen import plain_table, wide_console
 from mqproto.simulator.edges.operators.reading import Audit
-from mqproto.simulator.rig.observer import Figures, excess
+from mqproto.simulator.rig.observer import NodeUsage, excess
 from mqproto.simulator.rig.validation.ends import HEADING, NAME, TITLE
 from mqproto.simulator.rig.validation.ends.lists import Lists
-from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
-from mqproto.simulator.rig.verdict import Oracle, judged
+from mqproto.simulator.rig.validation.ends.ways import WAYS, EndWay
+from mqproto.simulator.rig.verdict import RunOracle, judged
 from mqproto.simulator.topology.places import Place
 
 
@@ -30,9 +30,9 @@ class EndsReport:
     lists: Lists
     place: Place
     trouble: str = ""
-    usage: Mapping[str, Figures] = field(default_factory=dict)
+    usage: Mapping[str, NodeUsage] = field(default_factory=dict)
 
-    def of(self, way: Way) -> Evidence | None:
+    def of(self, way: EndWay) -> Evidence | None:
         """What is known about the message that went a way; None if none did."""
         messages = [message for message, sent in self.lists.answered.items() if sent.way == way.name]
         return self.audit.answered.get(messages[-1]) if messages else None
@@ -42,8 +42,8 @@ class EndsReport:
         """What is not as it should be, a line each."""
         lost = [f"{way.name}: no message went this way" for way in WAYS if self.of(way) is None]
         found = {
-            Oracle.LOST: [self.trouble] * bool(self.trouble) + lost,
-            Oracle.AUDIT: list(self._otherwise()),
+            RunOracle.LOST: [self.trouble] * bool(self.trouble) + lost,
+            RunOracle.AUDIT: list(self._otherwise()),
         }
         return judged(NAME, found, self.lists.found(), excess(self.usage))
 

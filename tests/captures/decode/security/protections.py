@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from mqproto.captures.decode.security.words import Protection
+from mqproto.captures.decode.security.words import ProtectionColumns
 from mqproto.wire import SecurityHeader, UserMessage, sid_from_text
 from mqproto.wire.layouts.keyblobs import AES_256, RC2, RC4
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
@@ -13,7 +13,7 @@ from tests.examples import SENDER, a_full_message, a_user_message
 
 USER: Final = "S-1-5-21-1-2-3-1000"
 MANAGER: Final = "00000000-0000-0000-0000-00000000000A"
-NOTHING: Final = Protection(False, None, None, None, None)
+NOTHING: Final = ProtectionColumns(False, None, None, None, None)
 
 
 def with_security(
@@ -43,52 +43,55 @@ def encrypted(level: int, algorithm: int) -> UserMessage:
     return with_security(encrypted=True, privacy_level=level, encryption_algorithm=algorithm)
 
 
-EXAMPLES: Final[dict[str, tuple[UserMessage, Protection]]] = {
+EXAMPLES: Final[dict[str, tuple[UserMessage, ProtectionColumns]]] = {
     "nothing": (a_user_message(), NOTHING),
-    "of .NET": (with_security(), Protection(True, "SID", USER, None, None)),
+    "of .NET": (with_security(), ProtectionColumns(True, "SID", USER, None, None)),
     "a great authority": (
         with_security(sender=b"\1\1\x12\x34\0\0\0\5\x09\0\0\0"),
-        Protection(True, "SID", "S-1-0x123400000005-9", None, None),
+        ProtectionColumns(True, "SID", "S-1-0x123400000005-9", None, None),
     ),
     "a SID that is none": (
         with_security(sender=b"\1\2\0\0\0\0\0\5"),
-        Protection(True, "SID", None, None, None),
+        ProtectionColumns(True, "SID", None, None, None),
     ),
     "a SID without numbers": (
         with_security(sender=b"\1\0\0\0\0\0\0\5"),
-        Protection(True, "SID", None, None, None),
+        ProtectionColumns(True, "SID", None, None, None),
     ),
     "of a queue manager": (
         with_security(QUEUE_MANAGER, SENDER),
-        Protection(True, "queue manager", MANAGER, None, None),
+        ProtectionColumns(True, "queue manager", MANAGER, None, None),
     ),
     "a GUID that is none": (
         with_security(QUEUE_MANAGER, SENDER[:15]),
-        Protection(True, "queue manager", None, None, None),
+        ProtectionColumns(True, "queue manager", None, None, None),
     ),
-    "signed": (with_security(signature=b"signed"), Protection(True, "SID", USER, "SHA-512", None)),
+    "signed": (with_security(signature=b"signed"), ProtectionColumns(True, "SID", USER, "SHA-512", None)),
     "signed with a broken hash": (
         with_security(signature=b"signed", hash_algorithm=0x8001),
-        Protection(True, "SID", USER, "MD2", None),
+        ProtectionColumns(True, "SID", USER, "MD2", None),
     ),
     "signed in an unknown way": (
         with_security(0, b"", signature=b"signed", hash_algorithm=7),
-        Protection(True, None, None, "0x7", None),
+        ProtectionColumns(True, None, None, "0x7", None),
     ),
     "a certificate alone": (
         with_security(0, b"", sender_cert=b"c"),
-        Protection(True, None, None, None, None),
+        ProtectionColumns(True, None, None, None, None),
     ),
-    "signed beside its list": (listed(b"signed"), Protection(False, None, None, "SHA-512", None)),
+    "signed beside its list": (listed(b"signed"), ProtectionColumns(False, None, None, "SHA-512", None)),
     "with a list, not signed": (listed(b""), NOTHING),
-    "encrypted": (encrypted(5, AES_256), Protection(True, "SID", USER, None, "AES-256")),
-    "by the base provider": (encrypted(1, RC2), Protection(True, "SID", USER, None, "RC2-40")),
-    "by the enhanced one": (encrypted(3, RC4), Protection(True, "SID", USER, None, "RC4-128")),
-    "by nobody known": (encrypted(2, RC4), Protection(True, "SID", USER, None, "RC4")),
-    "with a cipher nobody knows": (encrypted(3, 0x1234), Protection(True, "SID", USER, None, "0x1234")),
+    "encrypted": (encrypted(5, AES_256), ProtectionColumns(True, "SID", USER, None, "AES-256")),
+    "by the base provider": (encrypted(1, RC2), ProtectionColumns(True, "SID", USER, None, "RC2-40")),
+    "by the enhanced one": (encrypted(3, RC4), ProtectionColumns(True, "SID", USER, None, "RC4-128")),
+    "by nobody known": (encrypted(2, RC4), ProtectionColumns(True, "SID", USER, None, "RC4")),
+    "with a cipher nobody knows": (
+        encrypted(3, 0x1234),
+        ProtectionColumns(True, "SID", USER, None, "0x1234"),
+    ),
     "AU and AS, which say nothing": (
         with_security(authenticated=True, signature_type=5),
-        Protection(True, "SID", USER, None, None),
+        ProtectionColumns(True, "SID", USER, None, None),
     ),
 }
 """By what they are."""

@@ -11,7 +11,7 @@ import trio
 from msgspec.structs import replace
 
 from mqproto.simulator.fuzz.hostile import attackers as module
-from mqproto.simulator.fuzz.hostile.attackers import SHARE, Order, Ration, attackers, carry_out
+from mqproto.simulator.fuzz.hostile.attackers import SHARE, AttackOrder, Ration, attackers, carry_out
 from mqproto.simulator.topology.ports import reserved_address
 from mqproto.wire import guid_text
 from tests.examples import DESTINATION
@@ -34,8 +34,8 @@ async def listening() -> AsyncIterator[tuple[set[str], int]]:
         nursery.cancel_scope.cancel()
 
 
-def an_order(port: int, tactic: str = "forged sources") -> Order:
-    return Order(
+def an_order(port: int, tactic: str = "forged sources") -> AttackOrder:
+    return AttackOrder(
         tactic=tactic,
         seconds=0.5,
         host="127.0.0.1",

@@ -11,18 +11,18 @@ import pytest
 
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.fuzz.hostile import suite
-from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.plan import HostilePlan
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal, Report
 from mqproto.simulator.fuzz.tactics.outofturn import TACTICS
 from tests.conformance import ROOT
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 
-def ending_with(monkeypatch: pytest.MonkeyPatch, *ordeals: Ordeal) -> list[Plan]:
+def ending_with(monkeypatch: pytest.MonkeyPatch, *ordeals: Ordeal) -> list[HostilePlan]:
     """Each run ends with these attacks; what was asked for."""
     plans = []
 
-    async def run(plan: Plan, show: Callable[[Ordeal], None]) -> Report:
+    async def run(plan: HostilePlan, show: Callable[[Ordeal], None]) -> Report:
         plans.append(plan)
         for ordeal in ordeals:
             show(ordeal)
@@ -38,7 +38,7 @@ def test_a_run_in_which_all_holds(
     plans = ending_with(monkeypatch, an_ordeal())
     arguments = ["--minutes", "1", "--seed", "7", "--only", "forged sources", "--only", "Pings", "-d", "here"]
     assert run_command(["fuzz", "strangers", *arguments]) == DONE
-    assert plans == [Plan(7, 60, ("forged sources", "Pings"), directory=Path("here"))]
+    assert plans == [HostilePlan(7, 60, ("forged sources", "Pings"), directory=Path("here"))]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("held   forged sources, one attacker, at sender: 1 cases")
     assert lines[-1] == "nothing honest was lost, doubled, out of order or blocked"

@@ -9,7 +9,7 @@ import pytest
 
 from mqproto.simulator.fuzz.hostile import plan as plans, suite
 from mqproto.simulator.fuzz.hostile.chain import topology_of
-from mqproto.simulator.fuzz.hostile.plan import Plan
+from mqproto.simulator.fuzz.hostile.plan import HostilePlan
 from mqproto.simulator.fuzz.hostile.suite import run_strangers
 from mqproto.simulator.fuzz.hostile.verdict import Ordeal
 from mqproto.simulator.topology import Topology
@@ -28,7 +28,7 @@ def short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 async def test_honest_messages_come_through_attacks(tmp_path: Path) -> None:
-    plan = Plan(seed=7, seconds=1, rounds=2, timed=False, patience_s=PATIENCE_S, directory=tmp_path)
+    plan = HostilePlan(seed=7, seconds=1, rounds=2, timed=False, patience_s=PATIENCE_S, directory=tmp_path)
     report = await run_strangers(plan)
     assert report.broken == []
     assert [ordeal.form for ordeal in report.ordeals] == [
@@ -59,7 +59,7 @@ async def test_harm_is_found_where_an_address_proves_who_one_is(
 
     monkeypatch.setattr(suite, "topology_of", without_tls)
     monkeypatch.setattr(plans, "PLAIN_FORMS", plans.TLS_FORMS)
-    plan = Plan(
+    plan = HostilePlan(
         seed=9,
         seconds=3,
         only=("a sequence beyond a neighbour's",),
@@ -90,10 +90,12 @@ async def test_an_attack_in_which_too_little_came_is_repeated_and_the_longer_one
 
     monkeypatch.setattr(suite, "Round", SlowAtFirst)
     anything: Any = None
-    ordeal = await suite.tried(anything, anything, Plan(seed=7, seconds=600), "Pings", plans.PLAIN_FORMS[0])
+    ordeal = await suite.tried(
+        anything, anything, HostilePlan(seed=7, seconds=600), "Pings", plans.PLAIN_FORMS[0]
+    )
     assert lengths == [3, 9]
     assert ordeal.during_per_s == 900
     lengths.clear()
-    plan = Plan(seed=7, seconds=600, timed=False)
+    plan = HostilePlan(seed=7, seconds=600, timed=False)
     await suite.tried(anything, anything, plan, "Pings", plans.PLAIN_FORMS[0])
     assert lengths == [3]

@@ -13,8 +13,8 @@ from mqproto.simulator.fuzz.hostile.verdict import (
     Ordeal,
     Report,
 )
-from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES, Figures
-from mqproto.simulator.rig.verdict import Oracle
+from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES, NodeUsage
+from mqproto.simulator.rig.verdict import RunOracle
 
 
 def an_ordeal() -> Ordeal:
@@ -29,12 +29,12 @@ def an_ordeal() -> Ordeal:
         during_per_s=500,
         recovered_s=RECOVERY_S,
         answer_s=ANSWER_S,
-        nodes={"sender": Figures(peak_bytes=MEMORY_LIMIT_BYTES, log_bytes=LOG_LIMIT_BYTES)},
+        nodes={"sender": NodeUsage(peak_bytes=MEMORY_LIMIT_BYTES, log_bytes=LOG_LIMIT_BYTES)},
     )
 
 
 def more_memory(ordeal: Ordeal) -> None:
-    ordeal.nodes["destination"] = Figures(peak_bytes=MEMORY_LIMIT_BYTES + 10**6, first_bytes=90 * 10**6)
+    ordeal.nodes["destination"] = NodeUsage(peak_bytes=MEMORY_LIMIT_BYTES + 10**6, first_bytes=90 * 10**6)
 
 
 def more_log(ordeal: Ordeal) -> None:
@@ -62,7 +62,7 @@ def not_attacked(ordeal: Ordeal) -> None:
 
 
 def lost(ordeal: Ordeal) -> None:
-    ordeal.found[Oracle.LOST].append("orders: 3 messages lost")
+    ordeal.found[RunOracle.LOST].append("orders: 3 messages lost")
 
 
 CASES: list[tuple[Callable[[Ordeal], None], str, bool]] = [

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.fuzz.findings import Finding, command, file_of, load
+from mqproto.simulator.fuzz.findings import FuzzFinding, command, file_of, load
 from mqproto.simulator.fuzz.parser import parser as fuzzing
 from mqproto.simulator.fuzz.parser.parser import Options, Report, fuzz_parser, repeat
 from mqproto.simulator.fuzz.parser.seeds import a_ping, examples
@@ -53,12 +53,12 @@ def run(name: str, folder: Path | None = None, **options: object) -> Report:
     return fuzz_parser(Options(**defaults | options))  # type: ignore[arg-type]
 
 
-def only(report: Report) -> Finding:
+def only(report: Report) -> FuzzFinding:
     [finding] = report.findings.first.values()
     return finding
 
 
-def found_and_repeated(name: str, memory_mb: int) -> tuple[Finding, object]:
+def found_and_repeated(name: str, memory_mb: int) -> tuple[FuzzFinding, object]:
     """The only finding, and what comes of it when it is repeated."""
     finding = only(run(name, memory_mb=memory_mb))
     return finding, repeat(finding)
@@ -135,7 +135,7 @@ def test_a_parser_that_refuses_every_valid_packet_is_the_wrong_one() -> None:
 
 def test_a_finding_that_does_not_say_how_it_came_about_cannot_be_repeated() -> None:
     with pytest.raises(UsageError, match="target"):
-        repeat(Finding("group", "detail", b"", {"fuzz": "parser"}))
+        repeat(FuzzFinding("group", "detail", b"", {"fuzz": "parser"}))
 
 
 def test_it_ends_after_the_seeds_if_there_may_be_no_more_packets() -> None:

@@ -8,15 +8,15 @@ import pytest
 from trio.testing import MockClock
 
 from mqproto.simulator.fuzz.peer.attack import Attack
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.lines import Place
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
-from mqproto.simulator.fuzz.tactics.talk import Talk, Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import PEER, Peer, serving
 
-TARGET = Target((r"TCP:127.0.0.1\private$\notes",), PEER, sent_s=1_700_000_000)
-STARVED = Fault(Oracle.STARVES, "nobody is served", "")
+TARGET = PeerTarget((r"TCP:127.0.0.1\private$\notes",), PEER, sent_s=1_700_000_000)
+STARVED = Fault(PeerFailure.STARVES, "nobody is served", "")
 
 
 def a_place(address: str, patience_s: float = 2.0) -> Place:

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from mqproto.simulator.fuzz.findings import file_of, load
 from mqproto.simulator.fuzz.mutations import Edit, fields_of
 from mqproto.simulator.fuzz.peer.campaign import Plan, Report
-from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.conduct import PeerFailure
 from mqproto.simulator.fuzz.peer.draw import lies_in
 from mqproto.simulator.fuzz.peer.investigation import ONCE, alike
 from mqproto.simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
@@ -59,13 +59,13 @@ async def test_what_a_peer_turns_away_comes_again_until_it_is_heard(
     assert BOUNDED in list(as_lines(report))
 
 
-PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
-    (peers.HangsOnAGap, Oracle.HANGS, "a session acknowledgment"),
-    (peers.AnswersGarbage, Oracle.WRONG, "what it says is not a packet"),
-    (peers.AcknowledgesBeyond, Oracle.WRONG, "acknowledges what it cannot have got"),
-    (peers.AnswersTwice, Oracle.WRONG, "a second EstablishConnection"),
-    (peers.NeverCloses, Oracle.HANGS, "to close"),
-    (peers.ForgetsCounts, Oracle.WRONG, "counts its messages wrongly"),
+PLANTED: list[tuple[Callable[[], Peer], PeerFailure, str]] = [
+    (peers.HangsOnAGap, PeerFailure.HANGS, "a session acknowledgment"),
+    (peers.AnswersGarbage, PeerFailure.WRONG, "what it says is not a packet"),
+    (peers.AcknowledgesBeyond, PeerFailure.WRONG, "acknowledges what it cannot have got"),
+    (peers.AnswersTwice, PeerFailure.WRONG, "a second EstablishConnection"),
+    (peers.NeverCloses, PeerFailure.HANGS, "to close"),
+    (peers.ForgetsCounts, PeerFailure.WRONG, "counts its messages wrongly"),
 ]
 
 
@@ -73,7 +73,7 @@ PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [
     ("plant", "oracle", "rule"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
 )
 async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
-    plant: Callable[[], Peer], oracle: Oracle, rule: str, tmp_path: Path, idle_clock: MockClock
+    plant: Callable[[], Peer], oracle: PeerFailure, rule: str, tmp_path: Path, idle_clock: MockClock
 ) -> None:
     # Time passes when all cases of a moment hang. Were they eight, hundreds of others would come before.
     report = await fuzzed(plant(), tmp_path, parallel=2)
@@ -107,7 +107,7 @@ async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(
     report = await fuzzed(peers.HangsForAll(), tmp_path, seed=3)
     [finding] = report.findings.first.values()
     # Either the canary waits, or another connection of the same case.
-    assert finding.how["oracle"] in (Oracle.STARVES, Oracle.HANGS)
+    assert finding.how["oracle"] in (PeerFailure.STARVES, PeerFailure.HANGS)
     sent = [step for step in finding.how["steps"] if step.startswith("send")]
     assert len(sent) <= 4
     async with serving(peers.HangsForAll()) as address:
@@ -182,7 +182,7 @@ async def test_a_packet_that_crashes_the_peer_is_found_within_a_minute_and_made_
     # One case after the other: of several at once it is the machine's load that says which comes to be suspected first.
     report = await fuzzed(peer, tmp_path, seconds=60.0, seed=seed, parallel=1)
     [finding] = report.findings.first.values()
-    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert finding.how["oracle"] in (PeerFailure.CRASHES, PeerFailure.STARVES)
     assert peer.crash_count > 1
     # As the peer cuts them: a size that is wrong makes a packet of less than was sent for one.
     packets = [inspect_packet(packet) for packet in PacketBuffer().feed(finding.data)]
@@ -202,7 +202,7 @@ async def test_of_a_peer_that_does_not_come_back_the_last_cases_are_kept(
     peer = peers.DiesForGood()
     report = await fuzzed(peer, tmp_path)
     [finding] = report.findings.first.values()
-    assert finding.how["oracle"] in (Oracle.CRASHES, Oracle.STARVES)
+    assert finding.how["oracle"] in (PeerFailure.CRASHES, PeerFailure.STARVES)
     assert report.ended == "the peer serves nobody any more"
     again = peers.DiesForGood()
     async with serving(again) as address:

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from mqproto.session import Session
 from mqproto.simulator.fuzz.peer.canary import MESSAGES_EACH, a_canary
-from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.conduct import PeerFailure
 from mqproto.simulator.fuzz.peer.lines import ELSEWHERE
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
@@ -63,7 +63,7 @@ async def test_that_its_session_is_closed_is_a_crash_and_the_next_check_begins_a
         assert await canary.check() is None
         fault = await canary.check()
         assert fault is not None
-        assert (fault.oracle, fault.rule) == (Oracle.CRASHES, "it closes a healthy session")
+        assert (fault.oracle, fault.rule) == (PeerFailure.CRASHES, "it closes a healthy session")
         while (fault := await canary.check()) is not None:
             assert fault.rule == "no connection can be had"
 
@@ -77,7 +77,7 @@ async def test_that_it_is_not_answered_means_that_others_are_not_served(idle_clo
     async with serving(Silent()) as address, a_canary(a_place(address, 0.05), TARGET, 1) as canary:
         fault = await canary.check()
         assert fault is not None
-        assert fault.oracle is Oracle.STARVES
+        assert fault.oracle is PeerFailure.STARVES
         assert "nobody else is served: it owes an answer to EstablishConnection" in fault.rule
 
 
@@ -90,7 +90,7 @@ async def test_a_wrong_answer_to_it_is_a_wrong_answer(idle_clock: MockClock) -> 
         assert await canary.check() is None
         fault = await canary.check()
         assert fault is not None
-        assert fault.oracle is Oracle.WRONG
+        assert fault.oracle is PeerFailure.WRONG
 
 
 async def test_a_check_that_was_cancelled_leaves_the_next_one_sound(idle_clock: MockClock) -> None:

@@ -10,9 +10,9 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.session import Session
-from mqproto.simulator.fuzz.peer.conduct import Conduct, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Conduct, PeerFailure
 from mqproto.simulator.fuzz.peer.draw import draw_case
-from mqproto.simulator.fuzz.tactics.talk import Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -173,7 +173,7 @@ def test_a_wrong_acknowledgment_is_found(said: list[Packet], expected: str) -> N
     judge = conduct(*OPENED, ("we", RECOVERABLE), *(("it", packet) for packet in said))
     assert expected in rule(judge)
     assert judge.fault is not None
-    assert judge.fault.oracle is Oracle.WRONG
+    assert judge.fault.oracle is PeerFailure.WRONG
 
 
 def test_the_messages_of_the_peer_are_counted_as_it_counts_them() -> None:
@@ -200,7 +200,7 @@ def test_garbage_is_no_packet_and_a_packet_that_breaks_off_is_none_either() -> N
 @pytest.mark.long
 def test_our_own_sessions_conduct_themselves_well_in_every_case() -> None:
     """The judge and mqproto.session are written apart; here the one hears the other, without a socket."""
-    target = Target((r"TCP:127.0.0.1\private$\notes",), DESTINATION, None, 1_700_000_000)
+    target = PeerTarget((r"TCP:127.0.0.1\private$\notes",), DESTINATION, None, 1_700_000_000)
     closed = 0
     for number in range(1_500):
         case = draw_case(target, 4, number)

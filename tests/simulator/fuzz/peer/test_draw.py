@@ -9,10 +9,10 @@ import pytest
 from mqproto.simulator.fuzz.peer import draw
 from mqproto.simulator.fuzz.peer.draw import AIMED_EVERY, draw_case, lies_in
 from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from mqproto.simulator.fuzz.tactics.talk import Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget
 from tests.examples import DESTINATION
 
-TARGET = Target(
+TARGET = PeerTarget(
     (r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), DESTINATION, sent_s=1_700_000_000
 )
 

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from mqproto.simulator.fuzz.findings import Findings
 from mqproto.simulator.fuzz.peer.canary import a_canary
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.investigation import GONE, ONCE, Investigation, alike, causes_of, group_of
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step
 from mqproto.simulator.fuzz.tactics.talk import Talk
@@ -20,9 +20,9 @@ from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
 from tests.simulator.fuzz.peers import Peer, serving
 
 PACKET = encode_packet(a_user_message())
-CRASH = Fault(Oracle.CRASHES, "it closes a healthy session", "")
-STARVES = Fault(Oracle.STARVES, "nobody else is served", "")
-HANGS = Fault(Oracle.HANGS, "it owes an answer", "1 s long")
+CRASH = Fault(PeerFailure.CRASHES, "it closes a healthy session", "")
+STARVES = Fault(PeerFailure.STARVES, "nobody else is served", "")
+HANGS = Fault(PeerFailure.HANGS, "it owes an answer", "1 s long")
 
 
 def a_case(*places: int, kind: str = "kind") -> Case:
@@ -48,8 +48,8 @@ def test_a_crash_goes_by_the_fields_that_are_wrong_or_by_the_kind_of_case() -> N
 def test_all_ways_to_fail_everybody_are_alike_and_others_go_by_their_rule() -> None:
     assert alike(CRASH, STARVES)
     assert not alike(CRASH, HANGS)
-    assert alike(HANGS, Fault(Oracle.HANGS, HANGS.rule, "other numbers"))
-    assert not alike(HANGS, Fault(Oracle.WRONG, HANGS.rule, ""))
+    assert alike(HANGS, Fault(PeerFailure.HANGS, HANGS.rule, "other numbers"))
+    assert not alike(HANGS, Fault(PeerFailure.WRONG, HANGS.rule, ""))
 
 
 async def test_a_crash_is_known_when_all_that_caused_another_is_wrong_again(idle_clock: MockClock) -> None:

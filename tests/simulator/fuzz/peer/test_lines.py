@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from mqproto.simulator.fuzz.peer import lines
-from mqproto.simulator.fuzz.peer.conduct import Fault, Oracle
+from mqproto.simulator.fuzz.peer.conduct import Fault, PeerFailure
 from mqproto.simulator.fuzz.peer.lines import (
     HELD_UP,
-    Line,
+    JudgedLine,
     Place,
     connected,
     datagrams,
@@ -38,7 +38,9 @@ def a_listener(backlog: int = 8) -> socket.socket:
 async def test_where_nobody_listens_the_peer_is_gone() -> None:
     with closing(a_listener()) as listener:
         place = a_place(listener.getsockname()[1])
-    assert await connected(place) == Fault(Oracle.CRASHES, "no connection can be had", "connection refused")
+    assert await connected(place) == Fault(
+        PeerFailure.CRASHES, "no connection can be had", "connection refused"
+    )
 
 
 async def test_a_peer_that_accepts_nobody_or_answers_nobody_is_given_up_in_time() -> None:
@@ -47,12 +49,12 @@ async def test_a_peer_that_accepts_nobody_or_answers_nobody_is_given_up_in_time(
         stream = await connected(place)
         assert isinstance(stream, trio.SocketStream)
         async with trio.open_nursery() as nursery:
-            line = Line(place, stream)
+            line = JudgedLine(place, stream)
             nursery.start_soon(line.listen)
             assert await line.say(connection_request()) is None
             fault = await line.settle()
             assert fault is not None
-            assert (fault.oracle, fault.detail) == (Oracle.HANGS, "0.05 s long")
+            assert (fault.oracle, fault.detail) == (PeerFailure.HANGS, "0.05 s long")
             fault = await line.say(bytes(50_000_000))
             assert fault is not None
             assert fault.rule == "it reads no more"
@@ -75,7 +77,7 @@ async def test_one_who_is_made_to_wait_goes_on_when_it_is_his_turn() -> None:
 
             async with trio.open_nursery() as nursery:
                 place.holds_up = its_turn
-                line = Line(place, stream)
+                line = JudgedLine(place, stream)
                 nursery.start_soon(line.listen)
                 assert await line.say(bytes(2_000_000)) is None
                 line.close()
@@ -92,7 +94,7 @@ async def test_to_read_nothing_from_one_who_reads_nothing_is_no_fault(
         assert isinstance(stream, trio.SocketStream)
         with listener.accept()[0] as accepted:
             async with trio.open_nursery() as nursery:
-                line = Line(place, stream)
+                line = JudgedLine(place, stream)
                 nursery.start_soon(line.listen)
                 line.deafen()
                 accepted.sendall(b"what it says is heard by nobody, and judged by nobody")
@@ -132,7 +134,7 @@ async def test_a_peer_may_close_at_any_time_and_owes_nothing_then() -> None:
         assert isinstance(stream, trio.SocketStream)
         listener.accept()[0].close()
         async with trio.open_nursery() as nursery:
-            line = Line(place, stream)
+            line = JudgedLine(place, stream)
             nursery.start_soon(line.listen)
             assert await line.say(connection_request()) is None
             assert await line.settle() is None
@@ -151,7 +153,7 @@ async def test_an_answer_is_heard_and_counted() -> None:
         place = a_place(int(address.rpartition(":")[2]))
         stream = await connected(place)
         assert isinstance(stream, trio.SocketStream)
-        line = Line(place, stream)
+        line = JudgedLine(place, stream)
         nursery.start_soon(line.listen)
         assert await line.say(connection_request(), piece_bytes=100) is None
         assert await line.settle() is None
@@ -171,4 +173,4 @@ async def test_what_answers_a_ping_is_one_or_a_fault() -> None:
             port.sendto(b"no ping", whence)
             fault = judge_datagrams(asking)
             assert fault is not None
-            assert (fault.oracle, fault.rule) == (Oracle.WRONG, "what answers a Ping is none (2.2.7)")
+            assert (fault.oracle, fault.rule) == (PeerFailure.WRONG, "what answers a Ping is none (2.2.7)")

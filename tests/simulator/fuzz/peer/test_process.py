@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.fuzz.peer.conduct import Oracle
+from mqproto.simulator.fuzz.peer.conduct import PeerFailure
 from mqproto.simulator.fuzz.peer.process import Process
 
 
@@ -24,7 +24,7 @@ def test_a_process_that_lives_is_no_fault_and_one_that_ended_is() -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         fault = process.check()
         assert fault is not None
-        assert (fault.oracle, fault.rule) == (Oracle.CRASHES, "its process has ended")
+        assert (fault.oracle, fault.rule) == (PeerFailure.CRASHES, "its process has ended")
         child.wait()
         assert process.check() == fault
     with pytest.raises(UsageError, match=f"--pid {child.pid}: there is no such process"):
@@ -37,6 +37,6 @@ def test_growth_is_said_once() -> None:
     process.first_mb -= 65
     fault = process.check()
     assert fault is not None
-    assert fault.oracle is Oracle.GROWS
+    assert fault.oracle is PeerFailure.GROWS
     assert "over 64 MB more" in fault.rule
     assert process.check() is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.simulator.fuzz.findings import Finding, file_of, load, save
+from mqproto.simulator.fuzz.findings import FuzzFinding, file_of, load, save
 from mqproto.simulator.fuzz.tactics.cases import Act, Case, Step, case_as_how, case_from_how, joined
 from mqproto.wire import Guid, encode_packet
 from tests.examples import SENDER, SENT_S, a_guid, a_transactional_message
@@ -45,7 +45,7 @@ def test_a_case_is_read_back_as_it_was(case: Case) -> None:
 def test_a_case_is_read_back_from_the_file_of_its_finding(tmp_path: Path) -> None:
     steps = (Step(Act.SEND, 1, b"half", 2, "a note"), Step(Act.WATCH), Step(Act.SEND, 0, b"other"))
     case = Case("kind", "na\x7fme", steps, SENDER, SENT_S)
-    finding = Finding("group", "detail", case.data, case_as_how(case))
+    finding = FuzzFinding("group", "detail", case.data, case_as_how(case))
     save(finding, tmp_path)
     kept = load(file_of(finding, tmp_path))
     assert case_from_how(kept.how, kept.data) == case

@@ -6,10 +6,10 @@ import pytest
 
 from mqproto.simulator.fuzz.tactics.cases import Act
 from mqproto.simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from mqproto.simulator.fuzz.tactics.talk import Talk, Target
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk
 from tests.examples import DESTINATION
 
-TARGET = Target(
+TARGET = PeerTarget(
     (r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), DESTINATION, sent_s=1_700_000_000
 )
 

@@ -7,7 +7,7 @@ import pytest
 from mqproto.simulator.fuzz.mutations import plan_of
 from mqproto.simulator.fuzz.tactics.cases import Act, Case
 from mqproto.simulator.fuzz.tactics.packets import IDENTITY, MESSAGES, PRESENTED, message_of
-from mqproto.simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
+from mqproto.simulator.fuzz.tactics.talk import PeerTarget, Talk, whole_conversation
 from mqproto.turn.guard import is_encrypted
 from mqproto.wire import (
     NULL_GUID,
@@ -21,14 +21,14 @@ from mqproto.wire import (
     simple_blob,
 )
 
-TARGET = Target((r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), sent_s=1_700_000_000)
+TARGET = PeerTarget((r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), sent_s=1_700_000_000)
 
 
-def a_talk(number: int = 5, target: Target = TARGET) -> Talk:
+def a_talk(number: int = 5, target: PeerTarget = TARGET) -> Talk:
     return Talk(target, 3, number)
 
 
-def a_conversation(number: int, target: Target = TARGET) -> Case:
+def a_conversation(number: int, target: PeerTarget = TARGET) -> Case:
     talk = a_talk(number, target)
     whole_conversation(talk, 6)
     return talk.case("valid", "")
@@ -93,14 +93,14 @@ def test_two_cases_have_no_message_in_common_and_one_case_is_made_once() -> None
 def test_we_are_who_we_are_told_to_be_and_strangers_otherwise() -> None:
     known = Guid(b"a queue manager."[:16])
     for presented in (None, known):
-        target = Target(TARGET.queues, NULL_GUID, presented, TARGET.sent_s)
+        target = PeerTarget(TARGET.queues, NULL_GUID, presented, TARGET.sent_s)
         case = a_conversation(1, target)
         request: object = decode_packet(case.steps[0].data)
         assert getattr(request, "client_guid", None) == (presented or case.identity)
 
 
 def test_at_another_time_the_same_case_is_told_by_somebody_else() -> None:
-    later = Target(TARGET.queues, sent_s=TARGET.sent_s + 60)
+    later = PeerTarget(TARGET.queues, sent_s=TARGET.sent_s + 60)
     case, told_later = a_conversation(5), a_conversation(5, later)
     assert case.identity != told_later.identity
     assert case.renewed(told_later.identity, later.sent_s) == told_later

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.simulator.edges.gateway.front import refused
 from mqproto.simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from mqproto.simulator.rig.load.posting import Handover, Outgoing, Producer
+from mqproto.simulator.rig.load.posting import Handover, Outgoing, PostingProducer
 from tests.simulator.consumers import HttpConsumer, Reply, listening
 
 ACCEPTED = Reply(200, json.dumps({"id": "GUID\\1", "duplicate": False}).encode())
@@ -20,7 +20,7 @@ async def test_a_producer_asks_again_if_and_only_if_it_is_told_when(code: Code) 
     gateway = HttpConsumer(Reply(status, body, dict(headers)), ACCEPTED)
     handover = Handover()
     async with listening(gateway):
-        await Producer(gateway.url, [Outgoing("order-17", "orders", b"one")], handover).run()
+        await PostingProducer(gateway.url, [Outgoing("order-17", "orders", b"one")], handover).run()
     if MEANINGS[code].retry_after_s is None:
         assert (handover.accepted, handover.refused) == ({}, {"order-17": code})
         assert handover.requests == 1

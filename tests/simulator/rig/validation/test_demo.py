@@ -16,7 +16,7 @@ from mqproto.simulator.rig.load.validator import CODE
 from mqproto.simulator.rig.validation.demo import VICTIMS, messages_of, run_edges_demo
 from mqproto.simulator.rig.validation.ledger import Failed
 from mqproto.simulator.rig.validation.report import EdgesReport
-from mqproto.simulator.rig.verdict import Oracle
+from mqproto.simulator.rig.verdict import RunOracle
 from tests.simulator.typed import in_process
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -126,14 +126,14 @@ def test_a_run_that_keeps_its_promises_is_not_broken() -> None:
 
 def test_of_a_consumer_that_lies_no_promise_holds_and_of_what_no_gateway_answered_no_audit_tells() -> None:
     both = replace(RIGHT, processed=RIGHT.processed | {"1-3": FAILED.body}, audited={})
-    assert all(both.found()[oracle] for oracle in (Oracle.DOUBLED, Oracle.AUDIT))
+    assert all(both.found()[oracle] for oracle in (RunOracle.DOUBLED, RunOracle.AUDIT))
     told = replace(both, is_honest=False, is_heard=False).found()
     assert [text for texts in told.values() for text in texts] == []
 
 
 def test_what_is_in_no_group_has_the_order_of_its_queue() -> None:
     messages = [replace(message, group=0) for message in RIGHT.messages]
-    assert replace(RIGHT, messages=messages).found()[Oracle.REORDERED] == [
+    assert replace(RIGHT, messages=messages).found()[RunOracle.REORDERED] == [
         "1-1 was processed before 0-3",
         "1-2 was processed before 0-3",
     ]

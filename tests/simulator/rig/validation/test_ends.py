@@ -22,8 +22,8 @@ from mqproto.simulator.rig.validation.ends.lists import HOLDERS, Holder, Lists, 
 from mqproto.simulator.rig.validation.ends.report import EndsReport
 from mqproto.simulator.rig.validation.ends.running import run_ends
 from mqproto.simulator.rig.validation.ends.system import System
-from mqproto.simulator.rig.validation.ends.ways import WAYS, Way
-from mqproto.simulator.rig.verdict import Oracle
+from mqproto.simulator.rig.validation.ends.ways import WAYS, EndWay
+from mqproto.simulator.rig.verdict import RunOracle
 from mqproto.simulator.topology import places
 from mqproto.simulator.topology.places import Place
 from mqproto.turn.effects import POSITION_BITS
@@ -88,7 +88,7 @@ def test_the_stores_say_the_same_when_nobody_runs(report: EndsReport, stopped: A
 @pytest.mark.long
 @pytest.mark.parametrize("way", IN_SOME_STORE, ids=lambda way: way.name)
 def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
-    report: EndsReport, place: Place, way: Way
+    report: EndsReport, place: Place, way: EndWay
 ) -> None:
     message = message_of(report, way)
     names = report.audit.answered[message].names
@@ -120,7 +120,7 @@ def told(place: Place) -> dict[str, dict[str, dict[str, Any]]]:
 @pytest.mark.long
 @named_ways
 def test_whoever_is_asked_tells_the_same_of_it(
-    report: EndsReport, place: Place, told: dict[str, dict[str, dict[str, Any]]], way: Way
+    report: EndsReport, place: Place, told: dict[str, dict[str, dict[str, Any]]], way: EndWay
 ) -> None:
     message = message_of(report, way)
     sent = report.lists.answered[message]
@@ -159,7 +159,7 @@ async def trail_in(place: Place, queue: str, key: str) -> Trail | None:
 
 @named_ways
 def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
-    report: EndsReport, stopped: Audit, way: Way
+    report: EndsReport, stopped: Audit, way: EndWay
 ) -> None:
     message = message_of(report, way)
     text = report.lists.answered[message].text
@@ -172,7 +172,7 @@ def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
 
 @named_ways
 def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
-    report: EndsReport, stopped: Audit, way: Way
+    report: EndsReport, stopped: Audit, way: EndWay
 ) -> None:
     """An answer that the audit does not know, and one that was never given."""
     message = message_of(report, way)
@@ -188,17 +188,17 @@ def test_what_comes_twice_or_altered_is_found(tmp_path: Path) -> None:
     system.lists.answered["1"] = Sent("way", "queue", "way", "way")
     system.has(Holder.PROGRAM, b"way  ")
     system.has(Holder.PRODUCER, b"way")
-    assert system.lists.found() == {Oracle.DOUBLED: [], Oracle.ALTERED: []}
+    assert system.lists.found() == {RunOracle.DOUBLED: [], RunOracle.ALTERED: []}
     system.consumer.reached["way"] = b"way"
     system.has(Holder.PROGRAM, b"wax")
     system.end()
     assert system.lists.found() == {
-        Oracle.DOUBLED: ["way came to the producer, whose own queue was told, and then to the consumer"],
-        Oracle.ALTERED: ["a program that receives has 'wax', which nobody sent"],
+        RunOracle.DOUBLED: ["way came to the producer, whose own queue was told, and then to the consumer"],
+        RunOracle.ALTERED: ["a program that receives has 'wax', which nobody sent"],
     }
 
 
-def message_of(report: EndsReport, way: Way) -> str:
+def message_of(report: EndsReport, way: EndWay) -> str:
     return [message for message, sent in report.lists.answered.items() if sent.way == way.name][-1]
 
 
@@ -211,7 +211,7 @@ def named(lists: Lists, audit: Audit) -> list[str]:
 
 
 @contextmanager
-def lost(folder: Path, way: Way, names: Collection[str], key: str) -> Iterator[None]:
+def lost(folder: Path, way: EndWay, names: Collection[str], key: str) -> Iterator[None]:
     """Behind the back of the system, what tells who has a message is gone; it is back at the end."""
     files = [path for path in folder.iterdir() if path.suffix in (".sqlite", ".log")]
     kept = {path: path.read_bytes() for path in files}

@@ -8,7 +8,15 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.rig.load.validator import Cue
-from mqproto.simulator.rig.validation.scenario import STAGES, Outcome, Scenario, as_json, load, shipped, show
+from mqproto.simulator.rig.validation.scenario import (
+    STAGES,
+    Outcome,
+    ValidationScenario,
+    as_json,
+    load,
+    shipped,
+    show,
+)
 
 MINIMAL = 'title = "t"\nheading = "h"\n'
 
@@ -61,14 +69,14 @@ def test_a_scenario_that_is_not_there_is_said(name: str) -> None:
     ("expected", "count", "holds"), [(3, 3, True), (3, 4, False), (">=3", 4, True), (">=3", 2, False)]
 )
 def test_an_expectation_is_a_number_or_at_least_one(expected: int | str, count: int, holds: bool) -> None:
-    scenario = Scenario(title="t", heading="h", expect={"read": expected})
+    scenario = ValidationScenario(title="t", heading="h", expect={"read": expected})
     assert scenario.holds("read", count) is holds
     assert all(scenario.holds(stage, 7) for stage in set(STAGES) - {"read", "unaccounted"})
     assert [scenario.holds("unaccounted", count) for count in (0, 1)] == [True, False]
 
 
 def an_outcome(**counts: int) -> Outcome:
-    scenario = Scenario(
+    scenario = ValidationScenario(
         title="Three are sent", heading="Test Project", expect={"read": 3, "committed": ">=1"}
     )
     return Outcome("three", scenario, dict.fromkeys(STAGES, 0) | counts)

@@ -17,7 +17,7 @@ from mqproto.captures.decode.digest import HEAD_MASK, digests
 from mqproto.captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from mqproto.captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
 from mqproto.captures.decode.security.keyring import KeyRing
-from mqproto.captures.decode.security.words import Protection, protection_of
+from mqproto.captures.decode.security.words import ProtectionColumns, protection_of
 from mqproto.captures.decode.sequences import shown
 from mqproto.captures.decode.sight import Kind, sight_of
 from mqproto.captures.packets import SeenPacket
@@ -238,7 +238,7 @@ class Messages:
             *(properties.numbers(name)[some] for name in _ALGORITHMS),
         )
         words = [protection_of(self._example(row)) for row in np.flatnonzero(some)[examples]]
-        for place, name in enumerate(Protection._fields[1:], 1):
+        for place, name in enumerate(ProtectionColumns._fields[1:], 1):
             self.table.put_items(name, self.rows[some], [each[place] for each in words], codes)
 
     def _add_kind(self, names: Vector) -> None:
