@@ -115,7 +115,7 @@ class Neighbours:
                 session.data.met = False
             elif not found.is_at(session.address):
                 session.close("3.1.5.10", "its queue manager is met elsewhere now")
-                self._transports.touched[session] = None
+                self._transports.touch(session)
 
     def reached(self, host: str) -> Guid | None:
         """The queue manager that was at a host of direct format names when it was called last."""
@@ -368,7 +368,7 @@ class Neighbours:
         if not session.is_open:
             return []
         self.leaving.send(neighbour, session, now)
-        self._transports.touched[session] = None
+        self._transports.touch(session)
         return neighbour.pages()
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
@@ -431,7 +431,7 @@ class Neighbours:
         neighbour = self._by_queue.get(queue.queue)
         if neighbour is not None and neighbour.session is not None and neighbour.session.is_open:
             neighbour.session.pause()
-            self._transports.touched[neighbour.session] = None
+            self._transports.touch(neighbour.session)
 
     def close_all(self, reason: str) -> None:
         """Close all sessions: the queue manager stops.  3.1.4.2"""
@@ -439,7 +439,7 @@ class Neighbours:
         for session in list(self._transports.sessions.values()):
             self._transports.acknowledge(session)
             session.close("3.1.4.2", reason)
-            self._transports.touched[session] = None
+            self._transports.touch(session)
 
 
 def _without_order_acks(entries: list[InFlight], writes: PendingWrites) -> list[InFlight]:
