@@ -213,7 +213,7 @@ LAUGHS = [array(i, *([reference(i + 1)] * 10)) for i in range(1, 30)]
         (stream(b"\5" + struct.pack("<i", 1) + text("C") + struct.pack("<2i", 0, 7)), "library 7"),
         (stream(b"\6" + struct.pack("<i", 1) + b"\xff" * 5), "more than 5 bytes"),
         (stream(b"\6" + struct.pack("<i", 1) + b"\xff\xff\xff\xff\x07"), "says 2,147,483,647 bytes"),
-        (stream(b"\6" + struct.pack("<i", 1) + b"\1\xff"), "no UTF-8"),
+        (stream(b"\6" + struct.pack("<i", 1) + b"\1\xff"), "not UTF-8"),
         (stream(array(1, number(3, b"\xff\xff\xff"))), "a value that is none"),
         (stream(array(1, number(3, b"\xff"))), "a value that is none|says"),
         (stream(array(1, number(5, text("x")))), "a value that is none"),

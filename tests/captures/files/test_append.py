@@ -133,7 +133,7 @@ def test_of_a_file_that_cannot_be_had_nothing_is_closed_twice(
         close(descriptor)
 
     monkeypatch.setattr(os, "close", noted)
-    with pytest.raises(UsageError, match="no pcapng"):
+    with pytest.raises(UsageError, match="not a pcapng"):
         GrowingFile(letter)
     gc.collect()
     assert len(closed) == 1

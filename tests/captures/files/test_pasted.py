@@ -300,9 +300,9 @@ def test_bytes_with_a_control_character_are_the_packet(data: bytes) -> None:
         (b" \n", "empty"),
         (b"123", "odd number"),
         (b"hello there", "says no bytes"),
-        (b"{ 0x100 }", "no byte"),
-        (b"{ 16, 12345678901234567890 }", "no byte"),
-        (b"\"\\x10\\q\"", "no escape"),
+        (b"{ 0x100 }", "not a byte"),
+        (b"{ 16, 12345678901234567890 }", "not a byte"),
+        (b"\"\\x10\\q\"", "not an escape"),
         (b"10 00\n*\n", r"od -v"),
         (b"011 00000000\n013\n014 0000", "odd number"),
         (b"010 00000000035d8000\n020\n001", "odd number"),  # Offsets that go back.

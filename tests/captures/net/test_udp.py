@@ -32,5 +32,5 @@ def test_what_does_not_fit_in_a_datagram_or_is_not_ipv4_is_refused() -> None:
     assert len(encode_datagram(HERE, THERE, bytes(MAX_DATAGRAM_BYTES))) == 14 + 65_535
     with pytest.raises(UsageError, match="65,508 bytes"):
         encode_datagram(HERE, THERE, bytes(MAX_DATAGRAM_BYTES + 1))
-    with pytest.raises(UsageError, match="no IPv4 address"):
+    with pytest.raises(UsageError, match="not an IPv4 address"):
         encode_datagram(HERE, Endpoint("::1", 3_527), b"")

@@ -101,7 +101,7 @@ def check(typed: Typed, shown: dict[str, str]) -> None:
         assert shown == {}
     elif shown["kind"] == "bytes":
         assert found.reason, "the reader explains what the dissector does not"
-        end = found.reason.find(": ") if "no XML" in found.reason else len(found.reason)
+        end = found.reason.find(": ") if "not XML" in found.reason else len(found.reason)
         if typed.body_type != BINARY_FORMATTER:
             assert shown["reason"].startswith(in_pdml(found.reason[:end]))
     elif found.reason:

@@ -572,7 +572,7 @@ def pid_of(store: Path) -> int:
         (("queue", "create", r"sender\q", "--node", "destination"), "leave --node destination out"),
         (("queue", "create", r"sender\q", "--public", "mine"), "--public 'mine': write a GUID, or `new`"),
         (("queue", "set", "orders"), "say what is to change"),
-        (("return", "orders"), "no dead-letter queue and no journal"),
+        (("return", "orders"), "neither a dead-letter queue nor a journal"),
         (("return", r"sender\deadxact", "hello"), "write GUID\\number"),
         (("explain", "nonsense"), "did you mean 'notes'?"),
         (("explain", "orders", "--count", "0"), "--count"),

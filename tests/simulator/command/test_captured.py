@@ -250,7 +250,7 @@ def test_a_killed_node_and_what_is_alike_is_seen_in_a_diagram() -> None:
     [
         (["--summary", "--follow", "x"], "choose one"),
         (["--kind", "frobnicate"], "no kind of packet"),
-        (["--since", "soon"], "no time"),
+        (["--since", "soon"], "not a time"),
         (["--sequence", "x"], "ORDINAL"),
         (["--topology", "nowhere"], "nowhere"),
         (["--follow", ""], "--follow takes"),

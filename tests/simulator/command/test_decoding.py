@@ -103,7 +103,7 @@ def test_what_cannot_be_asked_of_pasted_packets_is_misuse() -> None:
     for option in ("--summary", "--diagram", "--kind=Ping"):
         done = in_process("decode", option, PING.hex())
         assert (done.status, done.out) == (MISUSE, "")
-        assert "no capture" in done.complaint
+        assert "not a capture" in done.complaint
 
 
 def test_frames_that_were_copied_are_all_shown_and_what_carries_nothing_is_said() -> None:

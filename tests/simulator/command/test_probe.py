@@ -240,9 +240,9 @@ def forged(cookie: int) -> list[bytes]:
     [
         (lambda _: [], Outcome.SILENT, "no answer within 0.2 s"),
         (lambda ping: forged(ping.cookie)[2:3], Outcome.INVALID, "its cookie is another"),
-        (lambda ping: [b"GARBAGE!" * 3], Outcome.FOREIGN, "no Ping: 47 41 52 42"),
-        (lambda ping: [b"\0\0HW" + ping_packet.encode(ping)[4:]], Outcome.FOREIGN, "no Ping: 00 00 48 57"),
-        (lambda ping: forged(ping.cookie) * 30, Outcome.FOREIGN, "no Ping"),
+        (lambda ping: [b"GARBAGE!" * 3], Outcome.FOREIGN, "not a Ping: 47 41 52 42"),
+        (lambda ping: [b"\0\0HW" + ping_packet.encode(ping)[4:]], Outcome.FOREIGN, "not a Ping: 00 00 48 57"),
+        (lambda ping: forged(ping.cookie) * 30, Outcome.FOREIGN, "not a Ping"),
         (lambda ping: [*forged(ping.cookie), ping_packet.encode(ping)], Outcome.ACCEPTED, "would accept"),
     ],
 )

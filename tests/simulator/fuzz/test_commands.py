@@ -69,7 +69,7 @@ def test_a_finding_that_is_mended_shows_no_more(
         (["fuzz", "parser", "--expect", "Oops", "--target", "os:getcwd"], "Oops"),
         (["fuzz", "parser", "--corpus", "not-there"], "not-there"),
         (["fuzz", "repeat", "not-there"], "not-there"),
-        (["fuzz", "repeat", str(ROOT / "pyproject.toml")], "no finding"),
+        (["fuzz", "repeat", str(ROOT / "pyproject.toml")], "not a finding"),
     ],
 )
 def test_misuse_is_one_line(

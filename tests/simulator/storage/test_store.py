@@ -497,7 +497,7 @@ def test_a_file_that_is_not_ours_is_refused_and_not_touched(tmp_path: Path) -> N
         theirs.execute("CREATE TABLE history (url)")
     for path in (letter, database):
         before = path.read_bytes()
-        assert "no store of a node: name another file" in refused(path)
+        assert "not a store of a node: name another file" in refused(path)
         assert path.read_bytes() == before
 
 

@@ -375,7 +375,7 @@ async def test_dead_letters_are_sent_back_all_or_some(topology: Topology, tmp_pa
         ]
         assert await b.send_back("orders;journal") == 3
         await found(b, "orders", 3)
-        with pytest.raises(UsageError, match="no dead-letter queue and no journal"):
+        with pytest.raises(UsageError, match="neither a dead-letter queue nor a journal"):
             await b.send_back("orders")
 
 
