@@ -26,7 +26,8 @@ class WireFormatError(MqprotoError, ValueError):
     def __init__(self, field: str, offset: int, value: object, limit: str, section: str) -> None:
         if not isinstance(value, int):
             value = shown(str(value))
-        super().__init__(field, offset, value, limit, section)
+        # Not by super(): from Python 3.14 on, that is the __init__ of another base of a class that has this one.
+        ValueError.__init__(self, field, offset, value, limit, section)
         self.field = field
         self.offset = offset
         self.value = value
