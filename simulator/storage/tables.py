@@ -73,7 +73,7 @@ CREATE TABLE queue (
 CREATE UNIQUE INDEX queue_name ON queue (kind, name, priority) WHERE kind <> 'sequence';
 CREATE TABLE message (
     key INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, message_id INTEGER NOT NULL, final_ack INTEGER NOT NULL,
-    expires_s INTEGER, packet BLOB NOT NULL -- last, because a long one is in pages of its own
+    expires_s INTEGER, packet BLOB NOT NULL -- last, because a long one stands in pages of its own
 );
 CREATE INDEX message_expiry ON message (expires_s) WHERE expires_s IS NOT NULL;
 CREATE TABLE outgoing_sequence (

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from hashlib import sha256
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -504,6 +505,14 @@ def test_a_file_that_is_not_ours_is_refused_and_not_touched(tmp_path: Path) -> N
 def test_a_store_of_another_node_is_refused(store: Store, path: Path) -> None:
     store.close()
     assert f"belongs to {guid_text(NODE)}, not to {guid_text(NEIGHBOUR)}" in refused(path, NEIGHBOUR)
+
+
+def test_the_text_of_a_layout_never_changes_not_even_in_a_comment(store: Store, path: Path) -> None:
+    # The tables of stores that others wrote are compared with it.
+    store.close()
+    with closing(sqlite3.connect(path)) as other:
+        tables = other.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+    assert (LAYOUT, sha256(repr(tables).encode()).hexdigest()[:16]) == (6, "a427a3dace6aeaa5")
 
 
 @pytest.mark.parametrize("layout", [1, LAYOUT + 1])
