@@ -38,7 +38,7 @@ def new_folder(prefix: str, directory: Path | None = None) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f"mqproto-{prefix}-", dir=directory))
     except OSError as error:
-        advice = "make room, or name another folder with " + ("--directory" if directory else "TMPDIR")
+        advice = "name another folder with " + ("--directory" if directory else "TMPDIR")
         where = directory or (Path(error.filename).parent if error.filename else "temporary files")
         raise UsageError(f"{where}: {error.strerror}; {advice}") from None
 

@@ -56,7 +56,7 @@ def test_more_than_any_packet_is_refused_and_not_read_whole(tmp_path: Path) -> N
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(UsageError, match="no packet"):
+    with pytest.raises(UsageError, match="not a packet"):
         show.read_source(str(path))
 
 

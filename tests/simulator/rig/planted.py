@@ -7,6 +7,7 @@ A message's number decides what happens to it, so it happens again when the mess
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -19,9 +20,9 @@ from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES
 from mqproto.turn.effects import Received
 from mqproto.wire.glance import body_of, identifier_of
 
-EVERY: Final = 40
+EVERY: Final = int(os.environ.get("PLANTED_EVERY", "40"))
 LOST, DOUBLED, ALTERED, SWAPPED = 5, 15, 25, 35
-"""Of so many messages these have the faults; the last only if another comes together with it."""
+"""Of so many messages these have the faults; the last only if another comes together with it. Of ten, one is lost."""
 as_frame, accept = service._messages, transport.accept
 
 

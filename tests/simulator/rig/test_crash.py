@@ -108,7 +108,9 @@ def replace_by_a_folder(path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["crash", "--directory", "/nowhere"]) == MISUSE
-    assert "/nowhere: No such file or directory; name a folder" in capsys.readouterr().err
+    assert (
+        "/nowhere: No such file or directory; name another folder with --directory" in capsys.readouterr().err
+    )
 
 
 def test_a_topology_without_the_nodes_and_queues_that_are_used_is_misuse(

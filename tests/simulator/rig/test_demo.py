@@ -56,9 +56,7 @@ def test_a_run_without_room_for_its_folder_says_where_to_name_another(
     missing = tmp_path / "missing"
     monkeypatch.setattr("tempfile.tempdir", str(missing))
     done = in_process(*command.format(missing=missing).split())
-    advice = (
-        f"make room, or name another folder with {'--directory' if '-d' in command.split() else 'TMPDIR'}"
-    )
+    advice = f"name another folder with {'--directory' if '-d' in command.split() else 'TMPDIR'}"
     assert (done.status, done.complaint) == (MISUSE, f"{missing}: No such file or directory; {advice}")
 
 
