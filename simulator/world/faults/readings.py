@@ -14,11 +14,12 @@ from typing import Final
 
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.simulator.base.randomness import chance
+from mqproto.simulator.world.network.glimpse import Glimpse
 from mqproto.simulator.world.node.linked import LinkedNode
 from mqproto.simulator.world.scenarios.scenario import Fault
 from mqproto.simulator.world.world import World
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in
+from mqproto.wire import OrderAck, OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, encode_packet
 
 LATE_MS: Final = (0, 300, 2_000, 12_000)
 """After what time to repeat an OrderAck; 0 is never."""
@@ -67,7 +68,8 @@ def _misread(
 
     def acknowledge(message: UserMessage, reply_to: ReplyTo) -> None:
         body = acknowledgment_in(message)
-        if not isinstance(body, OrderAckBody):
+        # A forged one, told otherwise, would be the node's own word about a sequence that it receives.
+        if not isinstance(body, OrderAckBody) or node.ledger.is_forged(Glimpse(encode_packet(message))):
             sound(message, reply_to)
             return
         say(message.user.message_id, message, reading(body), reply_to)
