@@ -63,6 +63,7 @@ async def broken_of(scenario: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", BLANKS)
 async def test_each_oracle_finds_what_is_planted_for_it(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,10 +72,16 @@ async def test_each_oracle_finds_what_is_planted_for_it(
     monkeypatch.setattr(demo, "SETTLE_S", 2.0)
     monkeypatch.setattr(edges, "SETTLE_S", 2.0)
     monkeypatch.setattr(system, "PATIENCE_S", 2.0)
-    broken = await broken_of(scenario, tmp_path, monkeypatch)
     assert all(BLANKS[scenario].values())
-    for oracle in set(RunOracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set()):
-        assert any(re.search(WORDS[oracle], text) for text in broken), (oracle, broken)
+    missed = set(RunOracle) - set(BLANKS[scenario]) - ELSEWHERE.get(scenario, set())
+    broken: list[str] = []
+    for run in range(3):  # What comes behind a loss may hide what is planted there.
+        (tmp_path / str(run)).mkdir()
+        broken += await broken_of(scenario, tmp_path / str(run), monkeypatch)
+        missed = {oracle for oracle in missed if not any(re.search(WORDS[oracle], text) for text in broken)}
+        if not missed:
+            return
+    pytest.fail(f"{missed}: {broken}")
 
 
 def test_an_oracle_that_did_not_look_is_told_from_one_that_found_nothing() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from mqproto.base.errors import UsageError
 from mqproto.simulator.rig.rig import DESTINATION, new_folder
 from mqproto.simulator.rig.validation.edgerig import GATEWAY, free_address
 from mqproto.simulator.rig.validation.ends.report import EndsReport
@@ -62,7 +63,7 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
     ):
         try:
             await _go(system, begin)
-        except WayError as error:
+        except (WayError, UsageError) as error:
             trouble = str(error)
         system.end()
         found = await system.audit()
