@@ -4,7 +4,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.bodies import UnexplainedError
@@ -79,7 +79,8 @@ def test_a_carriage_return_is_kept_over_the_pieces_in_which_the_parser_has_it() 
         assert read_xml(f"<a>{'z' * (3 + length)}{text}</a>".encode()).text == "z" * (3 + length) + text
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
+@given(st.text(st.characters(exclude_categories=["Cs", "Co"])))
+@example("private: \U000f0000")  # Beside a character that XML forbids it would be refused.
 def test_any_text_comes_back(text: str) -> None:
     element = Element(("", "a"), [(("", "b"), text)], [text] if text else [])
     found = read_xml(write_xml(element))
