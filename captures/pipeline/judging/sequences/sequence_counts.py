@@ -147,6 +147,11 @@ class SequenceCount:
                     found.setdefault(None, each.row)
         return list(found.values())
 
+    def is_acknowledged(self, number: int) -> bool:
+        """Whether an OrderAck of just this number is remembered."""
+        ackers = (self.sequence.towards or (NULL_GUID,))[0], NULL_GUID
+        return any(each.number == number and each.acker in ackers for each in self.order_rows)
+
     def proved_through(self, number: int, acknowledged: int) -> list[tuple[int, int, int | None]]:
         """Take the numbers up to one: all that an acknowledgment of this or the next proves to have come.
 

@@ -261,8 +261,12 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         elif view.is_new:
             # The captures have its OrderAck before they have it: they began later, or lack its first copies.
-            # It may be passed over by what comes as late. That it came does not say that it was taken.
-            count.doubt(number, message_id)
+            # Unless one is of its own number, it may be passed over by what comes as late: that it came does not say
+            # that it was taken.
+            if count.is_acknowledged(number):
+                self._confirmed += ((row, [message_id]) for row in count.confirming(number))
+            else:
+                count.doubt(number, message_id)
         crossed = count.crossed(hop, interface, message.time_ns)
         if crossed is None:
             return

@@ -203,6 +203,18 @@ def test_of_many_order_acks_before_the_first_message_the_newest_count() -> None:
     assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 20, Outcome.REACHED]
 
 
+def test_an_order_ack_just_before_its_message_is_the_one_that_counts_however_many_come_later() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("c", ordered(1, own_id=101))
+    wire.send("a", transactional(1))
+    for number in range(2, 21):
+        wire.send("a", transactional(number))
+        wire.send("c", ordered(number, own_id=100 + number))
+    first = histories(scene)[0]
+    assert first["order_acked_ns"] < first["first_ns"]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -> None:
     scene = Scene()
