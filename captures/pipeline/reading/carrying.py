@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -159,13 +158,6 @@ def _together(some: Sequence[_Some], apart: bool) -> SegmentPart:
         ends=[*index],
         interfaces=interfaces,
         odd_payloads=odd_payloads,
-        pings=[],
-        frame_count=0,
-        other_frames=Counter(),
-        cut_frames=0,
-        untimed_frames=0,
-        first_ns=None,
-        last_ns=None,
     )
     return SegmentPart(segments, b"".join(pieces), apart)
 

@@ -51,7 +51,8 @@ Indexes = npt.NDArray[np.int32]
 class Segments:
     """The TCP segments of a range in the order of the capture, a row each; its Pings; and counts of its other frames.
 
-    frame_count = segments + pings + the sum of `other_frames`, always.
+    frame_count = segments + pings + the sum of `other_frames`. Segments on their way to the readers of connections have
+    no counts: their ranges have counted.
 
     frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more. On their way to
         the readers of connections, the number over the series.
@@ -89,13 +90,13 @@ class Segments:
     ends: list[Endpoint]
     interfaces: dict[int, Interface]
     odd_payloads: dict[int, bytes]
-    pings: list[SeenPacket]
-    frame_count: int
-    other_frames: Counter[str]
-    cut_frames: int
-    untimed_frames: int
-    first_ns: int | None
-    last_ns: int | None
+    pings: list[SeenPacket] = field(default_factory=list)
+    frame_count: int = 0
+    other_frames: Counter[str] = field(default_factory=Counter)
+    cut_frames: int = 0
+    untimed_frames: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
     back_ns: int = 0
     passed: dict[int, Frame] = field(default_factory=dict)
 

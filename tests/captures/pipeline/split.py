@@ -118,13 +118,6 @@ def segments_of(
         ends=list(ends),
         interfaces={frame.interface.number: frame.interface for frame, _ in rows},
         odd_payloads=odd_payloads,
-        pings=[],
-        frame_count=0,
-        other_frames=Counter(),
-        cut_frames=0,
-        untimed_frames=0,
-        first_ns=None,
-        last_ns=None,
     )
     return SegmentPart(segments, bytes(data))
 
