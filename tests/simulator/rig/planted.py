@@ -1,8 +1,9 @@
 """mqproto with faults: the destination loses, doubles, swaps and alters messages, takes memory and fills its log.
 
-    python -m tests.simulator.rig.planted node destination ...
+    PLANTED="doubled altered" python -m tests.simulator.rig.planted node destination ...
 
-A message's number decides what happens to it, so it happens again when the message is received once more.
+A message's number decides what happens to it, so it happens again when the message is received once more. What is
+behind a loss may never come, so PLANTED can name the faults that messages have; by default all.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from mqproto.simulator.rig.observer import LOG_LIMIT_BYTES, MEMORY_LIMIT_BYTES
 from mqproto.turn.effects import Received
 from mqproto.wire.glance import body_of, identifier_of
 
-EVERY: Final = int(os.environ.get("PLANTED_EVERY", "40"))
-LOST, DOUBLED, ALTERED, SWAPPED = 5, 15, 25, 35
-"""Of so many messages these have the faults; the last only if another comes together with it. Of ten, one is lost."""
+PLANTED: Final = os.environ.get("PLANTED", "lost doubled altered swapped").split()
+"""Every tenth message has one of these, in turn; it is swapped only if another comes together with it."""
 as_frame, accept = service._messages, transport.accept
 
 
-def fault_of(one: Received) -> int:
-    return identifier_of(one.packet)[1] % EVERY
+def fault_of(one: Received) -> str:
+    turn, place = divmod(identifier_of(one.packet)[1] - 5, 10)
+    return "" if place else PLANTED[turn % len(PLANTED)]
 
 
 def harmed(messages: list[Received]) -> Iterator[Received]:
     """The messages that a receiver gets in place of these."""
-    for one in sorted(messages, key=lambda one: fault_of(one) == SWAPPED):  # These come last.
-        if fault_of(one) == ALTERED and (body := body_of(one.packet)):
+    for one in sorted(messages, key=lambda one: fault_of(one) == "swapped"):  # These come last.
+        if fault_of(one) == "altered" and (body := body_of(one.packet)):
             other = body[:-3] + bytes([body[-3] ^ 1]) + body[-2:]
             yield one._replace(packet=one.packet.replace(body, other))
-        elif fault_of(one) != LOST:
-            yield from [one] * (1 + (fault_of(one) == DOUBLED))
+        elif fault_of(one) != "lost":
+            yield from [one] * (1 + (fault_of(one) == "doubled"))
 
 
 def planted(request: int, transaction: int, messages: list[Received]) -> bytes:
