@@ -44,7 +44,7 @@ class SimpleType:
 
 
 def _refuse(name: str, value: object) -> UsageError:
-    return UsageError(f"{quoted(str(value))} is not {name}")
+    return UsageError(f"{quoted(str(value))} is not of type {name}")
 
 
 def _integer(name: str, low: int, high: int) -> SimpleType:
@@ -56,7 +56,9 @@ def _integer(name: str, low: int, high: int) -> SimpleType:
     def form(value: Value) -> str:
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return str(value)
-        raise UsageError(f"{quoted(str(value))} is not {name}, which is a number from {low} to {high}")
+        raise UsageError(
+            f"{quoted(str(value))} is not of type {name}, which is a number from {low} to {high}"
+        )
 
     return SimpleType(name, parse, form)
 

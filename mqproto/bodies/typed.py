@@ -91,4 +91,4 @@ def _parsed(text: bytes, form: str) -> Value:
         return found if form == "char" else parse(form, found)
     except ValueError:
         said = text.decode("utf-8", "replace")
-        raise UsageError(f"{quoted(said)} is not {form}" + " of UTF-8" * (form == "string")) from None
+        raise UsageError(f"{quoted(said)} is not of type {form}" + " of UTF-8" * (form == "string")) from None

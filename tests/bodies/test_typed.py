@@ -66,10 +66,10 @@ def test_what_is_said_of_a_body_is_what_its_bytes_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        (b"x", "VT_I4", "not long"),
+        (b"x", "VT_I4", "not of type long"),
         (b"300", "VT_UI1", "not VT_UI1"),
-        (b"\xff", "VT_BSTR", "not string of UTF-8"),
-        (b"x", "xml:int", "not int"),
+        (b"\xff", "VT_BSTR", "not of type string of UTF-8"),
+        (b"x", "xml:int", "not of type int"),
         (b"{", "xml:json", "not JSON"),
         (b'{"$guid": 1}', "xml:json", "not such a value"),
         (b"[" * 100_000, "xml:json", "not JSON"),

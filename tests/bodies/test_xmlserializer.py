@@ -132,7 +132,7 @@ def _deep(levels: int) -> Value:
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
-        (5, "xml:string", "not string"),
+        (5, "xml:string", "not of type string"),
         (5, "xml:ArrayOfInt", "not a list"),
         (5, "xml:Nothing", "there are xml:string"),
         (2**70, "xml", "no simple type"),

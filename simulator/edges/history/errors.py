@@ -14,7 +14,7 @@ from mqproto.simulator.base.storeerrors import primary_code
 
 
 class HistoryError(MqprotoError):
-    """The database is not available, or not be written; the text is one line and says what to do.
+    """The database is not available, or cannot be written; the text is one line and says what to do.
 
     To the caller it is transient: what was asked has happened or has not, and the same may be asked again.
     """
