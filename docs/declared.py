@@ -35,7 +35,6 @@ from mqproto.simulator.rig.load.validator import Cue
 from mqproto.simulator.rig.validation.ends.ways import WAYS
 from mqproto.simulator.storage import tables as stores
 from mqproto.simulator.storage.care import export
-from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT
 from mqproto.simulator.topology import file, nodes
 from mqproto.turn.waypoints import Waypoint
 from tests import conformance, proportion
@@ -156,7 +155,7 @@ def layouts() -> Iterator[str]:
         "what | number | an earlier one",
         (
             ("protocol between a node and its clients", control.VERSION, "is refused by the client"),
-            ("stores", stores.LAYOUT, f"{EARLIER_LAYOUT} is upgraded at the start of its node"),
+            ("stores", stores.LAYOUT, "is refused: use the mqproto that wrote it"),
             ("journals of clients and gateways", journal.LAYOUT, "is upgraded when it is opened"),
             ("document histories", histories.LAYOUT, "is upgraded when it is opened"),
             ("exports of stores", export.VERSION, "is refused"),

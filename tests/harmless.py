@@ -46,7 +46,7 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "if back and self._ready and (back[-1].position >= self._ready[0].position):",
     ): "a window has each position once",
     (
-        "simulator/storage/opening/complete.py",
+        "simulator/storage/complete.py",
         "_see_that_none_lies_between(db, before + 1, first - 1)",
         "_see_that_none_lies_between(db, before + 2, first - 1)",
     ): "positions begin at 1, so nothing was ever put there",
@@ -64,11 +64,6 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "simulator/storage/segments.py",
         "while following >= 0 and self._found(memoryview(self._data), following) is None:",
         "while following >= 1 and self._found(memoryview(self._data), following) is None:",
-    ): "the search begins behind the header",
-    (
-        "simulator/storage/opening/earlier.py",
-        "while following >= 0 and self._body(data, following) is None:",
-        "while following >= 1 and self._body(data, following) is None:",
     ): "the search begins behind the header",
     (
         "mqproto/neighbours/connections.py",

@@ -24,9 +24,8 @@ from mqproto.simulator.storage.checksums import (
     row_checksum,
     whole_rows,
 )
+from mqproto.simulator.storage.complete import see_that_all_is_there, see_that_all_messages_are_there
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
-from mqproto.simulator.storage.opening.complete import see_that_all_is_there, see_that_all_messages_are_there
-from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT, upgrade
 from mqproto.simulator.storage.recent import RecentRows, RecentStates, Size, runs
 from mqproto.simulator.storage.segments import explained_file
 from mqproto.simulator.storage.tables import (
@@ -155,8 +154,6 @@ class StoreTables:
         self.path = path
         self._files = files
         self._node = node
-        self.is_upgraded = False
-        """Whether they had layout 4, and got their checksums now."""
         self.forgotten_count = 0
         """How many sequences of strangers were forgotten because there were too many."""
         self._come_since: dict[int, int] = {}
@@ -561,11 +558,7 @@ class StoreTables:
         is_new = not (application_id or layout or self._rows("SELECT 1 FROM sqlite_master LIMIT 1"))
         if not is_new and application_id != APPLICATION_ID:
             raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
-        if not is_new and layout == EARLIER_LAYOUT:
-            self.look_at_log()
-            upgrade(self._files, self.path.resolve(), self.db, self.log_salts)
-            self.is_upgraded = True
-        elif not is_new and layout != LAYOUT:
+        if not is_new and layout != LAYOUT:
             raise StoreError(
                 f"{self.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
             )

@@ -41,8 +41,7 @@ class States(msgspec.Struct, array_like=True):
     outgoing: list[OutgoingRow]
     incoming: list[IncomingRow]
     identifiers: list[IdentifierRow]
-    forgotten_identifiers: list[tuple[Guid, int, int]] | int | None
-    """In a log of layout 4, the time before which all were forgotten, which nobody needs any more, or None."""
+    forgotten_identifiers: list[tuple[Guid, int, int]]
     counters: dict[str, int]
     outcomes: list[OutcomeRow]
     forgotten_outcomes: list[tuple[bytes, int]]
@@ -91,11 +90,8 @@ def encoded(writes: Writes) -> tuple[bytes, list[bytes]]:
     return b"".join(parts), []
 
 
-def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
+def decoded(head: memoryview, packets: memoryview) -> Decoded:
     """Decode a transaction from these bytes.
-
-    Args:
-        packets: None in a log of layout 4, where they are behind the head and have no checksums.
 
     Raises:
         ValueError: they are not a transaction.
@@ -106,7 +102,7 @@ def decoded(head: memoryview, packets: memoryview | None) -> Decoded:
         raise ValueError(f"no record: {reason}") from reason
 
 
-def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
+def _decoded(data: memoryview, packets: memoryview) -> Decoded:
     message_count, removal_count, lasting_count, states_bytes = COUNTS.unpack_from(data)
     at = COUNTS.size + states_bytes
     states = _decoder.decode(data[COUNTS.size : at])
@@ -114,16 +110,13 @@ def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
     at += 16 * removal_count
     lasting = unpack_from(f"<{lasting_count}Q", data, at)
     at += 8 * lasting_count
-    columns = Struct(_columns(message_count, "" if packets is None else "I"))
+    columns = Struct(_columns(message_count))
     numbers = columns.unpack_from(data, at)
-    if packets is None:
-        data, packets = data[: at + columns.size], data[at + columns.size :]
     if at + columns.size != len(data):
         raise ValueError(f"its columns end at byte {at + columns.size} of {len(data)}")
     keys, message_ids, ends, sizes, final_acks, checksums = (
         numbers[i * message_count : (i + 1) * message_count] for i in range(6)
     )
-    forgotten = states.forgotten_identifiers
     starts = list(accumulate(sizes, initial=0))
     if starts[-1] != len(packets):
         raise ValueError(f"its packets end at byte {starts[-1]} of {len(packets)}")
@@ -146,7 +139,7 @@ def _decoded(data: memoryview, packets: memoryview | None) -> Decoded:
             **{(row.source, row.queue): row for row in states.incoming},
         },
         identifiers=states.identifiers,
-        forgotten_identifiers=forgotten if isinstance(forgotten, list) else [],
+        forgotten_identifiers=states.forgotten_identifiers,
         counters=states.counters,
         outcomes={
             **dict.fromkeys(states.forgotten_outcomes),
@@ -174,7 +167,7 @@ def _states(writes: Writes) -> States:
     )
 
 
-def _columns(count: int, checksum: str = "I") -> str:
+def _columns(count: int) -> str:
     """The format of the columns: keys, message_ids, when each expires, how long each packet is, whether it is
     kept for a FinalAck; the packets' checksums."""
-    return f"<{count}Q{count}Q{count}q{count}I{count}?" + checksum * count
+    return f"<{count}Q{count}Q{count}q{count}I{count}?{count}I"

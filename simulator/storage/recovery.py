@@ -15,7 +15,6 @@ from mqproto.simulator.base.storeerrors import (
 )
 from mqproto.simulator.storage.base import BEGINNING, Mark, StoreTables
 from mqproto.simulator.storage.files import DRAFT, Files
-from mqproto.simulator.storage.opening.earlier import found_segment
 from mqproto.simulator.storage.recent import RecentRows, Size
 from mqproto.simulator.storage.segments import (
     FoundSegment,
@@ -90,7 +89,7 @@ def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path
     notices, unfinished = list[str](), ""
     found: list[tuple[FoundSegment, list[int]]] = []
     for name in names:
-        segment, keys = found_segment(files, name, node), list[int]()
+        segment, keys = FoundSegment.read(files, name, node), list[int]()
         if segment.first_record != record:
             # Nothing within the one before was broken, so it was cut between two records.
             cut = names[max(0, names.index(name) - 1)]
@@ -123,7 +122,7 @@ def recover(files: Files, tables: StoreTables, witness: StoreWitness, path: Path
             mark = following
     except (StoreError, sqlite3.Error) as error:
         is_hurt = any(isinstance(row.packet, HurtPacket) for row in recent.messages.rows.values())
-        if not finds_no_room(error) or is_hurt or any(segment.header is None for segment, _ in found):
+        if not finds_no_room(error) or is_hurt:
             raise
         notices.append(
             f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"

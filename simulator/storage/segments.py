@@ -160,7 +160,6 @@ class LogSegment:
         Raises:
             StoreError: it cannot be opened or written.
         """
-        assert found.header is not None, "a segment of an earlier version is not written to"
         with explained_file(found.path):
             segment = cls(files, found.path, found.header, files.open(found.path))
             segment.used_bytes, segment.keys = found.used_bytes, keys
@@ -223,15 +222,22 @@ class FoundSegment:
         StoreError: it cannot be read, is damaged, or is another node's.
     """
 
-    header: Header | None = None
-    """None if an earlier version wrote it."""
-
     def __init__(self, name: SegmentName, node: Guid, data: bytes) -> None:
         self.path = name.path
         self.torn = self.flipped = ""
         self.used_bytes = HEADER.size
         self._data = data
         self._read_header(name, node)
+
+    @classmethod
+    def read(cls, files: Files, name: SegmentName, node: Guid) -> Self:
+        """Read it from its file.
+
+        Raises:
+            StoreError: it cannot be read, is damaged, or is another node's.
+        """
+        with explained_file(name.path):
+            return cls(name, node, files.read(name.path))
 
     def _read_header(self, name: SegmentName, node: Guid) -> None:
         header = Header.decoded(self._data[: HEADER.size])

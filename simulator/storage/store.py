@@ -31,10 +31,9 @@ from mqproto.simulator.storage.checksums import whole_message
 from mqproto.simulator.storage.contents import Contents, load
 from mqproto.simulator.storage.files import SYSTEM_FILES, Files
 from mqproto.simulator.storage.log import LIMITS, Log, LogLimits
-from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT, found_segment
 from mqproto.simulator.storage.recovery import recover, witness_of
 from mqproto.simulator.storage.reserve import SHARES, Reserve
-from mqproto.simulator.storage.segments import HEADER, Record, SegmentName
+from mqproto.simulator.storage.segments import HEADER, FoundSegment, Record, SegmentName
 from mqproto.simulator.storage.tables import LAST_POSITION, keys_of
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import LifeNote
@@ -115,8 +114,6 @@ class Store:
                 for segment in self._log.segments():
                     undo.callback(segment.close)
                 self._tables.set_aside_found()
-                if self._tables.is_upgraded:
-                    self.notices.append(f"{path.name} had layout {EARLIER_LAYOUT} and has got its checksums")
                 self._see_which_life_it_is(dice)
                 self._contents = Contents(self._tables, self._recent)
             self._reserve.make()
@@ -255,7 +252,7 @@ class Store:
             row.key: row
             for segment in segments
             if not keys.isdisjoint(segment.keys)
-            for writes in found_segment(
+            for writes in FoundSegment.read(
                 self._files, SegmentName(segment.number, segment.path), self._node
             ).records(is_last=segment is segments[-1], acknowledged=self._log.next_record - 1)
             for row in writes.messages

@@ -13,7 +13,6 @@ from mqproto.simulator.base.storeerrors import DiskFullError, StoreError
 from mqproto.simulator.storage import Store, contents, recovery, segments, store
 from mqproto.simulator.storage.base import StoreTables
 from mqproto.simulator.storage.contents import Contents, Row
-from mqproto.simulator.storage.opening.earlier import found_segment
 from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.reserve import Reserve
 from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, LogSegment
@@ -329,7 +328,7 @@ def replay_an_old_segment(sound: Any) -> Any:
         if not there or there[0].number >= sound_mark.segment:
             return sound_mark
         [(node,)] = self._rows("SELECT guid FROM node")
-        oldest = found_segment(self._files, there[0], node)
+        oldest = FoundSegment.read(self._files, there[0], node)
         return sound_mark._replace(segment=there[0].number, record=oldest.first_record)
 
     return mark

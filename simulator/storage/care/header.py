@@ -3,7 +3,7 @@
 All rows of such a file may be whole. SQLite looks at the first hundred bytes, and at how many pages they promise,
 before it reads any. In the copy these bytes say what is there, and missing pages are empty. Which pages were free is
 forgotten, so the copy is only for reading. If that does not help, the pages that name the tables are damaged: every
-store has the same ones, except those that began with layout 4, whose rows do not fit their checksums then.
+store has the same ones.
 """
 
 from __future__ import annotations

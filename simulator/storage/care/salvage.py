@@ -25,10 +25,9 @@ from mqproto.simulator.storage.care.hurtsegment import HurtSegment
 from mqproto.simulator.storage.care.logged import Logged
 from mqproto.simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, log_at, opened
 from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
+from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.contents import made_outcome
 from mqproto.simulator.storage.files import Files
-from mqproto.simulator.storage.opening.complete import see_that_all_is_there
-from mqproto.simulator.storage.opening.earlier import EARLIER_LAYOUT
 from mqproto.simulator.storage.segments import explained_file, segment_path, segments_of
 from mqproto.simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from mqproto.simulator.storage.witnesses.sqlitelog import log_path
@@ -295,8 +294,7 @@ def _see_that_it_is_a_store(found: Salvage) -> None:
     [(layout,)] = found.db.execute("PRAGMA user_version").fetchall()
     if application_id == APPLICATION_ID and layout != LAYOUT:
         raise StoreError(
-            f"{found.path}: it has layout {layout}, and this reads {LAYOUT}: start its node once, which upgrades"
-            f" layout {EARLIER_LAYOUT}"
+            f"{found.path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
         )
 
 

@@ -21,10 +21,10 @@ from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage import LIMITS, LogLimits, Store, base, files
+from mqproto.simulator.storage.complete import see_that_all_messages_are_there
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SystemFile
 from mqproto.simulator.storage.log import REMOVALS
-from mqproto.simulator.storage.opening.complete import see_that_all_messages_are_there
 from mqproto.simulator.storage.recent import joined
 from mqproto.simulator.storage.tables import LAST_POSITION, LAYOUT
 from mqproto.simulator.storage.witnesses.life import life_path
