@@ -339,6 +339,12 @@ def _odd(truth: Truth, chance: random.Random) -> Others:
     return {sight.seen.number: _changed(sight, base={"flags": sight.message.base.flags | 3})}
 
 
+def _an_ack(truth: Truth, chance: random.Random, kind: Kind) -> list[Sight]:
+    """An acknowledgment of a kind with all hops that it crossed; empty if there is none."""
+    found = _acks(truth, kind)
+    return chance.choice(found) if found else []
+
+
 def _acks(truth: Truth, kind: Kind) -> list[list[Sight]]:
     """Acknowledgments of a kind, each with all hops that it crossed."""
     found: dict[tuple[Guid, int], list[Sight]] = {}
@@ -362,21 +368,17 @@ def _everywhere(sights: list[Sight], **changes: Any) -> Others:
 
 @plant("foreign-ack")
 def _foreign(truth: Truth, chance: random.Random) -> Others:
-    found = _acks(truth, Kind.ORDER_ACK)
-    if not found:
-        return {}
     return {
         sight.seen.number: _changed(sight, user={"source_queue_manager": STRANGER})
-        for sight in chance.choice(found)
+        for sight in _an_ack(truth, chance, Kind.ORDER_ACK)
     }
 
 
 @plant("order-ack-beyond")
 def _order_beyond(truth: Truth, chance: random.Random) -> Others:
-    found = _acks(truth, Kind.ORDER_ACK)
-    if not found:
+    sights = _an_ack(truth, chance, Kind.ORDER_ACK)
+    if not sights:
         return {}
-    sights = chance.choice(found)
     body = sights[0].acknowledgment
     assert isinstance(body, OrderAckBody)
     return _everywhere(sights, tx_sequence_number=body.tx_sequence_number + 1_000)
@@ -397,22 +399,19 @@ def _order_backwards(truth: Truth, chance: random.Random) -> Others:
 
 @plant("order-ack-unknown")
 def _order_unknown(truth: Truth, chance: random.Random) -> Others:
-    found = _acks(truth, Kind.ORDER_ACK)
-    return _everywhere(chance.choice(found), tx_sequence_id=NOWHERE) if found else {}
+    return _everywhere(_an_ack(truth, chance, Kind.ORDER_ACK), tx_sequence_id=NOWHERE)
 
 
 @plant("final-ack-unknown")
 def _final_unknown(truth: Truth, chance: random.Random) -> Others:
-    found = _acks(truth, Kind.FINAL_ACK)
-    return _everywhere(chance.choice(found), tx_sequence_id=NOWHERE) if found else {}
+    return _everywhere(_an_ack(truth, chance, Kind.FINAL_ACK), tx_sequence_id=NOWHERE)
 
 
 @plant("final-ack-mismatch")
 def _final_mismatch(truth: Truth, chance: random.Random) -> Others:
-    found = _acks(truth, Kind.FINAL_ACK)
-    if not found:
+    sights = _an_ack(truth, chance, Kind.FINAL_ACK)
+    if not sights:
         return {}
-    sights = chance.choice(found)
     body = sights[0].acknowledgment
     assert isinstance(body, FinalAckBody)
     return _everywhere(sights, message_id=body.message_id + 50_000)

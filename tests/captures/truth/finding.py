@@ -3,13 +3,15 @@ names in the whole capture. Of an OrderAck for what never came nobody can know i
 frames that were lost: where the breach is not found, such a world is looked for, and written.
 
 What an acknowledgment does wrong is told once, at the first of the hops that it crosses of which a capture lets be
-read: with frames lost that may be another.
+read: with frames lost that may be another. An OrderAck that says too much is found as well where it is told as one half
+of a contradiction, with the next one of its sender, which says less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from mqproto.captures import spoil
 from mqproto.captures.decode import Finding
@@ -29,29 +31,37 @@ from tests.captures.truth.whole import Coverage, Whole
 class Hunt:
     """How often a breach was planted, in how many spoilt captures its evidence was, and in how many it was found.
 
-    unknowable: in how many of the others nobody can know of it.
+    contradicted: in how many of the others it was told as half of a contradiction.
+    unknowable: in how many of the rest nobody can know of it.
     """
 
     planted: int = 0
     there: int = 0
     unknowable: int = 0
     found: int = 0
+    contradicted: int = 0
+
+    def add(self, other: Hunt) -> None:
+        """Count another as well."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def share(self) -> float:
-        """Of those that can be known."""
-        return self.found / (self.there - self.unknowable) if self.there > self.unknowable else 1.0
+        """How many of those that can be known were told."""
+        known = self.there - self.unknowable
+        return (self.found + self.contradicted) / known if known else 1.0
 
 
-def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -> Iterator[tuple[str, Hunt]]:
-    """Plant breaches of every rule in a world, lose frames, and look for them.
+def hunt(truth: Truth, seed: int, times: int, codes: Iterable[str] = PLANTS) -> Iterator[tuple[str, Hunt]]:
+    """Plant breaches of rules in a world, lose frames, and look for them.
 
     Args:
-        plants: how often each is planted. losses: in how many ways frames are then lost.
+        times: how often each is planted, and in how many ways 1 % of the frames is then lost.
     """
-    for code in PLANTS:
+    for code in codes:
         tally = Hunt()
-        for number in range(plants):
+        for number in range(times):
             others = planted(truth, code, spoil.dice(seed, f"{code} {number}"))
             if not others:
                 continue
@@ -64,8 +74,8 @@ def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -
             if not evidence:
                 continue
             tally.planted += 1
-            for loss in range(losses):
-                frames = list(spoil.lost(breached.whole.frames, percent, seed * 1_000 + number * 50 + loss))
+            for loss in range(times):
+                frames = list(spoil.lost(breached.whole.frames, 1, seed * 1_000 + number * 50 + loss))
                 _look(breached, code, evidence, frames, tally)
         yield code, tally
 
@@ -87,19 +97,21 @@ def _look(
         return
     tally.there += 1
     told = decoded([frames])
-    seen = {sight.seen.number: sight.seen for sight in told.sights if sight.seen.framed}
-    originals = coverage.originals(seen.values())
-    found = {
-        originals[finding.packet]
-        for finding in told.findings
-        if finding.code == code and finding.packet in seen
-    }
-    if not {_breach(whole, code, packet) for packet in there}.isdisjoint(
-        _breach(whole, code, packet) for packet in found if packet is not None
-    ):
+    originals = coverage.originals(sight.seen for sight in told.sights if sight.seen.framed)
+    planted_ones = {_breach(whole, code, packet) for packet in there}
+
+    def is_told(packets: Iterable[int]) -> bool:
+        whole_ones = (originals.get(packet) for packet in packets)
+        return not planted_ones.isdisjoint(_breach(whole, code, each) for each in whole_ones if each)
+
+    if is_told(finding.packet for finding in told.findings if finding.code == code):
         tally.found += 1
     elif code == "order-ack-beyond":
-        tally.unknowable += fits_acknowledged(truth, coverage, told, min(there))
+        pairs = (each.others for each in told.findings if each.code == "order-ack-backwards")
+        if is_told(chain.from_iterable(pairs)):
+            tally.contradicted += 1
+        else:
+            tally.unknowable += fits_acknowledged(truth, coverage, told, min(there))
 
 
 def _breach(whole: Whole, code: str, packet: int) -> MessageKey | int:

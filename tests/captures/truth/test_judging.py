@@ -19,6 +19,7 @@ from mqproto.captures.pipeline.tables.lists import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
+from tests.captures.truth.finding import Hunt, hunt
 from tests.captures.truth.judging import judged, true_of
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Known, Truth, messages_in
@@ -310,10 +311,14 @@ def test_what_may_have_been_passed_over_unseen_is_in_doubt_only_where_a_second_w
     assert (score.false_claims, score.complaints) == (0, {})
     said = [known for known in one.messages.values() if known.order_acks]
     spoilt, whole = Coverage(one.whole, files[0]), Coverage(one.whole, one.whole.frames)
-    assert {
-        known.sequence[2] for known in said if known.sequence and fits_passed_over(one, spoilt, known)
-    } == {
-        4098,
-        4099,
-    }
+    doubted = {each.sequence[2] for each in said if each.sequence and fits_passed_over(one, spoilt, each)}
+    assert doubted == {4098, 4099}
     assert not any(fits_passed_over(one, whole, known) for known in said)
+
+
+@pytest.mark.long
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_that_says_too_much_is_found_as_half_of_a_contradiction(tmp_path: Path) -> None:
+    code = "order-ack-beyond"
+    hunted = dict(hunt(world(10, tmp_path).truth, 10, 2, [code]))
+    assert hunted == {code: Hunt(planted=2, there=4, found=2, contradicted=2)}
