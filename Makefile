@@ -34,19 +34,19 @@ demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at t
 crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7", ARGS=--keys
 	@$(VENV)/bin/mqproto crash $(ARGS)
 
-kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages
+kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages; some minutes
 	@MQPROTO_CLIENT_KILLS=200 $(VENV)/bin/python -m pytest tests/simulator/client/test_submission.py $(ARGS)
 
-lives: $(DEV)  ## a node killed 1,000 times while it starts and runs: none of them may look like a store that was put back
+lives: $(DEV)  ## a node killed 1,000 times while it starts and runs: none of them may look like a store that was put back; about ten minutes
 	@MQPROTO_LIFE_KILLS=1000 $(VENV)/bin/python -m pytest -n 0 -rP tests/simulator/node/test_restored.py -k only_killed $(ARGS)
 
 meeting: $(DEV)  ## two nodes that know nothing of each other, one of which may not be called, killed 200 times; half an hour
 	@MQPROTO_MEETING_KILLS=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/node/test_meeting.py -k killed $(ARGS)
 
-producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
+producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database; about four minutes
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)
 
-standby: $(DEV)  ## two triggers on one queue, killed, stopped and continued 200 times: who leads, and is anything called twice?
+standby: $(DEV)  ## two triggers on one queue, killed, stopped and continued 200 times: who leads, and is anything called twice? about four minutes
 	@MQPROTO_STANDBY_STRIKES=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/edges/trigger/test_standby.py -k whoever --timeout 1800 $(ARGS)
 
 programs: $(DEV)  ## the three programs of program-that-may-be-killed.md, each killed 100 times; some minutes
@@ -61,7 +61,7 @@ backlogs: $(DEV)  ## 600 messages of mixed sizes wait, in 20 ways of each kind, 
 powerloss: $(DEV)  ## the store after a power loss at every one of its writes; some minutes, needs strace
 	@MQPROTO_POWERLOSS_PERCENT=100 $(VENV)/bin/python -m pytest -rP tests/simulator/storage/test_powerloss.py $(ARGS)
 
-hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 kills; half an hour; ARGS="--seed 7 --trial 3"
+hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 kills; half an hour; MQPROTO_HURT_TRIALS=100, ARGS="--seed 7 --trial 3"
 	@$(VENV)/bin/python -m tests.simulator.hurt $(ARGS)
 
 strangers: $(DEMO)  ## three nodes under honest load, and attack after attack; ten minutes; MINUTES=1, ARGS="--seed 7"
@@ -81,16 +81,16 @@ console: $(DEV)  ## the console's numbers against queues --json in 1,000 samples
 letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; half an hour
 	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)
 
-mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
+mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20", ARGS="--again FILE"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)
 
 test: $(DEV)  ## the tests; where CI is set those too that take long, which ARGS="-m long" has alone
 	@$(TESTS) $(if $(CI),,-m "not long") $(ARGS)
 
-core:  ## the core of the tests on each other Python that is here; ARGS=python3.12 for one
+core:  ## the core of the tests on each other Python that is here; about four minutes each, ARGS=python3.12 for one
 	@.ci/pythons $(ARGS)
 
-wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brings works, what lacks is named
+wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brings works, what is missing is named; a minute or two
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)
 
 dist: $(DEV)  ## sdist and wheel of the last commit in dist/; unless it is a release, TAG=+g71819341 has its version name it
@@ -103,7 +103,7 @@ dist: $(DEV)  ## sdist and wheel of the last commit in dist/; unless it is a rel
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
 	@$(VENV)/bin/python -m tests.plants $(ARGS)
 
-truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 34 ways, against what is so; an hour
+truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 34 ways, against what is so; an hour; MQPROTO_TRUTH_WORLDS=20
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/truth tests/captures/pipeline/test_truth.py $(ARGS)
 
 rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times, and executors of its cluster; some minutes
@@ -135,7 +135,7 @@ format: $(DEV)  ## the house style, where a program can give it
 	@$(VENV)/bin/ruff format
 	@$(VENV)/bin/ruff check --fix
 
-bench: $(DEV)  ## how fast it is here, in build/bench; ARGS=--quick for a look
+bench: $(DEV)  ## how fast it is here, in build/bench; ten minutes, or three with ARGS=--quick
 	@$(VENV)/bin/python -m tests.bench --out build/bench $(ARGS)
 
 pictures: $(DEV)  ## the pictures of README.md anew; needs Chromium
