@@ -84,9 +84,13 @@ def ports() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options."""
-    for typed, command in proportion.commands(get_command(app), "mqproto"):
+    """Every command with its options; first those of `mqproto` itself, which it only names of the others."""
+    every = get_command(app)
+    for typed, command in (("mqproto", every), *proportion.commands(every, "mqproto")):
         yield from ("", f"## {typed}", "", command.help, "")
+        if shared := [f"`{each.opts[0]}`" for each in getattr(command, "shared", ())]:
+            yield f"Of `mqproto` itself it takes {', '.join(shared)}."
+            yield ""
         for each in command.params:
             names = [name if name[0] == "-" else name.upper() for name in [*each.opts, *each.secondary_opts]]
             yield f"- `{'`, `'.join(names)}`: {plain(each.help or '')}"

@@ -162,12 +162,13 @@ def objections() -> dict[str, list[str]]:
 
 
 def options() -> dict[str, int]:
-    """How many options each command has, by how it is typed."""
+    """How many options each command has, by how it is typed; those that many share are `mqproto`'s own."""
     from typer.main import get_command
 
     from mqproto.simulator.cli.cli import app
 
-    return {typed: options_of(command) for typed, command in commands(get_command(app), "mqproto")}
+    every = get_command(app)
+    return {typed: options_of(each) for typed, each in (("mqproto", every), *commands(every, "mqproto"))}
 
 
 def options_of(command: Any) -> int:

@@ -75,7 +75,7 @@ LINES: Final = {
     "tests/routing": 400,
     "tests/security": 2_000,
     "tests/session": 1_150,
-    "tests/simulator": 45_400,
+    "tests/simulator": 45_450,
     "tests/testing": 100,
     "tests/transfer": 2_900,
     "tests/turn": 700,
@@ -97,7 +97,7 @@ CLASSES: Final = {
 }
 """The classes of more than 400 lines, with their lines. No class is added here."""
 COUNTS: Final = {
-    "options of all commands": 464,
+    "options of all commands": 325,
     "class names that occur in more than one module": 60,
     "functions that are more complex than 15": 17,
     "functions of more than 10 arguments": 11,

@@ -23,6 +23,7 @@ from typer.main import get_command
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.simulator.base.program.again import AGAIN
 from mqproto.simulator.base.program.declared import ARGUMENT, value
+from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY
 from mqproto.simulator.base.program.extras import to_install, version_line
 from mqproto.simulator.base.program.output import (
     DONE,
@@ -45,7 +46,13 @@ from mqproto.simulator.cli.service import command as services
 from mqproto.simulator.command import analysis, decoding, peers, reporting, tokens
 from mqproto.simulator.command.edges import gateway, trigger
 from mqproto.simulator.command.failed import audit, erase, failed
-from mqproto.simulator.command.options import Commands, JsonOption, WaypointsOption
+from mqproto.simulator.command.options import (
+    Commands,
+    DirectoryOption,
+    JsonOption,
+    TopologyOption,
+    WaypointsOption,
+)
 from mqproto.simulator.command.simulating import WorldOptions
 from mqproto.simulator.console import command as live
 from mqproto.simulator.edges.options import HistoryOption, TracesOption
@@ -90,9 +97,11 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, "Show the version and exit.", "--version", value(callback=_show_version, is_eager=True)
     ] = False,
+    _json: JsonOption = False,
+    _topology: TopologyOption = DEFAULT_TOPOLOGY,
+    _directory: DirectoryOption = None,
 ) -> None:
     """What may stand before a command."""
 

@@ -143,7 +143,7 @@ class _Argument(TyperArgument):
 def worded(command: Any) -> Any:
     """The same command of Typer, its values named by words and not by Python's types; those below it as well."""
     command.short_help = _summary(command.help or "")
-    for parameter in command.params:
+    for parameter in (*command.params, *getattr(command, "shared", ())):
         if isinstance(parameter, TyperArgument):
             parameter.__class__ = _Argument
             parameter.metavar = (parameter.metavar or parameter.name or "").strip("[].").upper()

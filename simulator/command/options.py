@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import as_typed, value
@@ -22,14 +22,20 @@ if TYPE_CHECKING:
 
     Later = Callable[[], Place]
 
+SHARED: Final = "options of mqproto itself"
+"""What is declared with `value(rich_help_panel=SHARED)` may stand before the name of a command that takes it, too."""
+
 TopologyOption = Annotated[
-    str, "A shipped topology, a .toml file or a node alone.", "-t", value(envvar=TOPOLOGY_VARIABLE)
+    str,
+    "A shipped topology, a .toml file or a node alone.",
+    "-t",
+    value(envvar=TOPOLOGY_VARIABLE, rich_help_panel=SHARED),
 ]
 DirectoryOption = Annotated[
     Path | None,
     "The folder of the stores; by default one for each topology.",
     "-d",
-    value(envvar=DIRECTORY_VARIABLE),
+    value(envvar=DIRECTORY_VARIABLE, rich_help_panel=SHARED),
 ]
 NodeOption = Annotated[str | None, "The node to talk to.", "-n"]
 WaypointsOption = Annotated[bool, "Log each step of each message, for mqproto history."]
@@ -55,7 +61,7 @@ ConfigOption = Annotated[
     "SIGHUP reads it again.",
     value("FILE[#NAME]", callback=_configured, is_eager=True),
 ]
-JsonOption = Annotated[bool, "Print JSON, for programs.", "--json"]
+JsonOption = Annotated[bool, "Print JSON, for programs.", "--json", value(rich_help_panel=SHARED)]
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -82,10 +88,58 @@ class Commands(typer.Typer):
         """`Typer.command`."""
 
         def add(function: Command) -> Command:
-            typer.Typer.command(self, name, **options)(_Unfolded(function))
+            typer.Typer.command(self, name, cls=_Sharing, **options)(_Unfolded(function))
             return function
 
         return add
+
+    def callback(self, **options: Any) -> Callable[[Command], Command]:
+        """`Typer.callback`."""
+
+        def add(function: Command) -> Command:
+            typer.Typer.callback(self, **options)(_Unfolded(function))
+            return function
+
+        return add
+
+
+class _Sharing(TyperCommand):
+    """A command, whose own options are apart from those of `mqproto` that it takes."""
+
+    def __init__(self, name: str | None, *, params: list[Any], **more: Any) -> None:
+        self.shared = [each for each in params if each.rich_help_panel == SHARED]
+        for each in self.shared:
+            each.__class__ = _Shared
+        super().__init__(name, params=[each for each in params if each not in self.shared], **more)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own, those that it takes, and --help."""
+        *own, last = super().get_params(ctx)
+        return [*own, *self.shared, last]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With what was typed before its name in front, as what is typed later counts."""
+        above, mine = ctx.find_root(), {each.opts[0] for each in self.shared}
+        for each in above.command.params if above is not ctx else ():
+            if getattr(above.get_parameter_source(each.name), "name", "") == "COMMANDLINE":
+                if (name := each.opts[0]) not in mine:
+                    ctx.fail(f"{name} may not stand before {self.name}")
+                args = [name if each.is_flag else f"{name}={above.params[each.name]}", *args]
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """A line in place of their help, which `mqproto --help` has."""
+        if self.shared:
+            formatter.write_paragraph()
+            names = ", ".join("/".join(reversed(each.opts)) for each in self.shared)
+            formatter.write_text(f"Also, here or before the command: {names}; see mqproto --help")
+
+
+class _Shared(TyperOption):
+    """An option of `mqproto` itself, among those of a command."""
+
+    def get_help_record(self, ctx: Any) -> None:
+        return None
 
 
 class FirstByDefault(TyperGroup):

@@ -112,7 +112,7 @@ def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
         for name, table in _tables(document, kind, path):
             where, command = _where(path, kind, name), commands[kind]
             given = _settings(table, where, command, context)
-            for key, parameter in _parameters(command):
+            for key, parameter in _parameters(command, context):
                 if parameter.required and parameter.name not in given:
                     raise UsageError(f"{where}: {key} is needed")
             found.append(f"{kind}.{name}" if name else kind)
@@ -145,7 +145,7 @@ def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tupl
 
 
 def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) -> dict[str, Any]:
-    known = dict(_parameters(command))
+    known = dict(_parameters(command, context))
     found = {}
     for key, value in table.items():
         parameter = known.get(key)
@@ -189,9 +189,9 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _parameters(command: Any) -> Iterator[tuple[str, Any]]:
+def _parameters(command: Any, context: Any) -> Iterator[tuple[str, Any]]:
     """Yield each setting of a command with its name in a file."""
-    for parameter in command.params:
+    for parameter in command.get_params(context):
         if parameter.param_type_name == "argument":
             yield (parameter.metavar or parameter.name).strip("[].").lower(), parameter
             continue

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from mqproto.simulator.cli.choosing import only
-from mqproto.simulator.cli.cli import DONE, MISUSE, app, command_named, command_of, run_command
+from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, app, command_named, command_of, run_command
 
 NAMES = [
     *(info.name or str(getattr(info.callback, "__name__", "")) for info in app.registered_commands),
@@ -39,3 +42,18 @@ def test_what_was_made_once_serves_again_and_knows_nothing_of_the_time_before(
     capfd.readouterr()
     assert run_command(["decode", "123"]) == MISUSE
     assert capfd.readouterr() == first
+
+
+def test_options_of_mqproto_itself_may_stand_on_either_side_of_a_command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = str(tmp_path)
+    for typed in (
+        ["queues", "--json", "-t", "pair", "-d", here],
+        ["-t", "pair", "-d", here, "--json", "queues"],
+        ["--json", "-t", "demo", "queues", "-t", "pair", "-d", here],  # What is typed later counts.
+        ["-d", here, "--json", "peers", "show", "-t", "pair"],
+    ):
+        assert run_command(typed) == FINDING
+        names = [node["node"] for node in json.loads(capfd.readouterr().out)]
+        assert names == ["sender", "destination"]

@@ -25,6 +25,10 @@ send q -b x --ack maybe --admin-queue a         => --ack maybe: there is arrival
 send q -b x --encrypt --cipher ROT13            => --cipher ROT13: there is AES-256
 send q -b x --json=yes                          => '--json' does not take a value
 send q -b x -t nowhere                          => no topology is called 'nowhere'
+-t nowhere --json send q -b x                   => no topology is called 'nowhere'
+-t pair queues -t nowhere                       => no topology is called 'nowhere'
+--json wireshark                                => --json may not stand before wireshark; see mqproto wireshark
+--json trigger q --url http://127.0.0.1         => --json may not stand before trigger; see mqproto trigger
 sned q -b x                                     => No such command 'sned'
 receive q --timeout nan                         => '--timeout'
 receive q --timeout 1s                          => '--timeout': must be a valid number;

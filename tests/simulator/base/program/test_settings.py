@@ -108,7 +108,9 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
 def test_what_may_stand_in_a_file_is_what_help_names() -> None:
     for kind in CONFIGURED:
         each: Any = command_named(kind).commands[kind]  # type: ignore[attr-defined]
-        known = dict(settings._parameters(each))
+        context = typer.Context(each)
+        known = dict(settings._parameters(each, context))
         assert len({id(one) for one in known.values()}) == len(known)
-        typed = {one.name for one in each.params if not getattr(one, "hidden", False)}
-        assert {one.name for one in known.values()} == typed - {"_config"}
+        typed = {one.name for one in each.get_params(context) if not getattr(one, "hidden", False)}
+        assert {one.name for one in known.values()} == typed - {"_config", "help"}
+        assert {"topology", "directory"} <= known.keys()
