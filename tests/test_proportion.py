@@ -114,7 +114,7 @@ WORDS: Final = {
     "captures/README.md": 400,
     "captures/pipeline/README.md": 400,
     "docs": 200,
-    "docs/how-to": 28_200,
+    "docs/how-to": 26_400,
     "docs/reference": 3_700,
     "docs/start": 800,
     "docs/why": 5_900,

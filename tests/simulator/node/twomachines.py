@@ -19,7 +19,7 @@ from tests.test_readme import blocks, commands, how_to, shows
 
 ADDRESSES: Final = {"shop": "10.9.0.1", "office": "10.9.0.2"}
 CALLS_OUT: Final = ("shop", "nft add rule inet filter output tcp dport 1801 accept")
-"""The README's table has this in words: where a firewall is shut towards outside as well."""
+"""docs/how-to/ports.md has this in words: where a firewall limits outgoing connections as well."""
 FIREWALL: Final = """
 table inet filter {
     chain input { type filter hook input priority 0; policy drop; iif lo accept; ct state established accept; }
