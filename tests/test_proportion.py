@@ -115,7 +115,7 @@ WORDS: Final = {
     "captures/pipeline/README.md": 400,
     "docs": 200,
     "docs/how-to": 26_400,
-    "docs/reference": 3_700,
+    "docs/reference": 3_400,
     "docs/start": 800,
     "docs/why": 5_900,
     "mqproto/README.md": 400,
