@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from mqproto.base.moment import Moment
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.manager.ownsequences import OwnSequences
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
 from mqproto.transfer.readings import may_be_ours, meant_by
@@ -82,6 +83,7 @@ class Confirmations:
         self,
         desk: Desk,
         outbound: Outbound,
+        sequences: OwnSequences,
         queues: LocalQueues,
         incoming: IncomingSequences,
         doubts: Doubts,
@@ -89,6 +91,7 @@ class Confirmations:
     ) -> None:
         self._desk = desk
         self._outbound = outbound
+        self._sequences = sequences
         self._queues = queues
         self._incoming = incoming
         self._doubts = doubts
@@ -126,7 +129,7 @@ class Confirmations:
         """
         header = message.transaction
         assert header is not None
-        succession = self._outbound.succession(header.tx_sequence_id.time_stamp)
+        succession = self._sequences.succession(header.tx_sequence_id.time_stamp)
         sequence = succession.named(header.tx_sequence_id) if succession is not None else None
         if sequence is not None and sequence.numbering.is_kept(
             position := sequence.cursors.base + header.tx_sequence_number
@@ -152,11 +155,11 @@ class Confirmations:
         counts if it comes again after we have resent our messages.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
-        succession = self._outbound.succession(identifier.time_stamp)
+        succession = self._sequences.succession(identifier.time_stamp)
         if succession is None and self._names_no_sequence_of_ours(identifier.time_stamp, source):
             self._open_word(body, source, remote, now)
             return
-        if succession is None or not self._outbound.speaks_for(succession.head, source, remote):
+        if succession is None or not self._sequences.speaks_for(succession.head, source, remote):
             self._note_stray("OrderAck", body, source, remote)
             return
         head = succession.head
@@ -199,7 +202,7 @@ class Confirmations:
 
         A number that says nothing new may mean that its sender has lost data, as if it named each of its sequences.
         """
-        theirs, number = self._outbound.towards_source(source, remote), body.number or 0
+        theirs, number = self._sequences.towards_source(source, remote), body.number or 0
         meant = meant_by(number, theirs)
         if meant is not None:
             self._arrived_in_doubt(meant.identifier, meant.numbering.first_proven(number), number)
@@ -227,7 +230,7 @@ class Confirmations:
                 break
             if not sequence.is_closed:
                 succession.renumber(sequence, identifier.ordinal, now, self._desk.writes)
-                self._outbound.set_aside(sequence.identifier)
+                self._outbound.numbers.set_aside(sequence.identifier)
                 renumbered += kept
             elif kept:
                 is_last = sequence.identifier == identifier
@@ -265,7 +268,7 @@ class Confirmations:
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
-        succession = self._outbound.succession(identifier.time_stamp)
+        succession = self._sequences.succession(identifier.time_stamp)
         if (
             succession is None
             or body.source_guid != self._desk.identity
@@ -275,7 +278,7 @@ class Confirmations:
             return
         sequence = succession.speaking_of(identifier)
         current = identifier == sequence.identifier
-        by_destination = self._outbound.speaks_for(sequence, source, remote)
+        by_destination = self._sequences.speaks_for(sequence, source, remote)
         is_a_copys = remote.is_proven and message_class in ENDED_ON_ITS_WAY
         counts = by_destination or (is_a_copys and self._is_awaited(sequence, body))
         if (current and not sequence.numbering.was_sent(number)) or not counts:
@@ -329,7 +332,7 @@ class Confirmations:
                 return
             self._desk.writes.urgent().remove(self._queue, before.position, before.position)
         if not self._queue:
-            self._queue = self._outbound.next_queue()
+            self._queue = self._outbound.numbers.next_queue()
             self._desk.writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
         self._last += 1
         key = message_key(self._queue, self._last)
@@ -349,7 +352,7 @@ class Confirmations:
         message = decode_message(packet)
         body = acknowledgment_in(message)
         assert isinstance(body, FinalAckBody)
-        succession = self._outbound.succession(body.tx_sequence_id.time_stamp)
+        succession = self._sequences.succession(body.tx_sequence_id.time_stamp)
         assert succession is not None, "it was kept for a sequence"
         sequence = succession.speaking_of(body.tx_sequence_id)
         message_class = message.properties.message_class
@@ -426,10 +429,10 @@ class Confirmations:
             return
         if not asks_final_ack(decode_message(packet)):
             return
-        succession = self._outbound.succession(doubt.identifier.time_stamp)
+        succession = self._sequences.succession(doubt.identifier.time_stamp)
         assert succession is not None, "its OrderAck was for one of them"
         sequence = succession.speaking_of(doubt.identifier)
-        key = message_key(self._outbound.final_queue_of(sequence), doubt.message_id)
+        key = message_key(self._sequences.final_queue_of(sequence), doubt.message_id)
         self._desk.writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
 
 

@@ -1,10 +1,9 @@
-"""Outgoing queues and sequences by destination: made when first needed, restored after a restart."""
+"""Outgoing queues by destination: made when first needed, restored after a restart."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import attrgetter
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
@@ -16,34 +15,15 @@ from mqproto.routing.peers import address_of
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
-from mqproto.transfer.numbering import USED_UP, block_after
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import (
-    LIFE,
-    MESSAGE_ID_CEILING,
-    SEQUENCE_ORDINAL_CEILING,
-    SEQUENCE_ORDINAL_FIRST,
-    NewLife,
-    Note,
-    QueueKind,
-    QueueRow,
-    StoredQueue,
-    StoredState,
-    message_key,
-)
+from mqproto.turn.effects import QueueRow, StoredQueue
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import NULL_GUID, TxSequenceId, UserMessage, encode_packet
+from mqproto.turn.numbers import GivenNumbers
+from mqproto.wire import UserMessage, encode_packet
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
-MESSAGE_ID_BLOCK = 65_536
-"""How many MessageIDs the store sets aside at a time. After a crash, the rest of a block is never used."""
-
-ORDINAL_BLOCK = 4_096
-"""How many Ordinals of TxSequenceIDs are set aside at a time. Whenever all is acknowledged, one goes."""
-LAST_NUMBER_OF = attrgetter("last_number")
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
@@ -55,8 +35,9 @@ class Outbound:
     """The way out of a queue manager.  [MS-MQQB] 3.1.7.12"""
 
     def __init__(
-        self, desk: Desk, routes: Routes, neighbours: Neighbours, state: StoredState, now: Moment
+        self, desk: Desk, routes: Routes, neighbours: Neighbours, numbers: GivenNumbers, now: Moment
     ) -> None:
+        self.numbers = numbers
         self._desk = desk
         self._routes = routes
         self._neighbours = neighbours
@@ -70,55 +51,11 @@ class Outbound:
         self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
         """Those of `_by_manager` that lead to undeclared queue managers, the one asked for longest ago first."""
         self._strangers_hosts: set[str] = set()
-        self._dice = state.dice
-        self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
-        self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
-        self._successions: dict[str, Succession] = {}
-        """The successions by their destination's name, in the one spelling."""
-        self._by_time_stamp: dict[int, Succession] = {}
-        self._numbered: dict[Succession, None] = {}
-        """The successions that may have numbers that are given only once, the one with the highest last."""
-        self._finals: dict[str, int] = {}
-        """The queue of messages that await a FinalAck, by the name of their sequence as the store spells it."""
-        self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
-        self._next_message_id = self._message_id_ceiling = state.counters.get(MESSAGE_ID_CEILING, 1)
         self.acknowledge = self._acknowledge
-        self.sequence_to = self._sequence_to
-        """Two seams: see manager/parts.py."""
-        if state.life is not None:
-            self._begin(state.life)
-        self._restore(state, now)
-
-    def _begin(self, life: NewLife) -> None:
-        """Give no MessageID and no TxSequenceID that an earlier life may have given.  3.1.1.3, 3.1.1.3.1"""
-        self._next_message_id = self._message_id_ceiling = life.first_message_id
-        self._first_ordinal = self._ordinal_ceiling = max(self._ordinal_ceiling, life.first_sequence_ordinal)
-        self._desk.writes.urgent().counters |= {
-            LIFE: life.number,
-            MESSAGE_ID_CEILING: self._message_id_ceiling,
-            SEQUENCE_ORDINAL_CEILING: self._ordinal_ceiling,
-            SEQUENCE_ORDINAL_FIRST: self._first_ordinal,
-        }
-
-    # Numbers that are never given twice
-
-    def next_queue(self) -> int:
-        """A number for a queue that is new to the store."""
-        self._next_queue += 1
-        return self._next_queue - 1
-
-    def next_message_id(self) -> int:
-        """The next MessageIdOrdinal.  3.1.1.3"""
-        [message_id] = self.next_message_ids(1)
-        return message_id
-
-    def next_message_ids(self, count: int) -> list[int]:
-        """The next MessageIdOrdinals, for several messages."""
-        first, self._next_message_id = self._next_message_id, self._next_message_id + count
-        while self._next_message_id > self._message_id_ceiling:
-            self._message_id_ceiling += MESSAGE_ID_BLOCK
-            self._desk.writes.urgent().counters[MESSAGE_ID_CEILING] = self._message_id_ceiling
-        return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
+        """A seam: see manager/parts.py."""
+        for one in neighbours.met:
+            if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:
+                neighbours.await_answers((routes.to_host(one.host),), one.awaited_s)
 
     # Queues
 
@@ -219,12 +156,12 @@ class Outbound:
     ) -> OutgoingQueue:
         queue = self._by_name.get((name, priority))
         if queue is None:
-            queue = OutgoingQueue(self.next_queue(), name, self._desk.settings, priority=priority)
+            queue = OutgoingQueue(self.numbers.next_queue(), name, self._desk.settings, priority=priority)
             self._add(queue, hops(), manager)
-            self._take_over_hold(queue)
+            self.take_over_hold(queue)
         return queue
 
-    def _take_over_hold(self, queue: OutgoingQueue) -> None:
+    def take_over_hold(self, queue: OutgoingQueue) -> None:
         """Pause a new queue if an operator has paused its name: all priorities pause together."""
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
@@ -238,6 +175,14 @@ class Outbound:
             self._neighbours.attach(queue, hops)
         elif manager is not None and not self._routes.declares(manager):
             self._wayless.setdefault(manager, []).append(queue)
+
+    def lead(self, sequence: OutgoingSequence, host: str | None) -> None:
+        """Have a sequence sent: to the host that its direct name calls, or to its queue manager."""
+        manager = sequence.destination_manager
+        hops = self._way_to(manager) if manager is not None else ()
+        if host is not None:
+            hops = self._hops_to_host(host, manager)
+        self._add(sequence, hops, manager)
 
     def named(self, name: str) -> list[OutgoingQueue]:
         """The queues and the sequence with this name, one for each priority."""
@@ -262,14 +207,6 @@ class Outbound:
         queue.pass_on(messages, names, self._desk.writes)
         self._neighbours.wake(queue)
 
-    def resend(self, number: int, now: Moment) -> Note:
-        """No OrderAck came in time for the sequence with this number. Return the line of the log.  3.1.6.5"""
-        sequence = self._queues[number]
-        assert isinstance(sequence, OutgoingSequence)
-        sequence.ack_wait_expired(now)
-        self._neighbours.wake(sequence)
-        return sequence.resend_note
-
     def has_way(self, queue: OutgoingQueue) -> bool:
         """Whether a queue has a next hop that may be called, or has called."""
         neighbour = self._neighbours.of_queue(queue)
@@ -289,22 +226,6 @@ class Outbound:
         if reply_to.direct_host is None or self._routes.to_host(remote.address).manager == reply_to.manager:
             return reply_to
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
-
-    def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
-        """Whether an acknowledgment from `source`, brought by this neighbour or stranger, counts for a sequence.
-
-        If only a direct name tells the destination, anyone who calls from that name's host speaks for it, and
-        so does the queue manager that is declared there.
-        """
-        is_itself = remote.is_met and remote.manager == source
-        if sequence.destination_manager is not None:
-            return sequence.destination_manager == source and (remote.is_proven or is_itself)
-        host = (host_of(sequence.name) or "").lower()
-        return (
-            host == remote.address.lower()
-            or (remote.is_proven and self._routes.proves(source, host, None))
-            or (is_itself and self._neighbours.reached(host) == source)
-        )
 
     def may_answer(self, host: str | None) -> bool:
         """Whether a message may be sent to a host because a stranger asks for it.
@@ -386,133 +307,8 @@ class Outbound:
         """Something may be sent, or read: an acknowledgment came, or messages left."""
         self._neighbours.wake(queue)
 
-    # Sequences
-
-    def _sequence_to(
-        self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
-    ) -> OutgoingSequence:
-        """The sequence that our next transactional messages to one destination queue join, by its format name.
-
-        It has the name under which the first message was sent, and all others are sent under it too, because
-        the destination may tell names apart by case.
-        """
-        spelling = one_spelling(name)
-        succession = self._successions.get(spelling)
-        number = self._unused_number(succession, count)
-        if succession is None or succession.newest.is_closed:
-            sequence = succession.spare if succession is not None else None
-            if sequence is None:
-                name = succession.newest.name if succession is not None else name
-                sequence = OutgoingSequence(
-                    self.next_queue(), name, manager, self._desk.settings, self._desk.timers, now
-                )
-                sequence.register(self._desk.writes)
-                self._add_sequence(sequence, host)
-                self._take_over_hold(sequence)
-            succession = self._successions[spelling]
-            succession.begin(sequence, now)
-        self.set_aside(succession.newest.identifier)
-        if number + count > USED_UP:
-            succession.by_name = True
-        elif number:
-            succession.newest.pass_over(number)
-            self._numbered.pop(succession, None)
-            self._numbered[succession] = None
-        return succession.newest
-
-    def _unused_number(self, succession: Succession | None, count: int) -> int:
-        """The first of the numbers that were never given (see readings.py); 0 if messages take those that follow.
-
-        No other sequence of ours, to any queue, has them, because a queue manager may have several names.
-        """
-        if succession is not None and (succession.by_name or succession.newest.has_room(count)):
-            return 0
-        while self._numbered and next(reversed(self._numbered)).by_name:
-            self._numbered.popitem()
-        given = next(reversed(self._numbered)).last_number if self._numbered else 0
-        return block_after(given)
-
-    def set_aside(self, identifier: TxSequenceId) -> None:
-        """See that the store's ceiling is above an identifier's Ordinal before a message has it."""
-        if identifier.ordinal >= self._ordinal_ceiling:
-            self._ordinal_ceiling = identifier.ordinal + ORDINAL_BLOCK
-            self._desk.writes.urgent().counters[SEQUENCE_ORDINAL_CEILING] = self._ordinal_ceiling
-
-    def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> None:
-        manager = sequence.destination_manager
-        hops = self._way_to(manager) if manager is not None else ()
-        if host is not None:
-            hops = self._hops_to_host(host, manager)
-        sequence.final_queue = self._finals.get(sequence.name, 0)
-        succession = self._successions.get(one_spelling(sequence.name)) or self._new_succession(sequence)
-        succession.add(sequence)
-        if sequence.is_closed:
-            self._by_time_stamp[sequence.identifier.time_stamp] = succession
-        self._add(sequence, hops, manager)
-
-    def _new_succession(self, sequence: OutgoingSequence) -> Succession:
-        time_stamp = sequence.identifier.time_stamp
-        if time_stamp < FIRST_TIME_STAMP:
-            time_stamp = time_stamp_of(sequence.name)
-            while time_stamp in self._by_time_stamp:
-                time_stamp += 1
-        succession = Succession(time_stamp, self._first_ordinal, self._dice, self._neighbours.wake)
-        self._successions[one_spelling(sequence.name)] = self._by_time_stamp[time_stamp] = succession
-        return succession
-
-    def is_full(self, name: str) -> bool:
-        """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
-        succession = self._successions.get(one_spelling(name))
-        if succession is None or succession.newest.is_closed:
-            return False
-        return succession.newest.next_number > USED_UP
-
-    def succession(self, time_stamp: int) -> Succession | None:
-        """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
-        return self._by_time_stamp.get(time_stamp)
-
-    def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
-        """The sequences for which an acknowledgment from `source`, brought by this neighbour or stranger, counts."""
-        return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
-
-    def final_queue_of(self, sequence: OutgoingSequence) -> int:
-        """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
-        if not sequence.final_queue:
-            number = self._finals[sequence.name] = self.next_queue()
-            self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
-            for member in self._successions[one_spelling(sequence.name)]:
-                if member.name == sequence.name:
-                    member.final_queue = number
-        return sequence.final_queue
-
-    # After a restart
-
-    def _restore(self, state: StoredState, now: Moment) -> None:
-        for one in self._neighbours.met:
-            if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:
-                self._neighbours.await_answers((self._routes.to_host(one.host),), one.awaited_s)
-        rows = {row.queue: row for row in state.outgoing}
-        self._finals = {
-            stored.name: stored.queue for stored in state.queues if stored.kind is QueueKind.FINAL
-        }
-        for stored in state.queues:
-            if stored.kind is QueueKind.OUTGOING:
-                self._restore_queue(stored)
-            elif stored.kind is QueueKind.SEQUENCE:
-                row = rows[stored.queue]
-                manager = None if row.manager == NULL_GUID else row.manager
-                sequence = OutgoingSequence(
-                    stored.queue, stored.name, manager, self._desk.settings, self._desk.timers, now, stored
-                )
-                low, high = message_key(stored.queue, 0), message_key(stored.queue + 1, 0)
-                gaps = [(first - low, last - low) for first, last in state.gaps if low <= first < high]
-                sequence.restore(row, gaps, stored.first)
-                self._add_sequence(sequence, host_of(stored.name))
-                if sequence.final_asked:
-                    self.final_queue_of(sequence)  # A damaged store may have lost it.
-        self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
-
-    def _restore_queue(self, stored: StoredQueue) -> None:
+    def restore(self, stored: StoredQueue) -> None:
+        """Have a queue again that the store has."""
         queue = OutgoingQueue(
             stored.queue, stored.name, self._desk.settings, stored, priority=stored.priority
         )
@@ -526,11 +322,3 @@ class Outbound:
             if not self._routes.declares(manager):
                 key = manager, queue.priority, queue.name != name
                 self._by_manager[key] = self._strangers_queues[key] = queue
-
-
-def host_of(format_name: str) -> str | None:
-    r"""The host that a direct format name calls: `10.0.0.7` of `DIRECT=TCP:10.0.0.7\private$\q`; None for others."""
-    keyword, _, rest = format_name.partition("=")
-    if keyword != "DIRECT":
-        return None
-    return rest.partition(":")[2].partition("\\")[0]

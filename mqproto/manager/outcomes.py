@@ -209,7 +209,9 @@ class Outcomes:
             source: the sender of the lost message, whose identifier the letter then has; else it has one of its own.
         """
         assert isinstance(ending.packet, HurtPacket)
-        number = self._outbound.next_message_id() if source is None else ending.packet.message_id % 2**32
+        number = (
+            self._outbound.numbers.next_message_id() if source is None else ending.packet.message_id % 2**32
+        )
         message = user_message(
             source=source or self._desk.identity,
             destination_manager=self._desk.identity,
@@ -230,7 +232,7 @@ class Outcomes:
     def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""
         reply_to = ending.reply_to or self._reply_to(ending.queue, message)
-        message_id = self._outbound.next_message_id()
+        message_id = self._outbound.numbers.next_message_id()
         ack = make_final_ack(message, ending.message_class, reply_to, self._desk.identity, message_id, now)
         self._outbound.acknowledge(ack, reply_to)
 
@@ -347,7 +349,7 @@ class Outcomes:
         """
         if destination is None:
             return
-        message_id = self._outbound.next_message_id()
+        message_id = self._outbound.numbers.next_message_id()
         message = user_message(
             source=self._desk.identity,
             destination_manager=destination.address,

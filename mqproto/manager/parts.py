@@ -18,6 +18,7 @@ from mqproto.manager.identifiers import Histories, MessageIdHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes, Tracing
+from mqproto.manager.ownsequences import OwnSequences
 from mqproto.manager.purges import Damage, Purges
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
@@ -31,6 +32,7 @@ from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk, desk_of
 from mqproto.turn.effects import IdentifierRow, StoredState
 from mqproto.turn.guard import Guard
+from mqproto.turn.numbers import GivenNumbers
 from mqproto.turn.waypoints import Follow
 from mqproto.wire.guid import Guid
 
@@ -42,7 +44,8 @@ class Parts(NamedTuple):
     attributes that hold a function, which a test can replace.
 
     transports: with the seams `new_session`, `receive` and `acknowledge`.
-    outbound: with the seams `acknowledge` and `sequence_to`.
+    outbound: with the seam `acknowledge`.
+    sequences: with the seam `sequence_to`.
     arrivals: with the seam `forward`.
     """
 
@@ -50,6 +53,7 @@ class Parts(NamedTuple):
     transports: SessionTransports
     neighbours: Neighbours
     outbound: Outbound
+    sequences: OwnSequences
     queues: LocalQueues
     incoming: IncomingSequences
     histories: Histories
@@ -80,30 +84,33 @@ def build(
 ) -> Parts:
     """Put together the parts of a `QueueManager`, which says what the arguments are."""
     desk = desk_of(identity, settings, guard, follow)
+    numbers = GivenNumbers(desk.writes, state)
     incoming = IncomingSequences()
-    met = Met(desk, routes, state, now, lambda: outbound.next_queue())
+    met = Met(desk, routes, state, now, numbers.next_queue)
     transports = SessionTransports(desk, routes, met)
     neighbours = Neighbours(desk, transports, met)
-    outbound = Outbound(desk, routes, neighbours, state, now)
-    local = LocalQueues(desk, queues, outbound.next_queue, state)
+    outbound = Outbound(desk, routes, neighbours, numbers, now)
+    sequences = OwnSequences(desk, routes, neighbours, outbound, state, now)
+    local = LocalQueues(desk, queues, numbers.next_queue, state)
     routes = replace(routes, publics=ChainMap(local.publics, dict(routes.publics)))
-    blocks = Blocks(state, desk.writes, outbound.next_queue)
+    blocks = Blocks(state, desk.writes, numbers.next_queue)
     histories = _histories(desk, {identity, *routes.peers}, transports, state, now)
-    doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), outbound.next_queue, state)
+    doubts = Doubts(desk, local.named(SystemQueue.DEADXACT), numbers.next_queue, state)
     outcomes = Outcomes(desk, incoming, routes, outbound, local, doubts)
     tracing = Tracing(outcomes)
     expiration = Expiration(desk, outbound, neighbours, local, state)
-    confirmations = Confirmations(desk, outbound, local, incoming, doubts, state)
+    confirmations = Confirmations(desk, outbound, sequences, local, incoming, doubts, state)
     arrivals = Arrivals(
         desk, incoming, outbound, local, histories, confirmations, expiration, tracing, routes
     )
     arrivals.in_sequence.restore(state, now)
-    sending = Sending(desk, outbound, local, expiration)
+    sending = Sending(desk, outbound, sequences, local, expiration)
     return Parts(
         desk=desk,
         transports=transports,
         neighbours=neighbours,
         outbound=outbound,
+        sequences=sequences,
         queues=local,
         incoming=incoming,
         histories=histories,

@@ -241,7 +241,7 @@ class QueueManager:
             elif isinstance(owner, Neighbour):
                 self._parts.neighbours.retry(owner, now)
             elif isinstance(owner, OrderAckWait):
-                self._parts.desk.notes.append(self._parts.outbound.resend(owner.queue, now))
+                self._parts.desk.notes.append(self._parts.sequences.resend(owner.queue, now))
             elif isinstance(owner, IncomingSequence):
                 self._parts.arrivals.in_sequence.order_ack_due(owner, now)
             elif timer in CACHE_CLEANUPS:

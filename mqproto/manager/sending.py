@@ -17,6 +17,7 @@ from mqproto.base.moment import Moment
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.manager.ownsequences import OwnSequences
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, queue_name
 from mqproto.messages.kept import headers_behind
@@ -112,9 +113,17 @@ def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
 class Sending:
     """Takes applications' messages."""
 
-    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, expiration: Expiration) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        outbound: Outbound,
+        sequences: OwnSequences,
+        queues: LocalQueues,
+        expiration: Expiration,
+    ) -> None:
         self._desk = desk
         self._outbound = outbound
+        self._sequences = sequences
         self._queues = queues
         self._expiration = expiration
         self._stamps: dict[tuple[object, ...], Stamp] = {}
@@ -140,7 +149,7 @@ class Sending:
         # A key may be too short for the hash.
         runs = [self._signed(run, now) if run.example.signer else run for run in runs]
         self.stored_bytes += stored_bytes
-        ordinals = self._outbound.next_message_ids(len(messages))
+        ordinals = self._outbound.numbers.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
         at = 0
         for run in runs:
@@ -228,7 +237,7 @@ class Sending:
                     raise QuotaExceeded(
                         f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
                     )
-        elif transactional and self._outbound.is_full(destination.name):
+        elif transactional and self._sequences.is_full(destination.name):
             raise QuotaExceeded(
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
@@ -311,7 +320,7 @@ class Sending:
     ) -> None:
         destination, example = run.destination, run.example
         self._await_answers(run, now)
-        sequence = self._outbound.sequence_to(
+        sequence = self._sequences.sequence_to(
             destination.name, destination.manager, destination.host, len(run.drafts), now
         )
         if sequence.name != destination.name:
@@ -319,7 +328,7 @@ class Sending:
             run = run._replace(destination=replace(destination, name=sequence.name, queue=text))
         final_ack = asks_final_ack(example)
         if final_ack:
-            self._outbound.final_queue_of(sequence)
+            self._sequences.final_queue_of(sequence)
             sequence.final_asked = True
         identifier, number, previous = sequence.number_next()
         places = list[bytes]()

@@ -279,7 +279,7 @@ def test_the_letter_is_sent_to_nobody(stores: Stores) -> None:
     assert core.send_back(DEADLETTER, None, net.now) == 0
     [letter] = kept(net, "c", DEADLETTER)
     # Nobody knows whose the hurt one was, so its number would name another message of this node.
-    assert COUNT < letter.user.message_id < core.inspect().outbound.next_message_id()
+    assert COUNT < letter.user.message_id < core.inspect().outbound.numbers.next_message_id()
 
 
 def test_damaged_structure_still_ends_the_node(stores: Stores) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.outbound import MESSAGE_ID_BLOCK, host_of
+from mqproto.manager.ownsequences import host_of
 from mqproto.messages.destinations import Destination
 from mqproto.routing import NextHop, Routes
 from mqproto.simulator.storage.disk import Disk
@@ -14,6 +14,7 @@ from mqproto.transfer.numbering import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
+from mqproto.turn.numbers import MESSAGE_ID_BLOCK
 from mqproto.wire import Guid, decode_message, guid_text
 from tests.observing import messages
 from tests.pair import Net, at, chain, direct, guid_of, queue
@@ -46,9 +47,9 @@ def test_message_ids_count_up_and_are_never_given_twice_however_often_the_node_c
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3")
 def test_message_ids_roll_over_at_32_bits() -> None:
     net = a_pair()
-    outbound = net.nodes["a"].up.inspect().outbound
-    outbound._next_message_id = outbound._message_id_ceiling = 2**32 - 1
-    assert [outbound.next_message_id() for _ in range(3)] == [2**32 - 1, 0, 1]
+    numbers = net.nodes["a"].up.inspect().outbound.numbers
+    numbers._next_message_id = numbers._message_id_ceiling = 2**32 - 1
+    assert [numbers.next_message_id() for _ in range(3)] == [2**32 - 1, 0, 1]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.3.1")
@@ -118,7 +119,7 @@ def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_m
     is_lost: the destination's store is lost in between, so that it is one which does not know of several.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mqproto.manager.outbound.one_spelling", lambda name: name)
+        patch.setattr("mqproto.manager.ownsequences.one_spelling", lambda name: name)
         patch.setattr("mqproto.transfer.succession.one_spelling", lambda name: name)
         net = a_pair(QUICK)
         for number, (text, final_ack, is_up) in enumerate(before):
@@ -162,7 +163,7 @@ def test_what_a_store_of_layout_4_kept_under_several_spellings_arrives_and_new_m
 def test_two_destinations_whose_time_stamps_would_be_the_same_have_one_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mqproto.manager.outbound.time_stamp_of", lambda _: 2_000_000_000)
+    monkeypatch.setattr("mqproto.manager.ownsequences.time_stamp_of", lambda _: 2_000_000_000)
     net = a_pair()
     for identifier in (16, 18):
         net.send("a", at("c", identifier), "x", transactional=True)
@@ -437,28 +438,28 @@ def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_co
 
 def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() -> None:
     net = a_pair()
-    outbound = net.nodes["a"].up.inspect().outbound
+    sequences = net.nodes["a"].up.inspect().sequences
     name = at("c").name
-    assert not outbound.is_full(name)
+    assert not sequences.is_full(name)
     net.send("a", at("c"), "x", transactional=True)
-    sequence = outbound._successions[name].newest
+    sequence = sequences._successions[name].newest
     for next_number, full in (
         (LAST_NUMBER - TRANSACTION_LIMIT, False),
         (LAST_NUMBER - TRANSACTION_LIMIT + 1, True),
     ):
         sequence.cursors.base += sequence.next_number - next_number
         assert sequence.next_number == next_number
-        assert outbound.is_full(name) is full
+        assert sequences.is_full(name) is full
 
 
 def test_a_sequence_has_one_queue_for_its_final_acks_made_when_it_is_needed_and_kept_over_restarts() -> None:
     net = a_pair()
     net.send("a", at("c"), "x", transactional=True)
-    sequence = net.nodes["a"].up.inspect().outbound._successions[at("c").name].newest
+    sequence = net.nodes["a"].up.inspect().sequences._successions[at("c").name].newest
     assert sequence.final_queue == 0
-    number = net.nodes["a"].up.inspect().outbound.final_queue_of(sequence)
-    assert net.nodes["a"].up.inspect().outbound.final_queue_of(sequence) == number
+    number = net.nodes["a"].up.inspect().sequences.final_queue_of(sequence)
+    assert net.nodes["a"].up.inspect().sequences.final_queue_of(sequence) == number
     net.run()
     net.kill("a")
     net.start("a")
-    assert net.nodes["a"].up.inspect().outbound._successions[at("c").name].newest.final_queue == number
+    assert net.nodes["a"].up.inspect().sequences._successions[at("c").name].newest.final_queue == number

@@ -305,7 +305,7 @@ def test_messages_handed_in_at_once_are_one_transaction_or_one_each(together: bo
 def test_a_sequence_without_numbers_takes_nothing_until_all_of_it_is_acknowledged() -> None:
     net = a_pair()
     net.send("a", at("c"), "first", transactional=True)
-    sequence = net.nodes["a"].up.inspect().outbound._successions[at("c").name].newest
+    sequence = net.nodes["a"].up.inspect().sequences._successions[at("c").name].newest
     base = sequence.cursors.base
     sequence.cursors.base -= LAST_NUMBER - TRANSACTION_LIMIT
     assert sequence.next_number > LAST_NUMBER - TRANSACTION_LIMIT

@@ -13,7 +13,6 @@ from mqproto.manager.arriving.insequence import InSequence
 from mqproto.manager.arriving.transit import Transit
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
-from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.neighbours import connections, sealing
 from mqproto.neighbours.neighbours import Neighbours
@@ -29,6 +28,7 @@ from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
+from mqproto.turn.numbers import GivenNumbers
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
 from mqproto.wire.alike.shapes import Run
@@ -52,8 +52,8 @@ def acknowledge_before_flush(sound: Any) -> Any:
 
 
 @plant(
-    Outbound,
-    "_restore",
+    GivenNumbers,
+    "__init__",
     "handed_out_as_it_was_sent",
     "endings_have_reasons",
     "nothing_is_retained",
@@ -62,11 +62,11 @@ def acknowledge_before_flush(sound: Any) -> Any:
 def reuse_message_ids_after_a_restart(sound: Any) -> Any:
     """The block of MessageIDs that was set aside is begun anew."""
 
-    def restore(self: Outbound, state: Any, now: Any) -> None:
-        sound(self, state, now)
+    def begin(self: GivenNumbers, writes: PendingWrites, state: Any) -> None:
+        sound(self, writes, state)
         self._next_message_id = 1
 
-    return restore
+    return begin
 
 
 @plant(
@@ -223,7 +223,9 @@ def intermediates_that_number(sound: Any) -> Any:
     def forward(self: Transit, run: Run, head: Head, remote: Any, now: Any) -> None:
         if run.shape.flags & TRANSACTIONAL:
             manager = head.queue_manager_address
-            sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
+            sequence = self._confirmations._sequences.sequence_to(
+                f"forwarded to {manager.hex()}", manager, None, 1, now
+            )
             self._desk.writes.changed(sequence, urgent=True)
         sound(self, run, head, remote, now)
 
@@ -328,7 +330,7 @@ def final_ack_on_arrival(sound: Any) -> Any:
         sound(self, queue, run, remote, now)
         for message in map(decode_message, run.packets if run.facts.final_ack else ()):
             reply_to = self._outbound.reply_to(message, remote)
-            message_id = self._outbound.next_message_id()
+            message_id = self._outbound.numbers.next_message_id()
             ack = make_final_ack(
                 message, MessageClass.ACK_RECEIVE, reply_to, self._desk.identity, message_id, now
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqproto.manager.outbound import Outbound
+from mqproto.manager.ownsequences import OwnSequences
 from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.pending import PendingWrites
@@ -24,7 +24,7 @@ def begin_numbers_again_whatever_was_said(sound: Any) -> Any:
     return rest_if_empty
 
 
-@plant(Outbound, "_unused_number", *LOST)
+@plant(OwnSequences, "_unused_number", *LOST)
 def give_every_sequence_the_same_numbers(sound: Any) -> Any:
     """Each begins with 1, so that a number may mean any of them."""
     return lambda self, succession, count: 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from mqproto.manager.confirmations import Confirmations
-from mqproto.manager.outbound import Outbound
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import Cause
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import Succession
+from mqproto.turn.numbers import GivenNumbers
 from tests.plants.planting import plant
 
 LOST = ("nothing_is_retained", "all_is_accounted_for")
@@ -39,7 +39,7 @@ def send_before_the_sequence_before_is_done(sound: Any) -> Any:
     return choose_head
 
 
-@plant(Outbound, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
+@plant(GivenNumbers, "_begin", *LOST, "handed_out_as_it_was_sent", "endings_have_reasons")
 def reuse_the_identifiers_of_another_life(sound: Any) -> Any:
     """A life begins with the MessageIDs where the store has left off."""
     return lambda self, life: sound(self, life._replace(first_message_id=self._next_message_id))

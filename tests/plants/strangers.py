@@ -11,6 +11,7 @@ from mqproto.manager.arriving.refusing import Refusing
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.outbound import Outbound
+from mqproto.manager.ownsequences import OwnSequences
 from mqproto.neighbours import door
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.met import Met
@@ -122,7 +123,7 @@ def believe_a_stranger_that_a_message_went_too_far(sound: Any) -> Any:
     return final_ack
 
 
-@plant(Outbound, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
+@plant(OwnSequences, "speaks_for", "all_is_accounted_for", "gaps_are_bridged", "nothing_is_retained")
 def let_any_neighbour_confirm(sound: Any) -> Any:
     """An acknowledgment counts whoever it is from, if a neighbour brings it."""
     return lambda self, sequence, source, remote: remote.is_proven

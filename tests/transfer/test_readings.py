@@ -452,7 +452,7 @@ def test_numbers_that_are_used_up_begin_again_when_all_is_acknowledged(net: Net)
     [sequence] = sequences(net)
     sequence.pass_over(USED_UP)
     send(net, "2")
-    assert net.nodes["a"].up.inspect().outbound.is_full(at("c").name)
+    assert net.nodes["a"].up.inspect().sequences.is_full(at("c").name)
     say(net, word(USED_UP))
     assert kept(net) == [(0, 1)]
     send(net, "3")

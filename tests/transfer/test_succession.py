@@ -59,8 +59,8 @@ def copied(net: Net, name: str) -> Disk:
 
 def sequences(net: Net, name: str = "a") -> list[tuple[TxSequenceId, int]]:
     """Of a node's sequences, identifier and how many messages each keeps, in order."""
-    outbound = net.nodes[name].up.inspect().outbound
-    (succession,) = outbound._successions.values()
+    sequences = net.nodes[name].up.inspect().sequences
+    (succession,) = sequences._successions.values()
     return [(one.identifier, one.count) for one in succession]
 
 

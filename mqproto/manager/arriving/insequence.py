@@ -164,7 +164,7 @@ class InSequence:
 
         held_queue: the number of the HELD queue that it takes over; 0 for one of its own.
         """
-        held_queue = held_queue or self._outbound.next_queue()
+        held_queue = held_queue or self._outbound.numbers.next_queue()
         self._desk.writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
         sequence = IncomingSequence(key, held_queue, self._desk.settings, self._desk.timers, now)
         _, queue, name = key
@@ -219,7 +219,7 @@ class InSequence:
         sequence.order_ack_sent(now)
         place = sequence.place
         if place is not None:
-            message_id = self._outbound.next_message_id()
+            message_id = self._outbound.numbers.next_message_id()
             ack = make_order_ack(sequence.reply_to, place, self._desk.identity, message_id, now)
             self._outbound.acknowledge(ack, sequence.reply_to)
 

@@ -91,7 +91,7 @@ class Knowing(Speaker):
 
     def next_number(self) -> int:
         core = self.world.nodes[self.node].core
-        return 1 if core is None else core.inspect().outbound.next_message_id()
+        return 1 if core is None else core.inspect().outbound.numbers.next_message_id()
 
     def sent(self, manager: Guid) -> Iterable[LastSent]:
         for (source, *_), sequence in self.world.ledger.sequences.items():

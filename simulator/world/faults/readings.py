@@ -78,7 +78,7 @@ def _misread(
             node.later(delay_ms, again, message, reading(body), reply_to)
 
     def again(message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
-        say(outbound.next_message_id(), message, body, reply_to)
+        say(outbound.numbers.next_message_id(), message, body, reply_to)
 
     def say(message_id: int, message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
         destination = message.user.destination_queue

@@ -115,7 +115,7 @@ def forged_ack(world: World, fault: Fault) -> bool:
 def _forge(node: LinkedNode, message: Message, is_final: bool) -> None:
     outbound = node.running.inspect().outbound
     source, ended = Guid(message.identity[:16]), MessageClass.ACK_RECEIVE if is_final else None
-    message_id, sent_s = outbound.next_message_id(), node.moment().utc_s
+    message_id, sent_s = outbound.numbers.next_message_id(), node.moment().utc_s
     ack = acknowledgment(sent_as(message), node.guid, source, sent_s, message_id, ended)
     glimpse = Glimpse(encode_packet(ack))
     node.ledger.forgeries.add(node.guid + glimpse.body)
@@ -251,5 +251,5 @@ class Sparing:
     def _again(
         self, sound: Callable[[UserMessage, ReplyTo], None], message: UserMessage, reply_to: ReplyTo
     ) -> None:
-        user = replace(message.user, message_id=self._outbound.next_message_id())
+        user = replace(message.user, message_id=self._outbound.numbers.next_message_id())
         sound(replace(message, user=user), reply_to)

@@ -15,11 +15,11 @@ from mqproto.transfer.sequence import OutgoingSequence
 
 def begin_late(core: QueueManager, counters: Counters) -> None:
     """Start a node's sessions and sequences as if they had carried this many messages; both ends must do so."""
-    transports, outbound = core.inspect().transports, core.inspect().outbound
+    transports, sequences = core.inspect().transports, core.inspect().sequences
     if counters.session:
         transports.new_session = partial(_new_session, transports.new_session, counters.session)
     if counters.sequence:
-        outbound.sequence_to = partial(_sequence_to, outbound.sequence_to, counters.sequence)
+        sequences.sequence_to = partial(_sequence_to, sequences.sequence_to, counters.sequence)
 
 
 def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> Session:

@@ -211,7 +211,7 @@ class People:
         node, core = self._node, self._node.running
         letters = [node.ledger.messages[identity_of(kept.packet)] for kept in core.peek(queue, LETTERS)]
         # Each takes the next MessageID. Nothing tells which that is, so spend one to know.
-        spent = core.inspect().outbound.next_message_id()
+        spent = core.inspect().outbound.numbers.next_message_id()
         sent = core.send_back(queue, None, node.moment())
         assert sent == len(letters), "what applications have sent has a destination"
         for message_id, letter in enumerate(letters, spent + 1):

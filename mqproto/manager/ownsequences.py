@@ -1,0 +1,193 @@
+"""Our transactional sequences by destination queue: made when first needed, restored after a restart.  3.1.1.3.1"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final
+
+from mqproto.base.moment import Moment
+from mqproto.manager.outbound import Outbound
+from mqproto.neighbours.neighbours import Neighbours
+from mqproto.routing import Routes
+from mqproto.session import Remote
+from mqproto.transfer.numbering import USED_UP, block_after
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note, OutgoingRow, QueueKind, QueueRow, StoredQueue, StoredState, message_key
+from mqproto.wire import NULL_GUID
+from mqproto.wire.guid import Guid
+
+LAST_NUMBER_OF: Final = attrgetter("last_number")
+
+
+class OwnSequences:
+    """Which sequence our next messages to a destination join, and which one an acknowledgment is about.
+
+    They stand among the queues of `outbound`, which has them sent.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        routes: Routes,
+        neighbours: Neighbours,
+        outbound: Outbound,
+        state: StoredState,
+        now: Moment,
+    ) -> None:
+        self._desk = desk
+        self._routes = routes
+        self._neighbours = neighbours
+        self._outbound = outbound
+        self._numbers = outbound.numbers
+        self._dice = state.dice
+        self._successions: dict[str, Succession] = {}
+        """The successions by their destination's name, in the one spelling."""
+        self._by_time_stamp: dict[int, Succession] = {}
+        self._finals = {each.name: each.queue for each in state.queues if each.kind is QueueKind.FINAL}
+        """The queue of messages that await a FinalAck, by the name of their sequence as the store spells it."""
+        self.sequence_to = self._sequence_to
+        """A seam: see manager/parts.py."""
+        rows = {row.queue: row for row in state.outgoing}
+        for stored in state.queues:
+            if stored.kind is QueueKind.OUTGOING:
+                outbound.restore(stored)
+            elif stored.kind is QueueKind.SEQUENCE:
+                self._restore(stored, rows[stored.queue], state.gaps, now)
+        self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
+        """The successions that may have numbers that are given only once, the one with the highest last."""
+
+    def _restore(
+        self, stored: StoredQueue, row: OutgoingRow, gaps: list[tuple[int, int]], now: Moment
+    ) -> None:
+        manager = None if row.manager == NULL_GUID else row.manager
+        desk = self._desk
+        sequence = OutgoingSequence(
+            stored.queue, stored.name, manager, desk.settings, desk.timers, now, stored
+        )
+        low, high = message_key(stored.queue, 0), message_key(stored.queue + 1, 0)
+        own = [(first - low, last - low) for first, last in gaps if low <= first < high]
+        sequence.restore(row, own, stored.first)
+        self._add(sequence, host_of(stored.name))
+        if sequence.final_asked:
+            self.final_queue_of(sequence)  # A damaged store may have lost it.
+
+    def _sequence_to(
+        self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
+    ) -> OutgoingSequence:
+        """The sequence that our next transactional messages to one destination queue join, by its format name.
+
+        It has the name under which the first message was sent, and all others are sent under it too, because
+        the destination may tell names apart by case.
+        """
+        spelling = one_spelling(name)
+        succession = self._successions.get(spelling)
+        number = self._unused_number(succession, count)
+        if succession is None or succession.newest.is_closed:
+            sequence = succession.spare if succession is not None else None
+            if sequence is None:
+                name = succession.newest.name if succession is not None else name
+                sequence = OutgoingSequence(
+                    self._numbers.next_queue(), name, manager, self._desk.settings, self._desk.timers, now
+                )
+                sequence.register(self._desk.writes)
+                self._add(sequence, host)
+                self._outbound.take_over_hold(sequence)
+            succession = self._successions[spelling]
+            succession.begin(sequence, now)
+        self._numbers.set_aside(succession.newest.identifier)
+        if number + count > USED_UP:
+            succession.by_name = True
+        elif number:
+            succession.newest.pass_over(number)
+            self._numbered.pop(succession, None)
+            self._numbered[succession] = None
+        return succession.newest
+
+    def _unused_number(self, succession: Succession | None, count: int) -> int:
+        """The first of the numbers that were never given (see readings.py); 0 if messages take those that follow.
+
+        No other sequence of ours, to any queue, has them, because a queue manager may have several names.
+        """
+        if succession is not None and (succession.by_name or succession.newest.has_room(count)):
+            return 0
+        while self._numbered and next(reversed(self._numbered)).by_name:
+            self._numbered.popitem()
+        given = next(reversed(self._numbered)).last_number if self._numbered else 0
+        return block_after(given)
+
+    def _add(self, sequence: OutgoingSequence, host: str | None) -> None:
+        sequence.final_queue = self._finals.get(sequence.name, 0)
+        succession = self._successions.get(one_spelling(sequence.name)) or self._new_succession(sequence)
+        succession.add(sequence)
+        if sequence.is_closed:
+            self._by_time_stamp[sequence.identifier.time_stamp] = succession
+        self._outbound.lead(sequence, host)
+
+    def _new_succession(self, sequence: OutgoingSequence) -> Succession:
+        time_stamp = sequence.identifier.time_stamp
+        if time_stamp < FIRST_TIME_STAMP:
+            time_stamp = time_stamp_of(sequence.name)
+            while time_stamp in self._by_time_stamp:
+                time_stamp += 1
+        succession = Succession(time_stamp, self._numbers.first_ordinal, self._dice, self._neighbours.wake)
+        self._successions[one_spelling(sequence.name)] = self._by_time_stamp[time_stamp] = succession
+        return succession
+
+    def is_full(self, name: str) -> bool:
+        """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
+        succession = self._successions.get(one_spelling(name))
+        if succession is None or succession.newest.is_closed:
+            return False
+        return succession.newest.next_number > USED_UP
+
+    def succession(self, time_stamp: int) -> Succession | None:
+        """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
+        return self._by_time_stamp.get(time_stamp)
+
+    def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
+        """The sequences for which an acknowledgment from `source`, brought by this neighbour or stranger, counts."""
+        return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
+
+    def final_queue_of(self, sequence: OutgoingSequence) -> int:
+        """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
+        if not sequence.final_queue:
+            number = self._finals[sequence.name] = self._numbers.next_queue()
+            self._desk.writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
+            for member in self._successions[one_spelling(sequence.name)]:
+                if member.name == sequence.name:
+                    member.final_queue = number
+        return sequence.final_queue
+
+    def speaks_for(self, sequence: OutgoingSequence, source: Guid, remote: Remote) -> bool:
+        """Whether an acknowledgment from `source`, brought by this neighbour or stranger, counts for a sequence.
+
+        If only a direct name tells the destination, anyone who calls from that name's host speaks for it, and
+        so does the queue manager that is declared there.
+        """
+        is_itself = remote.is_met and remote.manager == source
+        if sequence.destination_manager is not None:
+            return sequence.destination_manager == source and (remote.is_proven or is_itself)
+        host = (host_of(sequence.name) or "").lower()
+        return (
+            host == remote.address.lower()
+            or (remote.is_proven and self._routes.proves(source, host, None))
+            or (is_itself and self._neighbours.reached(host) == source)
+        )
+
+    def resend(self, number: int, now: Moment) -> Note:
+        """No OrderAck came in time for the sequence with this number. Return the line of the log.  3.1.6.5"""
+        sequence = self._outbound.queue(number)
+        assert isinstance(sequence, OutgoingSequence)
+        sequence.ack_wait_expired(now)
+        self._neighbours.wake(sequence)
+        return sequence.resend_note
+
+
+def host_of(format_name: str) -> str | None:
+    r"""The host that a direct format name calls: `10.0.0.7` of `DIRECT=TCP:10.0.0.7\private$\q`; None for others."""
+    keyword, _, rest = format_name.partition("=")
+    if keyword != "DIRECT":
+        return None
+    return rest.partition(":")[2].partition("\\")[0]
