@@ -426,7 +426,7 @@ class Sender(Alone):
 
     def time_out(self) -> None:
         """No OrderAck came in time."""
-        self.sequence.ack_wait_expired(self.now)
+        self.sequence.resends.ack_wait_expired(self.now)
         self.commit()
 
     def expire(self) -> list[tuple[TxSequenceId, int]]:

@@ -173,7 +173,7 @@ class Confirmations:
         elif succession.speaking_of(identifier).name != head.name:
             self._note_stray("OrderAck", body, source, remote)  # It names an older version's spelling.
         elif identifier < head.identifier:
-            head.see_it_behind(0)
+            head.resends.see_it_behind(0)
         elif head.wait.in_vain and identifier.ordinal <= LAST_ORDINAL:
             self._destination_is_ahead(succession, identifier, number, now)
         elif not were_in_doubt:
@@ -210,7 +210,7 @@ class Confirmations:
             self._outbound.wake(meant)
             return
         for succession in theirs:
-            succession.head.see_it_behind(0)
+            succession.head.resends.see_it_behind(0)
             self._outbound.wake(succession.head)
         if not any(one.numbering.may_mean(number) for one in chain.from_iterable(theirs)):
             self._note_stray("OrderAck", body, source, remote)

@@ -180,7 +180,7 @@ class OwnSequences:
         """No OrderAck came in time for the sequence with this number. Return the line of the log.  3.1.6.5"""
         sequence = self._outbound.queue(number)
         assert isinstance(sequence, OutgoingSequence)
-        sequence.ack_wait_expired(now)
+        sequence.resends.ack_wait_expired(now)
         self._neighbours.wake(sequence)
         return sequence.resend_note
 

@@ -451,7 +451,7 @@ def _outgoing(
 
 def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> OutgoingStatus:
     """OutgoingTransferInfo.  [MS-MQDMPR] 3.1.1.4"""
-    unacked = sequence.unacked_count
+    unacked = sequence.numbering.unacked_count
     return replace(
         status,
         sequence=True,
@@ -464,7 +464,7 @@ def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> Outgoi
         last_ack_s=sequence.wait.last_ack_s if sequence.wait.ack_count else None,
         last_ack_count=sequence.wait.ack_count,
         first_unacked=sequence.numbering.first_number if unacked else 0,
-        last_unacked=sequence.last_sent_number if unacked else 0,
+        last_unacked=sequence.numbering.last_sent_number if unacked else 0,
         unacked=unacked,
         next_number=sequence.next_number,
         identifier=(sequence.identifier.time_stamp, sequence.identifier.ordinal),

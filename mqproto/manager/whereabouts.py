@@ -225,7 +225,7 @@ def _sequence_spot(queue: OutgoingSequence, position: int, packet: bytes) -> Spo
         return Spot.AWAITING_FINAL_ACK if is_asked_for else None
     if not queue.numbering.is_kept(position):
         return None
-    if position > queue.sent_through:
+    if position > queue.numbering.sent_through:
         return Spot.UNSENT
     if position <= queue.cursors.saved_through:
         return Spot.AWAITING_ORDER_ACK

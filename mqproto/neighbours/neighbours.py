@@ -218,7 +218,7 @@ class Neighbours:
         elif neighbour.failing_since_s is None:
             neighbour.failing_since_s = now.utc_s
         for sequence in neighbour.sequences:
-            sequence.disconnected()
+            sequence.resends.disconnected()
         self._go_on(neighbour, now)
         self._drop_unused(neighbour)
 
@@ -340,7 +340,7 @@ class Neighbours:
         if neighbour.hop.manager is None and session.remote_qm is not None:
             self._reached[neighbour.hop.host.lower()] = session.remote_qm
         self._desk.notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
-        self._desk.notes += [one.resend_note for one in neighbour.sequences if one.connected(now)]
+        self._desk.notes += [one.resend_note for one in neighbour.sequences if one.resends.connected(now)]
         if neighbour.index:
             self._start_retry_timer(neighbour, now)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqproto.base.ranges import Ranges
+from mqproto.queues.lanes import QueueWindow
 from mqproto.transfer.cursors import Cursors
 from mqproto.turn.effects import OutgoingRow
 from mqproto.wire import TxSequenceId, with_place, with_previous_number
@@ -39,8 +40,9 @@ class Numbering:
     renumbered_through: the packets up to this position contain other numbers than those they are sent with.
     """
 
-    def __init__(self, cursors: Cursors) -> None:
+    def __init__(self, cursors: Cursors, window: QueueWindow) -> None:
         self.cursors = cursors
+        self._window = window
         self.identifier = TxSequenceId()
         self.holes = Ranges()
         self.behind: int | None = None
@@ -66,6 +68,26 @@ class Numbering:
         """How many messages up to a number still wait for their OrderAck."""
         last_ack = self.cursors.last_ack
         return number - last_ack - self.holes.count_through(number) if number > last_ack else 0
+
+    @property
+    def sent_through(self) -> int:
+        """The position before the next one to be sent; none up to it waits to be sent for the first time."""
+        return self._window.next_position - 1
+
+    @property
+    def _last_begun(self) -> int:
+        """The last number that was sent or withdrawn; messages purged only on disk lie before the sequence."""
+        return max(0, self.sent_through - self.cursors.base)
+
+    @property
+    def last_sent_number(self) -> int:
+        """The number of EodLastNonAck: the last message that was sent.  [MS-MQDMPR] 3.1.1.4"""
+        return self.holes.before(self._last_begun + 1)
+
+    @property
+    def unacked_count(self) -> int:
+        """EodNoAckCount: messages that were sent and have no OrderAck.  [MS-MQDMPR] 3.1.1.4"""
+        return self.kept_through(self._last_begun)
 
     def is_kept(self, position: int) -> bool:
         """Whether the message at a position still waits for its OrderAck."""

@@ -1,4 +1,4 @@
-"""What is sent again since its OrderAck has not come, and how long one is awaited.  3.1.2.6, 3.1.6.5"""
+"""What has left, what is sent again since its OrderAck has not come, and how long one is awaited.  3.1.2.6, 3.1.6.5"""
 
 from __future__ import annotations
 
@@ -8,8 +8,43 @@ from collections.abc import Iterable, Sequence, Set
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
+from mqproto.session import InFlight
+from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.numbering import Numbering
 from mqproto.turn.effects import ReadBy, ReadPage, Waiting
+
+
+class Departures:
+    """Which kept messages of one sequence have left at least once: their destination may have them."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+        self._never_left: set[int] = set()
+        """Positions of messages that were passed over when their turn came for the first time."""
+        self._sent_before = 0
+        """Messages up to this position had left before the last were taken; those of `_taken_anew` had not."""
+        self._taken_anew: set[int] = set()
+        """Positions of the messages taken last that had been passed over before."""
+
+    def leave(self, entries: Sequence[InFlight]) -> None:
+        """Note that these are taken to be sent; `passed_over` needs to know which of them had left before."""
+        self._sent_before = self._cursors.sent_ceiling
+        positions = [one.position for one in entries] if self._never_left else ()
+        self._taken_anew = self._never_left.intersection(positions)
+        self._never_left -= self._taken_anew
+
+    def may_have_arrived(self, position: int) -> bool:
+        """Whether a message has left."""
+        return position <= self._cursors.sent_ceiling and position not in self._never_left
+
+    def passed_over(self, position: int) -> None:
+        """A message that was taken last does not leave now."""
+        if position > self._sent_before or position in self._taken_anew:
+            self._never_left.add(position)
+
+    def forget(self, position: int) -> None:
+        """One message is kept no more."""
+        self._never_left.discard(position)
 
 
 class OrderAckWait:
@@ -109,15 +144,22 @@ class OrderAckWait:
 
 
 class Resends:
-    """The kept messages of one sequence that are sent again, in order, a batch for each OrderAck.
+    """The kept messages of one sequence that are sent again, in order, `resend_batch` at a time.
+
+    The next ones leave when an OrderAck tells that these arrived, and the resend ends when one tells about more. By the
+    letter of 3.1.6.5 all go at once; with a destination that is down and a backlog, each time-out would then fill the
+    disks on the way with copies.
 
     ready: those that are read, and not sent yet.
     count: how many were sent again.
     withheld: the positions of messages that are sent alone, and not here.
     """
 
-    def __init__(self, queue: int, settings: Settings, numbering: Numbering, withheld: Set[int]) -> None:
+    def __init__(
+        self, queue: int, settings: Settings, numbering: Numbering, withheld: Set[int], wait: OrderAckWait
+    ) -> None:
         self._withheld = withheld
+        self._wait = wait
         self._queue = queue
         self._settings = settings
         self._numbering = numbering
@@ -126,10 +168,44 @@ class Resends:
         self.count = 0
         self._is_reading = False
 
-    def begin(self, sent_through: int) -> None:
-        """Send again all that was sent, up to a position, and is kept."""
+    def begin(self) -> None:
+        """Send again all that was sent and is kept."""
         self.ready.clear()
-        self._cursors.begin_resend(sent_through)
+        self._cursors.begin_resend(self._numbering.sent_through)
+
+    def ack_wait_expired(self, now: Moment) -> None:
+        """No OrderAck came in time: send again what is kept, and wait longer the next time.  3.1.6.5"""
+        self._wait.lengthen(now)
+        self.begin()
+
+    def connected(self, now: Moment) -> bool:
+        """A session to the next hop is open: watch again what was sent and never acknowledged. Return whether any of it
+        is overdue, and goes again now.  3.1.3.2
+
+        Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
+        would have it. If they were lost further on, the resend brings them, when it would have without the
+        interruption. Otherwise sessions that are shorter than the interval would put it off for ever.
+        """
+        is_overdue = self._wait.connected(now, is_out=self._numbering.unacked_count > 0)
+        if is_overdue:
+            self.begin()
+        return is_overdue
+
+    def disconnected(self) -> None:
+        """There is no session: nothing can be resent."""
+        self._wait.disconnected()
+        self.end()
+
+    def see_it_behind(self, number: int) -> None:
+        """The destination says that it is at a number, after it had acknowledged more.
+
+        A late OrderAck says nothing. But one that answers a resend means that the destination has lost messages, with
+        an older store. Those that it had acknowledged are gone here, so the next message has to follow on this number.
+        Bridging more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
+        """
+        if number < self._cursors.last_ack and self._wait.in_vain and number != self._numbering.behind:
+            self._numbering.behind = number
+            self.begin()
 
     def end(self) -> None:
         """Send nothing more again."""
@@ -151,7 +227,7 @@ class Resends:
         """One message is kept no more."""
         self.ready = deque(message for message in self.ready if message.position != position)
 
-    def _through(self, sent_through: int) -> int:
+    def _through(self) -> int:
         """The position up to which a resend goes before the next OrderAck: `resend_batch` messages that are kept."""
         cursors = self._cursors
         end = cursors.acknowledged + self._settings.resend_batch + len(self._withheld)
@@ -159,7 +235,7 @@ class Resends:
             if cursors.base + first > end:
                 break
             end += last - first + 1
-        return min(end, cursors.resend_through, sent_through)
+        return min(end, cursors.resend_through, self._numbering.sent_through)
 
     @property
     def wants_page(self) -> bool:
@@ -167,20 +243,20 @@ class Resends:
         cursors = self._cursors
         return not (self._is_reading or self.ready) and cursors.resend_after < cursors.resend_through
 
-    def page(self, sent_through: int) -> Iterable[ReadPage]:
-        """The page to read now, of messages that were sent, up to a position."""
-        after, settings, through = self._cursors.resend_after, self._settings, self._through(sent_through)
+    def page(self) -> Iterable[ReadPage]:
+        """The page to read now, of messages that were sent."""
+        after, settings, through = self._cursors.resend_after, self._settings, self._through()
         if after < through:
             self._is_reading = True
             count = min(through - after, max(1, settings.resident_messages // 2))
             yield ReadPage(self._queue, after, count, settings.resident_bytes // 2, ReadBy.RESEND)
 
-    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], sent_through: int) -> None:
+    def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
         """Take a page that was wanted."""
         self._is_reading = False
         if page.after != self._cursors.resend_after:
             return  # What was to be resent has changed since: the page begins at the wrong place.
-        through = self._through(sent_through)
+        through = self._through()
         rows = [row for row in rows if row[0] <= through]
         for position, packet, final_ack in rows:
             if self._numbering.is_kept(position) and position not in self._withheld:

@@ -8,12 +8,11 @@ from dataclasses import replace
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
-from mqproto.queues.lanes import QueueWindow
 from mqproto.session import InFlight
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.numbering import USED_UP, Numbering, block_after, block_of
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.transfer.resending import OrderAckWait, Resends
+from mqproto.transfer.resending import Departures, OrderAckWait, Resends
 from mqproto.turn.effects import Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue, Waiting
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
@@ -31,11 +30,6 @@ class OutgoingSequence(OutgoingQueue):
 
     It takes messages only in the process that began it. Messages that come after a restart belong to the next
     one in the Succession, and leave when this one keeps none any more.
-
-    A resend sends the kept messages anew, in order, `resend_batch` at a time. The next ones leave when an
-    OrderAck tells that these arrived, and the resend ends when one tells about more. By the letter of 3.1.6.5
-    all go at once; with a destination that is down and a backlog, each time-out would then fill the disks on
-    the way with copies.
     """
 
     def __init__(
@@ -57,49 +51,21 @@ class OutgoingSequence(OutgoingQueue):
         self.emptied: Callable[[], None] | None = None
         """Called when no message of it is kept any more."""
         self.cursors = Cursors(self._last)
-        self.numbering = Numbering(self.cursors)
-        self.resends = Resends(queue, settings, self.numbering, self.withheld)
+        self.numbering = Numbering(self.cursors, self.window)
+        self._departures = Departures(self.cursors)
         self.wait = OrderAckWait(queue, timers, settings.resend_timer_table_ms, now)
+        self.resends = Resends(queue, settings, self.numbering, self.withheld, self.wait)
         self.final_queue = 0
         """The queue of messages that wait for a FinalAck after their OrderAck; 0 until one asks for it."""
         self.final_asked = bool(stored and stored.final_ack_count)
         """Whether a message that is kept asked for a FinalAck."""
-        self._settings = settings
-        self._never_left: set[int] = set()
-        """Positions of messages that were passed over when their turn came for the first time."""
-        self._sent_before = 0
-        """Messages up to this position had left before the last were taken; those of `_taken_anew` had not."""
-        self._taken_anew: set[int] = set()
-        """Positions of the messages taken last that had been passed over before."""
-
-    # What the operator sees: OutgoingTransferInfo, [MS-MQDMPR] 3.1.1.4
 
     @property
     def identifier(self) -> TxSequenceId:
         """TxSequenceID of the current sequence."""
         return self.numbering.identifier
 
-    @property
-    def last_sent_number(self) -> int:
-        """The number of EodLastNonAck: the last message that was sent."""
-        return self.numbering.holes.before(self._last_begun + 1)
-
-    @property
-    def unacked_count(self) -> int:
-        """EodNoAckCount: messages that were sent and have no OrderAck."""
-        return self.numbering.kept_through(self._last_begun)
-
-    @property
-    def _last_begun(self) -> int:
-        """The last number that was sent or withdrawn; messages purged only on disk lie before the sequence."""
-        return max(0, self.sent_through - self.cursors.base)
-
     # Sending
-
-    @property
-    def sent_through(self) -> int:
-        """The position before the next one to be sent; none up to it waits to be sent for the first time."""
-        return self.window.next_position - 1
 
     @property
     def may_send(self) -> bool:
@@ -154,7 +120,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def again(self, entry: InFlight) -> InFlight:
         if entry.position in self.withheld:
-            self._leave([entry])
+            self._departures.leave([entry])
         return replace(super().again(entry), packet=self.numbering.numbered(entry.position, entry.packet))
 
     def awaits(self, position: int) -> bool:
@@ -165,19 +131,12 @@ class OutgoingSequence(OutgoingQueue):
     ) -> tuple[list[InFlight], list[Ending]]:
         again = bool(self.resends.ready)
         entries, over = (self._take_resends if again else super().take)(limit, limit_bytes, now, writes)
-        self._leave(entries)
+        self._departures.leave(entries)
         if entries and not again:
             self.wait.see_to(now)
             if self.cursors.send(entries[-1].position):
                 writes.changed(self, urgent=True)
         return entries, over
-
-    def _leave(self, entries: list[InFlight]) -> None:
-        """Note that these are taken to be sent; `passed_over` needs to know which of them had left before."""
-        self._sent_before = self.cursors.sent_ceiling
-        positions = [one.position for one in entries] if self._never_left else ()
-        self._taken_anew = self._never_left.intersection(positions)
-        self._never_left -= self._taken_anew
 
     def _take_resends(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
@@ -209,11 +168,10 @@ class OutgoingSequence(OutgoingQueue):
         return False
 
     def may_have_arrived(self, position: int) -> bool:
-        return position <= self.cursors.sent_ceiling and position not in self._never_left
+        return self._departures.may_have_arrived(position)
 
     def passed_over(self, entry: InFlight) -> None:
-        if entry.position > self._sent_before or entry.position in self._taken_anew:
-            self._never_left.add(entry.position)
+        self._departures.passed_over(entry.position)
 
     def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
         packet = self.numbering.with_its_place(message.position, message.packet)
@@ -261,7 +219,7 @@ class OutgoingSequence(OutgoingQueue):
         self.wait.last_ack_s = now.utc_s
         self.wait.ack_count += 1
         if number <= (last_ack := cursors.last_ack):
-            self.see_it_behind(number)
+            self.resends.see_it_behind(number)
             if named and not self.count and self.next_number > 1:
                 self._end(writes)
             return False
@@ -279,24 +237,13 @@ class OutgoingSequence(OutgoingQueue):
         self.window.forget_through(last, on_disk)
         if resend_is_over:
             self.resends.end()
-        self.wait.answered(now, is_out=self.unacked_count > 0)
+        self.wait.answered(now, is_out=numbering.unacked_count > 0)
         if named and not self.count:
             self._end(writes)
         else:
             self._rest_if_empty(writes)
         writes.changed(self, urgent=False)
         return True
-
-    def see_it_behind(self, number: int) -> None:
-        """The destination says that it is at a number, after it had acknowledged more.
-
-        A late OrderAck says nothing. But one that answers a resend means that the destination has lost messages, with
-        an older store. Those that it had acknowledged are gone here, so the next message has to follow on this number.
-        Bridging more than is missing does no harm: nothing up to `last_ack` is ever sent again.  3.1.5.8.6
-        """
-        if number < self.cursors.last_ack and self.wait.in_vain and number != self.numbering.behind:
-            self.numbering.behind = number
-            self._resend()
 
     def renumber(self, identifier: TxSequenceId, now: Moment, writes: PendingWrites) -> None:
         """Give the kept messages another identifier, and numbers from 1, and send them again.
@@ -305,8 +252,8 @@ class OutgoingSequence(OutgoingQueue):
         before they are sent.
         """
         self.numbering.renumber(identifier, self._last)
-        self._resend()
-        if self.unacked_count:
+        self.resends.begin()
+        if self.numbering.unacked_count:
             self.wait.begin(now)
         writes.changed(self, urgent=True)
 
@@ -324,14 +271,14 @@ class OutgoingSequence(OutgoingQueue):
         if self.window.forget(position) is None:
             self.window.forget_on_disk(position)
         self.resends.forget(position)
-        self._never_left.discard(position)
+        self._departures.forget(position)
         if self.final_asked and not decided:
             writes.urgent().await_final_acks(self.queue, position, position, self.final_queue)
         # It is off the disk before the next message bridges the gap. Otherwise it would come back after a
         # crash, and its destination, which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)
         self._rest_if_empty(writes)
-        if self.unacked_count:
+        if self.numbering.unacked_count:
             self.wait.resume()
         writes.changed(self, urgent=True)
 
@@ -367,48 +314,22 @@ class OutgoingSequence(OutgoingQueue):
 
     # Resending
 
-    def ack_wait_expired(self, now: Moment) -> None:
-        """No OrderAck came in time: send again what is kept, and wait longer the next time.  3.1.6.5"""
-        self.wait.lengthen(now)
-        self._resend()
-
-    def _resend(self) -> None:
-        self.resends.begin(self.sent_through)
-
     @property
     def resend_note(self) -> Note:
         """The line of the log about a resend."""
         return Note("resend", {"queue": self.name, "waiting": self.count})
-
-    def connected(self, now: Moment) -> bool:
-        """A session to the next hop is open: watch again what was sent and never acknowledged. Return whether any of it
-        is overdue, and goes again now.  3.1.3.2
-
-        Messages that the neighbour has acknowledged are on its disk, so they are not sent again at once, as 3.1.3.2
-        would have it. If they were lost further on, the resend brings them, when it would have without the
-        interruption. Otherwise sessions that are shorter than the interval would put it off for ever.
-        """
-        is_overdue = self.wait.connected(now, is_out=self.unacked_count > 0)
-        if is_overdue:
-            self._resend()
-        return is_overdue
-
-    def disconnected(self) -> None:
-        """There is no session: nothing can be resent."""
-        self.wait.disconnected()
-        self.resends.end()
 
     def pages(self) -> Iterable[ReadPage]:
         if not self.is_head:
             return
         yield from super().pages()
         if self.resends.wants_page:
-            yield from self.resends.page(self.sent_through)
+            yield from self.resends.page()
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> int | None:
         if page.reader is not ReadBy.RESEND:
             return super().loaded(page, rows)
-        self.resends.loaded(page, rows, self.sent_through)
+        self.resends.loaded(page, rows)
         return None  # They were sent before: only their destination says what became of them.
 
     # The store
@@ -443,6 +364,5 @@ class OutgoingSequence(OutgoingQueue):
         numbering.restore(row, missing if self.count else [(acknowledged + 1, self._last)])
         saved, kept = cursors.saved_through, numbering.kept_through
         on_disk = kept(row.next_number - 1) - kept(saved - row.base) if self.count else 0
-        self.window = QueueWindow(
-            self.queue, self._settings, read_through=saved, last=self._last, on_disk=on_disk
-        )
+        window = self.window
+        window.read_through, window.last, window.on_disk = saved, self._last, on_disk

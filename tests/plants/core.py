@@ -26,6 +26,7 @@ from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import ArrivalVerdict, IncomingSequence
 from mqproto.transfer.numbering import Numbering
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.numbers import GivenNumbers
@@ -201,16 +202,16 @@ def never_send_an_order_ack(sound: Any) -> Any:
     return lambda self, now: None
 
 
-@plant(OutgoingSequence, "connected", "nothing_is_retained", "what_was_lost_is_sent_again")
+@plant(Resends, "connected", "nothing_is_retained", "what_was_lost_is_sent_again")
 def forget_to_resend_after_a_restart(sound: Any) -> Any:
     """What was sent before the session broke is not watched any more."""
     return lambda self, now: None
 
 
-@plant(OutgoingSequence, "ack_wait_expired", "nothing_is_retained", "what_was_lost_is_sent_again")
+@plant(Resends, "ack_wait_expired", "nothing_is_retained", "what_was_lost_is_sent_again")
 def never_resend(sound: Any) -> Any:
     """The resend timer runs, and nothing follows."""
-    return lambda self, now: self.wait.begin(now)
+    return lambda self, now: self._wait.begin(now)
 
 
 # Intermediates
@@ -475,7 +476,7 @@ def delete_only_what_was_not_sent(sound: Any) -> Any:
     """An operator deletes a message that was sent: it ends, and its sequence keeps it."""
 
     def delete(self: OutgoingSequence, position: int, writes: Any) -> bool:
-        if self.cursors.base < position <= self.sent_through:
+        if self.cursors.base < position <= self.numbering.sent_through:
             return self.numbering.is_kept(position)
         return bool(sound(self, position, writes))
 

@@ -8,6 +8,7 @@ from mqproto.manager.confirmations import Confirmations
 from mqproto.simulator.storage.witnesses.identity import Identity
 from mqproto.simulator.storage.witnesses.life import Cause
 from mqproto.transfer.incoming import IncomingSequence
+from mqproto.transfer.resending import Resends
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import Succession
 from mqproto.turn.numbers import GivenNumbers
@@ -62,7 +63,7 @@ def ignore_a_destination_that_is_ahead(sound: Any) -> Any:
     return lambda *arguments: None
 
 
-@plant(OutgoingSequence, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
+@plant(Resends, "see_it_behind", *LOST, "what_was_lost_is_sent_again")
 def ignore_a_destination_that_is_behind(sound: Any) -> Any:
     """An OrderAck for less than the last is always taken for a late one."""
     return lambda *arguments: None

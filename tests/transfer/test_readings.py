@@ -392,7 +392,7 @@ def test_a_destination_that_has_lost_its_store_gets_the_rest_although_it_says_no
     [sequence] = sequences(net)
     say(net, word(0))
     assert sequence.numbering.behind is None, "it may only come late"
-    sequence.ack_wait_expired(net.now)
+    sequence.resends.ack_wait_expired(net.now)
     say(net, word(0))
     assert sequence.numbering.behind == 0
     say(net, word(3))

@@ -226,7 +226,7 @@ def test_a_message_that_was_withdrawn_while_it_was_out_does_not_come_back_with_t
     sender.put()
     entries = sender.take(2)
     sender.withdraw(1)
-    sender.sequence.disconnected()
+    sender.sequence.resends.disconnected()
     sender.sequence.returned(entries)
     assert sender.take_numbers() == [2]
 
@@ -235,7 +235,7 @@ def test_a_page_that_was_read_before_a_withdrawal_does_not_bring_the_message_bac
     sender = Sender(Settings())
     sender.put_some(3)
     sender.take_numbers()
-    sender.sequence.ack_wait_expired(sender.now)
+    sender.sequence.resends.ack_wait_expired(sender.now)
     (page,) = sender.sequence.pages()
     rows = sender.store.read(page)
     sender.withdraw(2)
@@ -320,7 +320,7 @@ def test_a_page_that_a_newer_time_out_has_overtaken_is_read_again_from_the_start
     sender.take_numbers()
     sender.time_out()
     sender.take(2)
-    sender.sequence.ack_wait_expired(sender.now)
+    sender.sequence.resends.ack_wait_expired(sender.now)
     stale = ReadPage(QUEUE, 2, 2, 2**20, ReadBy.RESEND)
     sender.sequence.loaded(stale, sender.store.read(stale))
     sender.commit()
@@ -334,10 +334,10 @@ def test_a_new_session_sends_nothing_again_that_is_not_overdue() -> None:
     sender.put()
     sender.sequence.acknowledged(sender.take(), sender.writes)
     due_ms = sender.sequence.wait.due_ms
-    sender.sequence.disconnected()
+    sender.sequence.resends.disconnected()
     assert sender.sequence.wait.due_ms is None
     sender.pass_ms(29_999)
-    sender.sequence.connected(sender.now)
+    sender.sequence.resends.connected(sender.now)
     assert sender.sequence.wait.due_ms == due_ms
     assert not sender.sequence.has_next
 
@@ -350,8 +350,8 @@ def test_a_wait_that_had_grown_long_begins_anew_with_a_session() -> None:
     sender.time_out()
     sender.time_out()
     assert sender.sequence.wait.interval_index == 2
-    sender.sequence.disconnected()
-    sender.sequence.connected(sender.now)
+    sender.sequence.resends.disconnected()
+    sender.sequence.resends.connected(sender.now)
     assert sender.sequence.wait.interval_index == 0
     assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000
 
@@ -364,17 +364,17 @@ def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions
     sender.sequence.acknowledged(sender.take(), sender.writes)
     for _ in range(3):
         sender.pass_ms(10_000)
-        sender.sequence.disconnected()
+        sender.sequence.resends.disconnected()
         assert not sender.sequence.has_next
-        sender.sequence.connected(sender.now)
+        sender.sequence.resends.connected(sender.now)
         sender.commit()
     assert sender.take_numbers() == [1]
     assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000
     sender.order_ack(1)
     sender.put()
     sender.take()
-    sender.sequence.disconnected()
-    sender.sequence.connected(sender.now)
+    sender.sequence.resends.disconnected()
+    sender.sequence.resends.connected(sender.now)
     assert sender.sequence.wait.due_ms == sender.now.uptime_ms + 30_000, "the wait for another begins anew"
 
 
@@ -382,7 +382,7 @@ def test_what_is_overdue_goes_again_with_the_next_session_however_short_sessions
 def test_a_session_without_anything_unacknowledged_starts_no_timer() -> None:
     sender = Sender()
     sender.put()
-    sender.sequence.connected(sender.now)
+    sender.sequence.resends.connected(sender.now)
     assert sender.sequence.wait.due_ms is None
 
 
@@ -394,7 +394,7 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
     sender.put()
     first, second = sender.take(2)
     sender.sequence.acknowledged([second], sender.writes)
-    sender.sequence.disconnected()
+    sender.sequence.resends.disconnected()
     sender.sequence.returned([first])
     assert sender.take_numbers() == [1]
     sender.order_ack(1)
@@ -414,11 +414,11 @@ def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withd
     entries = sender.take(3)
     if in_a_new_session:
         sender.sequence.acknowledged([entries[0], entries[2]], sender.writes)
-        sender.sequence.disconnected()
+        sender.sequence.resends.disconnected()
     sender.sequence.returned([entries[1]])
     sender.order_ack(1)
     if in_a_new_session:
-        sender.sequence.connected(sender.now)
+        sender.sequence.resends.connected(sender.now)
     assert sender.sequence.wait.due_ms is None
     sender.withdraw(2, decided=True)
     assert sender.sequence.wait.due_ms == sender.now.uptime_ms + sender.sequence.wait.interval_ms
@@ -438,7 +438,7 @@ def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() 
     sender.time_out()
     [again] = sender.take()
     assert again.resent
-    sender.sequence.disconnected()
+    sender.sequence.resends.disconnected()
     sender.sequence.returned([again])
     assert not sender.sequence.has_next
 
@@ -813,7 +813,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     @rule()
     def connect(self) -> None:
         self.connected = True
-        self.sender.sequence.connected(self.sender.now)
+        self.sender.sequence.resends.connected(self.sender.now)
 
     @precondition(lambda self: self.connected and self.sender.sequence.has_next)
     @rule(count=st.integers(1, 5))
@@ -864,7 +864,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
     def lose_the_session(self) -> None:
         lost = self._lose()
         self.sender.sequence.returned(lost)
-        self.sender.sequence.disconnected()
+        self.sender.sequence.resends.disconnected()
         self.sender.commit()
 
     @rule()
@@ -929,11 +929,13 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
             for number in range(1, sequence.next_number)
             if sequence.awaits(sequence.cursors.base + number)
         ]
-        sent = [number for number in kept if sequence.cursors.base + number <= sequence.sent_through]
+        sent = [
+            number for number in kept if sequence.cursors.base + number <= sequence.numbering.sent_through
+        ]
         assert sequence.count == len(kept)
         assert sequence.numbering.first_number == min(kept, default=sequence.next_number)
-        assert sequence.unacked_count == len(sent)
-        assert not sent or sequence.last_sent_number == sent[-1]
+        assert sequence.numbering.unacked_count == len(sent)
+        assert not sent or sequence.numbering.last_sent_number == sent[-1]
 
     @invariant()
     def the_count_is_right(self) -> None:

@@ -46,7 +46,7 @@ def _resend(node: LinkedNode) -> None:
     outbound = node.running.inspect().outbound
     for queue in outbound:
         if isinstance(queue, OutgoingSequence) and queue.count:
-            queue.ack_wait_expired(node.moment())
+            queue.resends.ack_wait_expired(node.moment())
             outbound.wake(queue)
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from mqproto.manager.queuemanager import QueueManager
-from mqproto.queues.lanes import QueueWindow
 from mqproto.session import Session
 from mqproto.simulator.world.scenarios.scenario import Counters
 from mqproto.transfer.sequence import OutgoingSequence
@@ -39,5 +38,5 @@ def _sequence_to(sound: Callable[..., OutgoingSequence], number: int, *arguments
         places = sequence.cursors
         places.saved_through = places.sent_ceiling = places.stored_ceiling = number
         sequence.numbering.holes.add(1, number)
-        sequence.window = QueueWindow(sequence.queue, sequence._settings, read_through=number, last=number)
+        sequence.window.read_through = sequence.window.last = number
     return sequence
