@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice, product
+from itertools import islice, product, starmap
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
@@ -259,21 +259,18 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
         for each in range(max(crossed) + 1, min(tellers))
         if each in sights and coverage.lacks(truth.whole.spans[each]) and _is_recoverable(sights[each])
     ]
-    one = sights[max(crossed)].message
     acker = next(each.message for each in tellers.values() if each.message is not None)
-    ways = _chains(truth, lost, origin, acker.user.source_queue_manager)
-    for way, number in product(
-        islice(ways, 4 * WAYS_LIMIT), range(own + 1, min(highest, own + WAYS_LIMIT) + 1)
-    ):
+    ways = list(islice(_chains(truth, lost, origin, acker.user.source_queue_manager), 4 * WAYS_LIMIT))
+
+    def instead(number: int, way: list[int]) -> dict[int, bytes]:
+        """What a later one, sent again this way, puts in the place of what was lost; nothing if it has no room."""
         later = truth.numbered.get((origin, identifier, number))
         copies = {} if later is None else later.crossings
         is_new = not left(copies)
         before = [each for each in (*crossed, *left(copies)) if sights[each].hop[0] == origin]
-        if not all(
-            _is_sent_again(sights[way[0]].seen, sights[each].seen) for each in before if each < way[0]
-        ):
-            continue
-        message = one if is_new else sights[min(copies)].message
+        if not all(_is_sent_again(sights[way[0]], sights[each]) for each in before if each < way[0]):
+            return {}
+        message = sights[max(crossed) if is_new else min(copies)].message
         assert message is not None
         header = message.transaction
         assert header is not None
@@ -284,25 +281,31 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
                 header, tx_sequence_number=number, previous_tx_sequence_number=max(0, own - 1)
             ),
         )
-        others: dict[int, bytes] | None = {}
+        others: dict[int, bytes] = {}
         for hops, each in enumerate(way):
-            found = _instead(truth, lost, each, message, hops, is_sized=is_new)
-            others = None if found is None or others is None else others | found
+            if (found := _instead(truth, lost, each, message, hops, is_sized=is_new)) is None:
+                return {}
+            others |= found
         for each in copies if is_new else ():
-            other = another(sights[each])
-            if others is not None and each not in others:
-                others = None if other is None else {**others, each: other}
-        if others and all(unseen(truth, coverage, *each) for each in others.items()):
-            world = decoded([rewritten(truth.whole, others)])
-            seen = {sight.seen.number: sight for sight in world.sights if sight.seen.framed}
-            again = messages_in(seen).get(known.name)
-            told = set() if again is None else {*again.order_acks, *again.covering}
-            if len(seen) == len(sights) and _keeps_rules(truth, world) and told.isdisjoint(tellers):
-                return True
+            if each not in others:
+                if (other := another(sights[each])) is None:
+                    return {}
+                others[each] = other
+        return others if all(unseen(truth, coverage, *each) for each in others.items()) else {}
+
+    worlds = filter(None, starmap(instead, product(range(own + 1, highest + 1), ways)))
+    for others in islice(worlds, 4 * WAYS_LIMIT**2):
+        world = decoded([rewritten(truth.whole, others)])
+        seen = {sight.seen.number: sight for sight in world.sights if sight.seen.framed}
+        again = messages_in(seen).get(known.name)
+        told = set() if again is None else {*again.order_acks, *again.covering}
+        if len(seen) == len(sights) and _keeps_rules(truth, world) and told.isdisjoint(tellers):
+            return True
     return False
 
 
-def _is_sent_again(later: SeenPacket, earlier: SeenPacket) -> bool:
+def _is_sent_again(again: Sight, before: Sight) -> bool:
+    later, earlier = again.seen, before.seen
     return later.connection != earlier.connection or later.time_ns - earlier.time_ns >= SECOND_NS
 
 
