@@ -272,7 +272,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "learners first_hops losses ways places clock_pairs codes",
     ),
     "open-pair": (
-        "mqproto.captures.pipeline.reading.ranges.flows.OpenPair",
+        "mqproto.captures.pipeline.reading.packets.flows.OpenPair",
         "ends connection framings last_number last_ns",
     ),
     "directory": (

@@ -15,8 +15,8 @@ from mqproto.captures.net.recent import AHEAD_COUNT
 from mqproto.captures.net.streams import ends_of
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.pipeline.reading.addresses import Addresses
-from mqproto.captures.pipeline.reading.ranges.copies import pass_over_damaged
-from mqproto.captures.pipeline.reading.ranges.reassembly import SegmentPart
+from mqproto.captures.pipeline.reading.packets.copies import pass_over_damaged
+from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart
 from mqproto.captures.pipeline.source.octets import binaries
 from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments

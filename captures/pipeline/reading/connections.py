@@ -24,8 +24,8 @@ from mqproto.captures.pipeline.reading.addresses import (
 from mqproto.captures.pipeline.reading.asked import Asked
 from mqproto.captures.pipeline.reading.carrying import SegmentParts
 from mqproto.captures.pipeline.reading.growth import FOLDER, KEPT_COUNT, saved_pairs
-from mqproto.captures.pipeline.reading.ranges.cutting import Packets
-from mqproto.captures.pipeline.reading.ranges.flows import END_OF_CAPTURE, Flows
+from mqproto.captures.pipeline.reading.packets.cutting import Packets
+from mqproto.captures.pipeline.reading.packets.flows import END_OF_CAPTURE, Flows
 from mqproto.captures.pipeline.reading.rows import packet_rows
 from mqproto.captures.pipeline.reading.streams import closed_rows
 from mqproto.captures.pipeline.tables.parts import Part, Store
@@ -37,7 +37,7 @@ class ReadSeries:
 
     first: the number of the first new range. first_numbers: for each new range, the number of its first frame.
     silent_ns: pairs that were silent since this time count as over.
-    apart: as in mqproto.captures.pipeline.reading.ranges.reassembly.SegmentPart.
+    apart: as in mqproto.captures.pipeline.reading.packets.reassembly.SegmentPart.
     open_pairs: files with pairs that were open before the first new range.
     asked: what to read from packets besides their fields.
     saved: prefix of the names of the parts that this run saves about it, in `store`.

@@ -6,7 +6,7 @@ are read without those before them, and the tables are the same as if all had be
 end reveals, because no earlier bytes can come, are in a separate part, which the next run replaces.
 
 The folder `_series` (saving.py) has, for each series, one file with a `Growth`, one with the frames in which
-connections begin, and some with `mqproto.captures.pipeline.reading.ranges.flows.OpenPair`s.
+connections begin, and some with `mqproto.captures.pipeline.reading.packets.flows.OpenPair`s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mqproto.captures.files.frame import NANOSECONDS
 from mqproto.captures.net.taps import Half
 from mqproto.captures.packets import Totals
 from mqproto.captures.pipeline.kept.saving import every_saved
-from mqproto.captures.pipeline.reading.ranges.flows import OpenPair
+from mqproto.captures.pipeline.reading.packets.flows import OpenPair
 from mqproto.captures.pipeline.source.files import CaptureFile
 from mqproto.captures.pipeline.tables.parts import HIDDEN
 from mqproto.captures.translation import Between, Translation

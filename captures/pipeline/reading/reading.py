@@ -12,8 +12,8 @@ from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
 from mqproto.captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SEGMENTS, Addresses
 from mqproto.captures.pipeline.reading.carrying import carried
 from mqproto.captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
-from mqproto.captures.pipeline.reading.ranges.openings import openings
-from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs
+from mqproto.captures.pipeline.reading.openings import openings
+from mqproto.captures.pipeline.reading.packets.reassembly import Pairs
 from mqproto.captures.pipeline.reading.rows import ping_rows
 from mqproto.captures.pipeline.source.files import mapped
 from mqproto.captures.pipeline.source.records import Data

@@ -11,8 +11,8 @@ import pyarrow as pa
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket
 from mqproto.captures.pipeline.reading.asked import Asked
-from mqproto.captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
-from mqproto.captures.pipeline.reading.ranges.cutting import Packets
+from mqproto.captures.pipeline.reading.packets.columns import packet_columns, ping_columns
+from mqproto.captures.pipeline.reading.packets.cutting import Packets
 from mqproto.captures.pipeline.tables.schemas import packets
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 

@@ -19,9 +19,9 @@ from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.taps import Taps
 from mqproto.captures.net.tcp import Endpoint, Segment
 from mqproto.captures.packets import PacketReader, SeenPacket, Totals
-from mqproto.captures.pipeline.reading.ranges.cutting import Packets
-from mqproto.captures.pipeline.reading.ranges.flows import Flows
-from mqproto.captures.pipeline.reading.ranges.reassembly import SegmentPart
+from mqproto.captures.pipeline.reading.packets.cutting import Packets
+from mqproto.captures.pipeline.reading.packets.flows import Flows
+from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart
 from mqproto.captures.pipeline.source.segments import Segments
 from mqproto.captures.translation import Translations
 

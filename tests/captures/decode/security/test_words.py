@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mqproto.captures.decode.security.words import protection_of
-from mqproto.captures.pipeline.reading.ranges.columns import packet_columns
-from mqproto.captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.captures.pipeline.reading.packets.columns import packet_columns
+from mqproto.captures.pipeline.reading.packets.columns.table import FEW
 from mqproto.turn.guard import CIPHERS, cipher_named
 from mqproto.wire import decode_message, encode_packet
 from tests.captures.decode.security.protections import EXAMPLES, encrypted
-from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
+from tests.captures.pipeline.reading.packets.columns.places import decoded, laid_out
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")

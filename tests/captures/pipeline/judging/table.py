@@ -13,7 +13,7 @@ from mqproto.captures.decode.digest import digest_of
 from mqproto.captures.decode.sight import sight_of
 from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.packets import PacketReader, SeenPacket
-from mqproto.captures.pipeline.reading.ranges.columns.codec import found
+from mqproto.captures.pipeline.reading.packets.columns.codec import found
 from mqproto.captures.pipeline.reading.rows import PACKETS
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage

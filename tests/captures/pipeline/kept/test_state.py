@@ -33,7 +33,7 @@ from mqproto.captures.pipeline.judging.tasks.judged import Past
 from mqproto.captures.pipeline.kept import state, state_schema
 from mqproto.captures.pipeline.kept.state import Record, StateError, decoded, encoded, records
 from mqproto.captures.pipeline.reading.growth import Growth
-from mqproto.captures.pipeline.reading.ranges.flows import OpenPair
+from mqproto.captures.pipeline.reading.packets.flows import OpenPair
 from mqproto.wire.classes import MessageClass
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)

@@ -12,7 +12,7 @@ from mqproto.captures.pipeline.engines.engine import pack, unpack
 from mqproto.captures.pipeline.reading import carrying
 from mqproto.captures.pipeline.reading.addresses import Addresses
 from mqproto.captures.pipeline.reading.carrying import SegmentParts, carried
-from mqproto.captures.pipeline.reading.ranges.reassembly import SegmentPart
+from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart
 from tests.captures.pipeline.samples import FRAMES
 from tests.captures.pipeline.split import numbered, ranges, read_in_parts, whole
 from tests.captures.pipeline.worlds import worlds

@@ -16,7 +16,7 @@ from mqproto.captures.pipeline.engines.localengine import LocalEngine
 from mqproto.captures.pipeline.kept.saving import save, saved
 from mqproto.captures.pipeline.reading.addresses import hash_of
 from mqproto.captures.pipeline.reading.growth import FORM, Growth, saved_pairs
-from mqproto.captures.pipeline.reading.ranges.flows import OpenPair
+from mqproto.captures.pipeline.reading.packets.flows import OpenPair
 from mqproto.captures.pipeline.run import known, work
 from mqproto.captures.pipeline.run.job import analyse
 from mqproto.captures.pipeline.tables.parts import Store

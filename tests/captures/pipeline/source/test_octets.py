@@ -19,7 +19,7 @@ from mqproto.captures.pipeline.source.octets import (
     windows,
 )
 from mqproto.testing import texts as any_texts
-from tests.captures.pipeline.reading.ranges.columns.places import laid_out
+from tests.captures.pipeline.reading.packets.columns.places import laid_out
 
 
 @st.composite

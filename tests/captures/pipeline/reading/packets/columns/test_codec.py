@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mqproto.captures.pipeline.reading.ranges.columns import codec
-from mqproto.captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
-from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
+from mqproto.captures.pipeline.reading.packets.columns import codec
+from mqproto.captures.pipeline.reading.packets.columns.codec import add_findings, add_one_by_one
+from mqproto.captures.pipeline.reading.packets.columns.schema import Table
 from mqproto.wire import encode_packet
-from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
+from tests.captures.pipeline.reading.packets.columns.places import decoded, laid_out
 from tests.examples import EVERY_PACKET, a_transactional_message
 
 

@@ -19,9 +19,9 @@ from mqproto.captures.framing import Framing, StreamCount
 from mqproto.captures.net.direction import Stream
 from mqproto.captures.net.streams import Connection, Ends, ends_of
 from mqproto.captures.net.tcp import Segment
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
-from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
-from mqproto.captures.pipeline.reading.ranges.reassembly import (
+from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.pipeline.reading.packets.cutting import Heads, Packets, Run, cut
+from mqproto.captures.pipeline.reading.packets.reassembly import (
     Epoch,
     Pairs,
     SegmentPart,

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mqproto.captures.files.frame import Frame
 from mqproto.captures.net.direction import Chunk
 from mqproto.captures.net.tcp import ACK, Segment
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from tests.captures.pipeline.split import segments_of
 from tests.captures.pipeline.worlds import CLIENT, SERVER
 

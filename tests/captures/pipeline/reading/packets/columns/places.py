@@ -14,7 +14,7 @@ from mqproto.captures.decode.security.keyring import NOTHING, KeyRing
 from mqproto.captures.decode.sight import sight_of
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA
+from mqproto.captures.pipeline.reading.packets.columns.schema import PACKET_SCHEMA
 from mqproto.captures.pipeline.source.octets import Octets, Vector
 from mqproto.wire import UserMessage, inspect_packet
 

@@ -21,7 +21,7 @@ from mqproto.captures.decode.security.words import ProtectionColumns, protection
 from mqproto.captures.decode.sequences import shown
 from mqproto.captures.decode.sight import Kind, sight_of
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.reading.ranges.columns.codec import (
+from mqproto.captures.pipeline.reading.packets.columns.codec import (
     AT_A_TIME,
     BODY_TEXT,
     add_findings,
@@ -29,8 +29,8 @@ from mqproto.captures.pipeline.reading.ranges.columns.codec import (
     put_known,
     seen_packet,
 )
-from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
-from mqproto.captures.pipeline.reading.ranges.columns.walk import Fields, Walk
+from mqproto.captures.pipeline.reading.packets.columns.schema import Table
+from mqproto.captures.pipeline.reading.packets.columns.walk import Fields, Walk
 from mqproto.captures.pipeline.source.octets import (
     Mask,
     Octets,

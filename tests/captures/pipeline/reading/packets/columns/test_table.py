@@ -12,16 +12,16 @@ from hypothesis import given, settings, strategies as st
 from mqproto.base.errors import WireFormatError
 from mqproto.bodies import Tree, write_body
 from mqproto.captures.packets import read_packets
-from mqproto.captures.pipeline.reading.ranges.columns import (
+from mqproto.captures.pipeline.reading.packets.columns import (
     PACKET_SCHEMA,
     packet_columns,
     ping_columns,
     table,
 )
-from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST
+from mqproto.captures.pipeline.reading.packets.columns.walk import LONGEST_LIST
 from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import Packet, decode_packet, encode_packet, ping_packet
-from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
+from tests.captures.pipeline.reading.packets.columns.places import decoded, laid_out
 from tests.examples import EVERY_PACKET, a_user_message
 from tests.frames import SESSION_FRAMES
 from tests.wire.accidents import accidents

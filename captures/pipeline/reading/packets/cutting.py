@@ -20,7 +20,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.captures.framing import Framed, Framing, Loss, Mark
 from mqproto.captures.net.direction import Chunk, Stream
 from mqproto.captures.net.heads import HEAD_BYTES
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks
+from mqproto.captures.pipeline.reading.packets.chunks import Chunks
 from mqproto.captures.pipeline.source.octets import Octets
 from mqproto.captures.pipeline.source.records import Integers
 from mqproto.wire import PacketBuffer
@@ -134,7 +134,7 @@ def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
 
 
 Moment = tuple[float, float]
-"""readable and order, as in mqproto.captures.pipeline.reading.ranges.chunks.Piece."""
+"""readable and order, as in mqproto.captures.pipeline.reading.packets.chunks.Piece."""
 Span = tuple[Moment, Moment]
 """The time in which a stream lacked bytes that none of its packets had reported."""
 

@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 
 from mqproto.captures.net.tcp import SYN
-from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs
+from mqproto.captures.pipeline.reading.packets.reassembly import Pairs
 from mqproto.captures.pipeline.source.records import Data
 from mqproto.captures.translation import COMPARED_COUNT, PROOF_BYTES, TellingSegment
 

@@ -9,7 +9,7 @@ import pytest
 from construct import Array, Bytes, Int8sl, Int8ul, Int16ul, Int64ul, Struct, len_, this
 from hypothesis import given, settings, strategies as st
 
-from mqproto.captures.pipeline.reading.ranges.columns.walk import LONGEST_LIST, Walk
+from mqproto.captures.pipeline.reading.packets.columns.walk import LONGEST_LIST, Walk
 from mqproto.testing import session_headers, user_messages
 from mqproto.wire import BaseHeader, UserMessage, encode_packet
 from mqproto.wire.layouts.base import base_header
@@ -28,7 +28,7 @@ from mqproto.wire.schema.parts import (
     Window,
 )
 from mqproto.wire.schema.record import Record
-from tests.captures.pipeline.reading.ranges.columns.places import laid_out
+from tests.captures.pipeline.reading.packets.columns.places import laid_out
 from tests.examples import a_base_header
 
 

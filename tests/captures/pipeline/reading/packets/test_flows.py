@@ -17,7 +17,7 @@ from mqproto.captures.files.pcap import read_capture
 from mqproto.captures.net import causality, direction, recent
 from mqproto.captures.net.conversation import Side, TcpConversation
 from mqproto.captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from mqproto.captures.pipeline.reading.ranges import cutting, reassembly
+from mqproto.captures.pipeline.reading.packets import cutting, reassembly
 from tests.captures.pipeline.split import assert_same, numbered
 from tests.captures.pipeline.worlds import (
     CLIENT,

@@ -16,7 +16,7 @@ from mqproto.captures.decode.sight import sight_of
 from mqproto.captures.net.heads import fault_of
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
+from mqproto.captures.pipeline.reading.packets.columns.schema import PACKET_SCHEMA, Table
 from mqproto.captures.pipeline.source.octets import Mask, Octets, Vector, alike
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage

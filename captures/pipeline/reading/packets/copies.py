@@ -8,7 +8,7 @@ import numpy as np
 
 from mqproto.captures.net.recent import AHEAD_COUNT, Caught, DamagedCopies
 from mqproto.captures.net.tcp import Segment
-from mqproto.captures.pipeline.reading.ranges.reassembly import SegmentPart, distance
+from mqproto.captures.pipeline.reading.packets.reassembly import SegmentPart, distance
 
 
 def pass_over_damaged(part: SegmentPart) -> None:

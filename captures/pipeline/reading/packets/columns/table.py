@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from mqproto.captures.decode.security.keyring import KeyRing
 from mqproto.captures.decode.sight import INTERNAL_KINDS
-from mqproto.captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
-from mqproto.captures.pipeline.reading.ranges.columns.messages import Messages, add_base, guid_texts
-from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
-from mqproto.captures.pipeline.reading.ranges.columns.walk import Fields, Walk
+from mqproto.captures.pipeline.reading.packets.columns.codec import add_findings, add_one_by_one
+from mqproto.captures.pipeline.reading.packets.columns.messages import Messages, add_base, guid_texts
+from mqproto.captures.pipeline.reading.packets.columns.schema import Table
+from mqproto.captures.pipeline.reading.packets.columns.walk import Fields, Walk
 from mqproto.captures.pipeline.source.octets import Mask, Octets, Vector
 from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
 from mqproto.wire.layouts.base import INFINITE, base_header

@@ -15,9 +15,9 @@ from mqproto.captures.net.direction import Direction
 from mqproto.captures.net.ip import IpReader
 from mqproto.captures.net.streams import Connection
 from mqproto.captures.net.tcp import Segment
-from mqproto.captures.pipeline.reading.ranges import reassembly
-from mqproto.captures.pipeline.reading.ranges.chunks import Piece
-from mqproto.captures.pipeline.reading.ranges.reassembly import Pairs, SegmentPart, Smooth, reassemble
+from mqproto.captures.pipeline.reading.packets import reassembly
+from mqproto.captures.pipeline.reading.packets.chunks import Piece
+from mqproto.captures.pipeline.reading.packets.reassembly import Pairs, SegmentPart, Smooth, reassemble
 from tests.captures.pipeline.split import numbered, ranges
 from tests.captures.pipeline.worlds import CLIENT, PACKETS, SERVER, conversations, some_worlds
 

@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 
 from mqproto.captures.framing import Framed, Framing
 from mqproto.captures.net.direction import Chunk, Stream
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
-from mqproto.captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
+from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces
+from mqproto.captures.pipeline.reading.packets.cutting import Heads, Packets, Run, cut
 from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user_message
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqproto.captures.pipeline.reading.ranges.columns import table
+from mqproto.captures.pipeline.reading.packets.columns import table
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -21,7 +21,7 @@ from mqproto.captures.net.recent import AHEAD_COUNT, JUMP_LIMIT_BYTES, Caught
 from mqproto.captures.net.sender import Lag, Sender
 from mqproto.captures.net.streams import Connection, beginning_in
 from mqproto.captures.net.tcp import ACK, FIN, RST, SYN, Segment
-from mqproto.captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from mqproto.captures.pipeline.reading.packets.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from mqproto.captures.pipeline.source.records import Data, Integers
 from mqproto.captures.pipeline.source.segments import Segments
 

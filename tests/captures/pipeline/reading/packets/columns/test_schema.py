@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from mqproto.captures.decode.row import KEYS, PacketRow
-from mqproto.captures.pipeline.reading.ranges.columns import PACKET_SCHEMA
-from mqproto.captures.pipeline.reading.ranges.columns.schema import Table
+from mqproto.captures.pipeline.reading.packets.columns import PACKET_SCHEMA
+from mqproto.captures.pipeline.reading.packets.columns.schema import Table
 from mqproto.captures.pipeline.tables.schemas.columns import CODED
-from tests.captures.pipeline.reading.ranges.columns.places import decoded
+from tests.captures.pipeline.reading.packets.columns.places import decoded
 from tests.examples import EVERY_PACKET
 
 TOLD_BY_OTHERS = {

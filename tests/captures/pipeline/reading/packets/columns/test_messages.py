@@ -11,16 +11,16 @@ import pytest
 from mqproto.captures.decode.digest import digest_of
 from mqproto.captures.decode.row import identifier_text
 from mqproto.captures.packets import SeenPacket
-from mqproto.captures.pipeline.reading.ranges.columns import codec, packet_columns
-from mqproto.captures.pipeline.reading.ranges.columns.messages import guid_texts, identifier_texts
-from mqproto.captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.captures.pipeline.reading.packets.columns import codec, packet_columns
+from mqproto.captures.pipeline.reading.packets.columns.messages import guid_texts, identifier_texts
+from mqproto.captures.pipeline.reading.packets.columns.table import FEW
 from mqproto.wire import MessageClass, UserMessage, encode_packet, inspect_packet
 from mqproto.wire.acknowledgment import LABEL, ORDER_QUEUE_PATH
 from mqproto.wire.layouts.keyblobs import RC4
 from mqproto.wire.layouts.user import DIRECT
 from tests.captures.decode.security.protections import with_security
 from tests.captures.decode.security.sent import ENHANCED, alice, plain, ring, sealed_for, signed_by
-from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
+from tests.captures.pipeline.reading.packets.columns.places import decoded, laid_out
 from tests.examples import (
     EVERY_PACKET,
     SENDER,
@@ -95,7 +95,7 @@ def test_one_of_many_messages_alike_is_decoded(monkeypatch: pytest.MonkeyPatch) 
         decodings.append(codec.seen_packet(*place))
         return decodings[-1]
 
-    monkeypatch.setattr("mqproto.captures.pipeline.reading.ranges.columns.messages.seen_packet", counted)
+    monkeypatch.setattr("mqproto.captures.pipeline.reading.packets.columns.messages.seen_packet", counted)
     data = [encode_packet(a_user_message(message_id=number)) for number in range(100)]
     rows = packet_columns(*laid_out(data), texts=True).to_pylist()
     assert [row["message_id"] for row in rows] == [*range(100)]

@@ -1,0 +1,1 @@
+"""From the segments of connections to their packets, as columns."""
