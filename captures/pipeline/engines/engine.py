@@ -94,11 +94,6 @@ class Outbox:
             self.entries.append(entry)
             self._offset += packed.size
 
-    def put_all(self, exchange: str, batches: Mapping[int, Iterable[pa.RecordBatch]]) -> None:
-        """Send rows by bucket; those of one bucket as one batch."""
-        for bucket, some in sorted(batches.items()):
-            self.put(exchange, bucket, pa.concat_batches(some))
-
     @property
     def buckets(self) -> dict[str, set[int]]:
         """For each exchange, the buckets that have rows."""

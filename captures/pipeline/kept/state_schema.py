@@ -2,7 +2,7 @@
 
 A record has its own name, so that its class may be moved or renamed. New and removed fields of a class must be
 entered here: a new field needs a value in `DEFAULTS` for records that were kept without it. If the meaning
-of kept data changes, `growth.FORM` or `judged.FORM` must be raised; then kept data is not used,
+of kept data changes, `growth.FORM` or `checkpoint.FORM` must be raised; then kept data is not used,
 and captures are read, or packets judged, again.
 """
 
@@ -268,7 +268,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "crossings",
     ),
     "past": (
-        "mqproto.captures.pipeline.judging.tasks.judged.Past",
+        "mqproto.captures.pipeline.stages.tasks.checkpoint.Past",
         "learners first_hops losses ways places clock_pairs codes",
     ),
     "open-pair": (
@@ -276,68 +276,68 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "ends connection framings last_number last_ns",
     ),
     "directory": (
-        "mqproto.captures.pipeline.judging.sessions.directory.Directory",
+        "mqproto.captures.pipeline.stages.sessions.directory.Directory",
         "by_series",
     ),
     "first-hop": (
-        "mqproto.captures.pipeline.judging.sessions.directory.FirstHop",
+        "mqproto.captures.pipeline.stages.sessions.directory.FirstHop",
         "series address port manager",
     ),
     "introduction": (
-        "mqproto.captures.pipeline.judging.sessions.directory.Introduction",
+        "mqproto.captures.pipeline.stages.sessions.directory.Introduction",
         "number client client_guid server server_guid",
     ),
     "learners": (
-        "mqproto.captures.pipeline.judging.sessions.directory.Learners",
+        "mqproto.captures.pipeline.stages.sessions.directory.Learners",
         "_learners",
     ),
     "remembered": (
-        "mqproto.captures.pipeline.judging.sessions.directory.Remembered",
+        "mqproto.captures.pipeline.stages.sessions.directory.Remembered",
         "conflict hosts introductions listening _before _ends _ends_before _next _told",
     ),
     "learner": (
-        "mqproto.captures.pipeline.judging.sessions.directory._Learner",
+        "mqproto.captures.pipeline.stages.sessions.directory._Learner",
         "checker conflict hosts introductions listening number _before _ends _ends_before _told",
     ),
     "outcome": (
-        "mqproto.captures.pipeline.judging.messages.histories.Outcome",
+        "mqproto.captures.pipeline.stages.messages.histories.Outcome",
         "",
     ),
     "hop-count": (
-        "mqproto.captures.pipeline.judging.sequences.sequence_counts.HopCount",
+        "mqproto.captures.pipeline.stages.sequences.sequence_counts.HopCount",
         "first_ns last_ns received resends gaps",
     ),
     "order-row": (
-        "mqproto.captures.pipeline.judging.sequences.sequence_counts.OrderRow",
+        "mqproto.captures.pipeline.stages.sequences.sequence_counts.OrderRow",
         "acker number at_source row",
     ),
     "sequence-count": (
-        "mqproto.captures.pipeline.judging.sequences.sequence_counts.SequenceCount",
+        "mqproto.captures.pipeline.stages.sequences.sequence_counts.SequenceCount",
         "sequence place first_ns queue last_ns order_acks positive negative last_final order_rows "
         "final_number final_row unseen returning doubtful proved hops",
     ),
     "unconfirmed": (
-        "mqproto.captures.pipeline.judging.sequences.sequence_counts.Unconfirmed",
+        "mqproto.captures.pipeline.stages.sequences.sequence_counts.Unconfirmed",
         "_highest _numbers _values",
     ),
     "sequence-stage": (
-        "mqproto.captures.pipeline.judging.sequences.sequences.SequenceStage",
+        "mqproto.captures.pipeline.stages.sequences.sequences.SequenceStage",
         "_checkers _confirmed _counts _losses _out",
     ),
     "session-stage": (
-        "mqproto.captures.pipeline.judging.sessions.sessions.SessionStage",
+        "mqproto.captures.pipeline.stages.sessions.sessions.SessionStage",
         "_directory _names _out _series _steady _waiting_count",
     ),
     "session-count": (
-        "mqproto.captures.pipeline.judging.sessions.sessions._Count",
+        "mqproto.captures.pipeline.stages.sessions.sessions._Count",
         "packets size_bytes messages session_acks missing_bytes sending ending waiting",
     ),
     "session-series": (
-        "mqproto.captures.pipeline.judging.sessions.sessions._Series",
+        "mqproto.captures.pipeline.stages.sessions.sessions._Series",
         "addresses checker connections sessions",
     ),
     "session-row": (
-        "mqproto.captures.pipeline.judging.sessions.sessions._Session",
+        "mqproto.captures.pipeline.stages.sessions.sessions._Session",
         "connection number interface place first_ns begun last_ns newest_ns skew_ns opened_ns reached client "
         "server severities",
     ),

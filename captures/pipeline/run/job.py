@@ -15,9 +15,6 @@ from typing import Any, Final, TypeVar
 from mqproto.captures.decode.names import Names
 from mqproto.captures.files.frame import CaptureError
 from mqproto.captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
-from mqproto.captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
-from mqproto.captures.pipeline.judging.tasks.placing import code_of, rows_of_captures
-from mqproto.captures.pipeline.judging.tasks.verdicts import MADE, judge
 from mqproto.captures.pipeline.reading import writing
 from mqproto.captures.pipeline.reading.addresses import FRAGMENTS, SEGMENTS
 from mqproto.captures.pipeline.reading.asked import Asked
@@ -32,6 +29,15 @@ from mqproto.captures.pipeline.run.strangers import apart
 from mqproto.captures.pipeline.run.work import SeriesResult, Work
 from mqproto.captures.pipeline.source.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
 from mqproto.captures.pipeline.source.scan import Scanned, replaced, scan, unproved
+from mqproto.captures.pipeline.stages.tasks.checkpoint import (
+    FOLDER,
+    Checkpoint,
+    checkpoint_of,
+    digest,
+    watermark,
+)
+from mqproto.captures.pipeline.stages.tasks.findings import code_of, rows_of_captures
+from mqproto.captures.pipeline.stages.tasks.plan import MADE, make_tables
 from mqproto.captures.pipeline.tables.parts import Part
 from mqproto.captures.pipeline.tables.schemas.tables import COMMENTED
 from mqproto.captures.pipeline.tables.tables import WORK, Run, Tables, TablesError
@@ -93,7 +99,7 @@ def nothing_new(
 ) -> Result | None:
     """Return the result of `analyse` if all that was found is in the tables already; None if there is work to do."""
     state = tables.state
-    before = judged(state.get(JUDGED))
+    before = checkpoint_of(state.get(JUDGED))
     is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
     if (
         before is None
@@ -166,7 +172,7 @@ def analyse(
         works, strangers = apart(works, known, run.store)
         run.store.remove(part.name for work in read_works if work not in works for part in work.parts)
 
-        before = judged(state.get(JUDGED))
+        before = checkpoint_of(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
             before = None
         before_run = tables.every_part()
@@ -178,7 +184,7 @@ def analyse(
                 replaced |= earlier.part_names if work.known is None else earlier.saved
             known[work.series.name] = work.save()
         written = {part.name for work in works for part in work.parts}
-        verdicts = judge(
+        made = make_tables(
             run,
             engine,
             [
@@ -200,7 +206,7 @@ def analyse(
         damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
             (name, *each) for name, one in known.items() for each in one.damage
         ]
-        parts = [part for work in works for part in work.parts] + verdicts.parts
+        parts = [part for work in works for part in work.parts] + made.parts
         noted = [
             (name, "address-translation", text) for name, one in known.items() for text in one.translated
         ]
@@ -208,17 +214,17 @@ def analyse(
         if damage or noted:
             rows = rows_of_captures(damage, noted)
             parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
-            verdicts.judged.open.append(parts[-1].name)
-            verdicts.codes.update(("note", code_of(reason)) for *_, reason in damage)
-            verdicts.codes.update(("note", code) for _, code, _ in noted)
-        if before is not None and not verdicts.is_anew:
+            made.checkpoint.open.append(parts[-1].name)
+            made.codes.update(("note", code_of(reason)) for *_, reason in damage)
+            made.codes.update(("note", code) for _, code, _ in noted)
+        if before is not None and not made.is_anew:
             replaced |= before.replaced
         else:
             replaced |= {part.name for part in before_run if part.table in MADE}
             replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
         kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
-        tidied = _tidied(run, engine, kept, [*verdicts.judged.arrivals, *lists])
+        tidied = _tidied(run, engine, kept, [*made.checkpoint.arrivals, *lists])
         parts += tidied
         gone = {name for names in tidied.values() for name in names}
         run.commit(
@@ -231,11 +237,11 @@ def analyse(
                 TEXTS: texts,
                 KEYED: keyed,
                 REFUSED: refused,
-                CODES: [[*code, count] for code, count in sorted(verdicts.codes.items())],
-                JUDGED: asdict(verdicts.judged),
+                CODES: [[*code, count] for code, count in sorted(made.codes.items())],
+                JUDGED: asdict(made.checkpoint),
             },
         )
-    return _result(found, works, strangers, known_files, verdicts.codes)
+    return _result(found, works, strangers, known_files, made.codes)
 
 
 def _refused(
@@ -274,7 +280,7 @@ def _emptied(engine: Engine, run: Run) -> Iterator[None]:
         run.store.remove([file.name for file in run.store.files(f"{WORK}/{run.name}")])
 
 
-def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:
+def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Checkpoint) -> bool:
     """Whether a series has judged packets that are read again, or packets before what counts as over."""
     if work.known is not None:
         return False
@@ -282,7 +288,7 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
     return (
         work.series.name in known
         or bool(work.replaces)
-        or (first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns)
+        or (first_ns is not None and first_ns < watermark(before.newest_ns).quiet_ns)
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 from mqproto.captures import spoil
 from mqproto.captures.files.frame import NANOSECONDS, Frame
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.judging.messages.clocks import ahead
 from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.stages.messages.clocks import ahead
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.samples import FRAMES
 from tests.captures.truth.saying import written

@@ -17,8 +17,8 @@ import pytest
 
 from mqproto.captures.decode import Kind, Names
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.simulator.world.campaign import run_seeds
 from mqproto.simulator.world.scenarios.scenario import START_UTC_S, guid_of

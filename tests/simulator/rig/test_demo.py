@@ -12,8 +12,8 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.captures.pipeline.engines.localengine import LocalEngine
-from mqproto.captures.pipeline.judging.messages.histories import Outcome
 from mqproto.captures.pipeline.run.job import analyse
+from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.captures.pipeline.tables.tables import Tables
 from mqproto.simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from mqproto.simulator.command.captured import names_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mqproto.captures.pipeline.judging.messages.histories import Outcome
+from mqproto.captures.pipeline.stages.messages.histories import Outcome
 from mqproto.wire.classes import REFUSALS
 
 GOOD: Final = (str(Outcome.CONFIRMED), str(Outcome.REACHED), str(Outcome.ACKNOWLEDGED))

@@ -147,7 +147,7 @@ final_class text  of the first FinalAck for it
 final_ns integer  when that was seen, since 1970
 administration texts  the classes of administration acknowledgments for it
 administration_ns integers  when each was seen, since 1970
-outcome text  one of mqproto.captures.pipeline.judging.messages.histories.Outcome
+outcome text  one of mqproto.captures.pipeline.stages.messages.histories.Outcome
 reason text  why it is not known whether it came, or whether it was acknowledged; else null
 whereabouts text  the queue manager that has it, or the hop that it is on; where it was last seen, if that is not known
 complete flag  false of a message with more packets than are looked at

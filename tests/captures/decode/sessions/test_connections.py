@@ -14,8 +14,8 @@ from mqproto.captures.spoil import at_hosts, placed, skewed
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import MILLISECOND, Scene, address, express, guid, names, passed_on
 from tests.captures.frames import moved, shakes_hands
-from tests.captures.pipeline.judging.local import analyse
-from tests.captures.pipeline.judging.table import packet_table
+from tests.captures.pipeline.stages.local import analyse
+from tests.captures.pipeline.stages.table import packet_table
 
 
 def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:

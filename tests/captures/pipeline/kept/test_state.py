@@ -26,19 +26,19 @@ from mqproto.captures.net.recent import Held
 from mqproto.captures.net.sender import Sender
 from mqproto.captures.net.tcp import Endpoint
 from mqproto.captures.packets import Totals
-from mqproto.captures.pipeline.judging.messages.histories import Outcome
-from mqproto.captures.pipeline.judging.sequences.sequences import SequenceStage
-from mqproto.captures.pipeline.judging.sessions.sessions import SessionStage
-from mqproto.captures.pipeline.judging.tasks.judged import Past
 from mqproto.captures.pipeline.kept import state, state_schema
 from mqproto.captures.pipeline.kept.state import Record, StateError, decoded, encoded, records
 from mqproto.captures.pipeline.reading.growth import Growth
 from mqproto.captures.pipeline.reading.packets.flows import OpenPair
+from mqproto.captures.pipeline.stages.messages.histories import Outcome
+from mqproto.captures.pipeline.stages.sequences.sequences import SequenceStage
+from mqproto.captures.pipeline.stages.sessions.sessions import SessionStage
+from mqproto.captures.pipeline.stages.tasks.checkpoint import Past
 from mqproto.wire.classes import MessageClass
 
 ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
 KEPT = Path(__file__).with_name("kept.json")
-"""What runs have kept of two captures, in the middle of them, when growth.FORM was 15 and judged.FORM 10."""
+"""What runs have kept of two captures, in the middle of them, when growth.FORM was 15 and checkpoint.FORM 10."""
 
 
 @pytest.mark.parametrize("record", records().values(), ids=lambda record: record.name)

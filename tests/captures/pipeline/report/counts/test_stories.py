@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from mqproto.captures.decode.sight import Kind
-from mqproto.captures.pipeline.judging.messages.history_schema import HISTORIES, HOPS
 from mqproto.captures.pipeline.report.counts.asking import asked
 from mqproto.captures.pipeline.report.counts.places import Places
 from mqproto.captures.pipeline.report.counts.stories import COPIES_TOLD, Evidence, lossy_series, stories
 from mqproto.captures.pipeline.report.facts.facts import Place, Story
 from mqproto.captures.pipeline.report.facts.words import sentence
 from mqproto.captures.pipeline.report.gather import gather
+from mqproto.captures.pipeline.stages.messages.history_schema import HISTORIES, HOPS
 from mqproto.captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,

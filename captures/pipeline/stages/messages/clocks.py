@@ -1,0 +1,313 @@
+"""How far the clocks of capture points are apart, from what two of them saw, and from what came before what.
+
+A packet that two points saw passes first one, then the other; which, nobody says, but it is the other way round for
+packets of the other direction. A message comes by one hop before it goes on by the next, and before it is acknowledged,
+though other points see these. So what two points saw bounds how far one clock is ahead, at one time from above and at
+another from below (offsets.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqproto.captures.pipeline.stages.messages.grouping import Event, Messages, events
+from mqproto.captures.pipeline.stages.messages.offsets import Ahead, Bounds, Lines, lines_between
+from mqproto.captures.pipeline.stages.schema import INTEGER, INTEGERS, SHORT, TEXT
+from mqproto.captures.pipeline.tables.lists import Batches, batch_of, values
+from mqproto.captures.pipeline.tables.schemas import sessions
+
+__all__ = ["CLOCKS", "CLOCK_PAIRS", "Ahead", "ClockStage", "ahead", "clocks"]
+
+PLACE_LIMIT: Final = 8
+"""How many capture points are compared of a packet that more of them saw."""
+HELD_COUNT: Final = 1_024
+"""So many bounds are collected before those that matter are chosen."""
+STRAIGHT_LIMIT: Final = 4_096
+"""Of how many messages that went straight, and that several points saw, the order is looked at in each batch."""
+
+CLOCK_PAIRS: Final = pa.schema(
+    [
+        ("series_a", TEXT),
+        ("interface_a", SHORT),
+        ("series_b", TEXT),
+        ("interface_b", SHORT),
+        ("from_key", TEXT),
+        ("to_key", TEXT),
+        ("packets", INTEGER),
+        ("below_at", INTEGERS),
+        ("below_ns", INTEGERS),
+        ("above_at", INTEGERS),
+        ("above_ns", INTEGERS),
+    ]
+)
+"""What two capture points a and b say about their clocks: bounds of how far that at b is ahead, each at a time of a.
+
+    from_key, to_key: the hop of packets that both saw. Each of these is a bound, from above or from below; from where,
+        depends on the point that they passed first. Empty where it is known what was before what.
+    packets: how many there were. Of a point with itself: from when to when it saw packets.
+"""
+
+CLOCKS: Final = sessions.CLOCKS.schema
+_SPAN: Final = ("series", "interface", "time_ns_min", "time_ns_max")
+Place = tuple[str, int]
+"""A capture point: series and interface."""
+Hop = tuple[str, str]
+Pair = tuple[Place, Place]
+ORDERED: Final = ("", "")
+"""In the place of a hop, where it is known what was before what."""
+
+
+class ClockStage:
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed`: nothing comes out but `pairs`, at the end.
+
+    Args:
+        lossless: whether a series has no gap at all; else it may lack a message, and have a later copy of it.
+    """
+
+    def __init__(self, lossless: Callable[[str], bool] = lambda _: True) -> None:
+        self._lossless = lossless
+        self._pairs: dict[tuple[Place, Place, Hop], tuple[int, Bounds]] = {}
+        self._spans: dict[Place, tuple[int, int]] = {}
+
+    def pairs(self) -> pa.RecordBatch:
+        """What pairs of capture points saw, as CLOCK_PAIRS, as far as this part of the rows goes."""
+        return batch_of(CLOCK_PAIRS, _pair_rows(self._found()))
+
+    def _found(self) -> Iterator[tuple[tuple[Place, Place, Hop], tuple[int, Bounds]]]:
+        yield from self._pairs.items()
+        for place, (first_ns, last_ns) in self._spans.items():
+            yield (place, place, ORDERED), (0, Bounds([(first_ns, 0), (last_ns, 0)]))
+
+    def take(self, messages: Messages) -> Batches:
+        """The next messages."""
+        self._note(messages.rows)
+        for some, is_complete in chain(messages.odd, _of_several_points(messages)):
+            if is_complete:
+                self._compare(some)
+        return {}
+
+    def _note(self, rows: pa.RecordBatch) -> None:
+        times = pa.Table.from_batches([rows.select(["series", "interface", "time_ns"])])
+        spans = times.group_by(["series", "interface"]).aggregate([("time_ns", "min"), ("time_ns", "max")])
+        for series, interface, *span in zip(*(spans[name].to_pylist() for name in _SPAN), strict=True):
+            known = self._spans.get((series, interface), span)
+            self._spans[series, interface] = min(known[0], span[0]), max(known[1], span[1])
+
+    def _compare(self, some: Sequence[Event]) -> None:
+        """Where two points saw a packet equally often, each copy at the one is that at the other."""
+        if len({event.place for event in some}) < 2:
+            return
+        seen: dict[tuple[Hop, int], dict[Place, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for event in some:
+            if not event.about:
+                hop = (event.from_key, event.to_key)
+                seen[hop, event.digest][event.place].append(event.time_ns)
+        for (hop, _), places in seen.items():
+            for a, b in combinations(sorted(places)[:PLACE_LIMIT], 2):
+                if len(places[a]) == len(places[b]):
+                    for at_a, at_b in zip(sorted(places[a]), sorted(places[b]), strict=True):
+                        self._add((a, b, hop), Bounds([(at_a, at_b - at_a)], [(at_a, at_b - at_a)]))
+        self._order(some)
+
+    def _order(self, some: Sequence[Event]) -> None:
+        """A message that crossed each hop once did so in the order of its hops, and before it was acknowledged."""
+        carriers: dict[Place, list[Event]] = defaultdict(list)
+        for event in some:
+            if not event.about:
+                carriers[event.place].append(event)
+        if not all(self._lossless(series) for series, _ in carriers):
+            return
+        if any(len({event.hop_count for event in at}) != len(at) for at in carriers.values()):
+            return
+        of_message = [event for at in carriers.values() for event in at]
+        about = [event for event in some if event.about]
+        for event in of_message[:PLACE_LIMIT]:
+            later = [other for other in of_message if other.hop_count > event.hop_count]
+            for other in (*later, *about)[:PLACE_LIMIT]:
+                self._add_order(event, other)
+
+    def _add_order(self, event: Event, later: Event) -> None:
+        if event.place < later.place:
+            bound = Bounds(below=[(event.time_ns, later.time_ns - event.time_ns)])
+            self._add((event.place, later.place, ORDERED), bound)
+        elif later.place < event.place:
+            bound = Bounds(above=[(later.time_ns, event.time_ns - later.time_ns)])
+            self._add((later.place, event.place, ORDERED), bound)
+
+    def _add(self, key: tuple[Place, Place, Hop], bound: Bounds) -> None:
+        count, known = self._pairs.get(key, (0, Bounds()))
+        known.below += bound.below
+        known.above += bound.above
+        if len(known.below) + len(known.above) > HELD_COUNT:
+            known.add(Bounds())
+        self._pairs[key] = (count + 1, known)
+
+
+def _of_several_points(messages: Messages) -> Iterator[tuple[list[Event], bool]]:
+    """Messages that went straight, of which not all was seen at one point."""
+    straight, rows = messages.straight, messages.rows
+    if not len(straight):
+        return
+    at = np.concatenate([straight.crossings, straight.acks])
+    message = np.concatenate([straight.message, straight.acked])
+    series = rows.column("series").dictionary_encode().indices.to_numpy().astype(np.int64)
+    place = ((series << 32) + rows.column("interface").to_numpy())[at]
+    first = place[straight.first]
+    apart = np.unique(message[place != first[message]])[:STRAIGHT_LIMIT]
+    chosen = np.isin(message, apart)
+    at, message = at[chosen], message[chosen]
+    order = np.argsort(message, kind="stable")
+    at, message = at[order], message[order]
+    found: dict[int, list[Event]] = defaultdict(list)
+    for number, event in zip(message.tolist(), events(rows.take(pa.array(at)), at.tolist()), strict=True):
+        found[number].append(event)
+    for some in found.values():
+        yield some, True
+
+
+def _pair_rows(
+    pairs: Iterable[tuple[tuple[Place, Place, Hop], tuple[int, Bounds]]],
+) -> Iterator[tuple[Any, ...]]:
+    for (a, b, hop), (packets, found) in pairs:
+        found.add(Bounds())
+        sides = (list(map(list, zip(*side, strict=True))) or [[], []] for side in (found.below, found.above))
+        yield (*a, *b, *hop, packets, *chain(*sides))
+
+
+def merged(pairs: Iterable[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    """The rows of all CLOCK_PAIRS, one for each pair and hop."""
+    return list(_pair_rows(_all(pairs).items()))
+
+
+def _all(pairs: Iterable[pa.RecordBatch]) -> dict[tuple[Place, Place, Hop], tuple[int, Bounds]]:
+    found: dict[tuple[Place, Place, Hop], tuple[int, Bounds]] = {}
+    for batch in pairs:
+        columns = [values(batch, name) for name in CLOCK_PAIRS.names[:7]]
+        lists = [batch.column(name).to_pylist() for name in CLOCK_PAIRS.names[7:]]
+        for series_a, interface_a, series_b, interface_b, one, other, packets, *sides in zip(
+            *columns, *lists, strict=True
+        ):
+            below, above = (list(zip(*sides[at : at + 2], strict=True)) for at in (0, 2))
+            key = ((series_a, interface_a), (series_b, interface_b), (one, other))
+            count, known = found.get(key, (0, Bounds()))
+            known.add(Bounds(below, above))
+            found[key] = (count + packets, known)
+    return found
+
+
+def clocks(pairs: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """CLOCKS from all CLOCK_PAIRS: every capture point that has packets in common with others, by the one with most."""
+    near = _near(pairs)
+    rows: list[tuple[Any, ...]] = []
+    left = sorted(near, key=lambda place: (-sum(each.packets for each in near[place].values()), place))
+    while left:
+        reference = left[0]
+        known = {reference: Ahead(0, 0, 0)}
+        reached = [reference]
+        for place in reached:
+            # The most certain first, and of these the best connected.
+            for other, step in sorted(near[place].items(), key=lambda each: _rank(each[1])):
+                if other not in known:
+                    known[other] = step.behind(known[place])
+                    reached.append(other)
+        for place in reached:
+            each = known[place]
+            drift_ppb = each.drift_ppb or None
+            told = (each.offset_ns, each.at_ns, drift_ppb, each.uncertainty_ns, each.packets)
+            rows.append((*place, *reference, *told))
+        left = [place for place in left if place not in known]
+    return batch_of(CLOCKS, rows)
+
+
+def _rank(step: Ahead) -> tuple[bool, int]:
+    return step.uncertainty_ns is None, -step.packets
+
+
+def ahead(found: pa.RecordBatch) -> dict[Place, Ahead]:
+    """CLOCKS as `histories` takes them."""
+    names = ("series", "interface", "offset_ns", "uncertainty_ns", "packets", "at_ns", "drift_ppb")
+    rows = zip(*(values(found, name) for name in names), strict=True)
+    return {
+        (series, interface): Ahead(offset_ns, uncertainty_ns, packets, at_ns, drift_ppb or 0)
+        for series, interface, offset_ns, uncertainty_ns, packets, at_ns, drift_ppb in rows
+    }
+
+
+def _near(pairs: Iterable[pa.RecordBatch]) -> dict[Place, dict[Place, Ahead]]:
+    """Of each point those that it can be compared with, and how far it is behind each; by the clock of the other."""
+    ways: dict[Pair, dict[Hop, tuple[int, Bounds]]] = defaultdict(dict)
+    spans: dict[Place, tuple[int, int]] = {}
+    for (a, b, hop), (packets, found) in _all(pairs).items():
+        if a == b:
+            spans[a] = found.below[0][0], found.below[-1][0]
+        else:
+            ways[a, b][hop] = packets, found
+    near: dict[Place, dict[Place, Ahead]] = defaultdict(dict)
+    for (a, b), of_pair in ways.items():
+        near[a][b], near[b][a] = _compared(of_pair, spans.get(a), spans.get(b))
+    return near
+
+
+def _compared(
+    ways: Mapping[Hop, tuple[int, Bounds]], span_a: tuple[int, int] | None, span_b: tuple[int, int] | None
+) -> tuple[Ahead, Ahead]:
+    """How far the second of two clocks is ahead of the first, and the first of the second."""
+    packets = sum(count for hop, (count, _) in ways.items() if hop != ORDERED) or ways[ORDERED][0]
+    bounds = {hop: found for hop, (_, found) in ways.items()}
+    every = [point for found in bounds.values() for point in (*found.below, *found.above)]
+    times = [time_ns for time_ns, _ in every]
+    if span_a is not None and span_b is not None:
+        times += (*span_a, *(time_ns - every[0][1] for time_ns in span_b))
+    first_ns, last_ns = min(times), max(times)
+    known = bounds.pop(ORDERED, Bounds())
+    doubtful: list[Lines] = []
+    for (one, other), there in bounds.items():
+        back = bounds.get((other, one))
+        if back is None or one > other:
+            continue
+        # Whichever point comes first on the way there, the bounds of one order hold and those of the other do not.
+        orders = (Bounds(there.below, back.above), Bounds(back.below, there.above))
+        for order in orders:
+            order.add(known)
+        possible = [(order, lines) for order in orders if (lines := lines_between(order, first_ns, last_ns))]
+        if len(possible) == 1:
+            known = possible[0][0]
+        elif not doubtful:
+            doubtful = [lines for _, lines in possible]
+    lines = lines_between(known, first_ns, last_ns)
+    if lines is None and doubtful:
+        # Both orders are possible, so all that either says is.
+        bases = [each.base_ns for each in doubtful]
+        corners = [
+            (p + each.base_ns - bases[0], q + each.base_ns - bases[0])
+            for each in doubtful
+            for p, q in each.corners
+        ]
+        lines = Lines(first_ns, last_ns, bases[0], corners)
+    return _unsure(bounds, known, packets) if lines is None else lines.ahead(packets)
+
+
+def _unsure(bounds: Mapping[Hop, Bounds], known: Bounds, packets: int) -> tuple[Ahead, Ahead]:
+    """Where no line is between the bounds, as a clock was set; or they have one side only."""
+    seen = [value for found in bounds.values() for value in found.values()]
+    if any((other, one) in bounds for one, other in bounds) or (known.below and known.above):
+        every = [*seen, *known.values()]
+        low, high = min(every), max(every)
+        middle, rest = (low + high) // 2, (high - low + 1) // 2 + 1
+        return Ahead(middle, rest, packets), Ahead(-middle, rest, packets)
+    least = min(
+        (min((value for _, value in found.below), key=abs) for found in bounds.values() if found.below),
+        key=abs,
+        default=None,
+    )
+    if least is None:
+        # Nothing was seen by both: the nearest that fits.
+        least = min((value for _, value in known.below), default=0)
+        least = max(min(0, least), max((value for _, value in known.above), default=least))
+    return Ahead(least, None, packets), Ahead(-least, None, packets)

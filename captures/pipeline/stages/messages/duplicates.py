@@ -1,0 +1,234 @@
+"""Each arrival of a message at a queue manager: is it new, a duplicate, or in doubt?
+
+As a consumer decides it in three steps (mqproto/edge/exactlyonce.py), and as [MS-MQQB] 3.1.5.8.1 and 3.1.5.8.6 have a
+queue manager decide it: by a history of identifiers that it may shorten, or by the numbers of a sequence. The history
+is a table, ARRIVALS, that grows from run to run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.decode.ways import SECOND_NS
+from mqproto.captures.pipeline.stages.messages.grouping import (
+    Event,
+    Messages,
+    about_packets,
+    rows_about,
+)
+from mqproto.captures.pipeline.stages.messages.offsets import Ahead
+from mqproto.captures.pipeline.stages.messages.straight import Straight, clock_offsets_ns
+from mqproto.captures.pipeline.stages.schema import INTEGER, TEXT
+from mqproto.captures.pipeline.tables.lists import Batches, integers, joined, mapped_flags
+from mqproto.captures.pipeline.tables.schemas import messages
+from mqproto.edge.exactlyonce import Entry, Verdict, judge
+
+REMEMBERED: Final = "Arrivals"
+"""The kind of the rows that say what an earlier run has seen."""
+WINDOW_S: Final = 1_800
+"""For how long a queue manager is taken to remember the identifiers of messages that are not transactional."""
+
+DUPLICATES: Final = messages.DUPLICATES.schema
+ARRIVALS: Final = messages.ARRIVALS.schema
+SCHEMAS: Final = {"duplicates": DUPLICATES, "arrivals": ARRIVALS}
+TOLD: Final = {
+    "duplicates": ("delivery_count", "verdict", "reason"),
+    "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
+}
+"""The columns that this stage makes; all others are the packet's, of ARRIVALS the last one's."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a message at one queue manager.
+
+    at: the row of the packet that came last. completed_by: the packet with which its receiver answered, of this run.
+    is_put_back: whether the clock went back since the first came, so that times do not tell what was before what.
+    """
+
+    at: int = 0
+    arrivals: int = 0
+    digest: int | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+    completed_ns: int | None = None
+    completed_by: int | None = None
+    is_put_back: bool = False
+
+
+def remembered(arrivals: pa.RecordBatch) -> pa.RecordBatch:
+    """ARRIVALS of earlier runs as rows to be put beside those of `subjects.keyed`, with their columns."""
+    count = arrivals.num_rows
+    last_ns = arrivals.column("last_ns")
+    columns = {
+        "subject": arrivals.column("message"),
+        "about": pa.array([True] * count, pa.bool_()),
+        "kind": pa.array([REMEMBERED] * count, TEXT),
+        "time_ns": last_ns,
+        **{
+            name: arrivals.column(name)
+            for name in ("to_key", "arrivals", "digest", "first_ns", "completed_ns")
+        },
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class DuplicateStage:
+    """A stage of `grouping.MessageStages`, for rows of `subjects.keyed` and `remembered`; tables by SCHEMAS come out.
+
+    ARRIVALS come out for what has arrived, with what was remembered of it.
+
+    Args:
+        lossless: whether a series has no gap at all.
+        ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
+    """
+
+    def __init__(
+        self,
+        lossless: Callable[[str], bool],
+        ahead: Mapping[tuple[str, int], Ahead] | None = None,
+    ) -> None:
+        self._lossless = lossless
+        self._ahead = ahead or {}
+        self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+
+    def take(self, messages: Messages) -> Batches:
+        """The next messages."""
+        for events, _ in messages.odd:
+            self._close(events)
+        batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        for name, found in self._out.items():
+            batches[name].append(rows_about(SCHEMAS[name], TOLD[name], found, messages.rows))
+        self._out.clear()
+        if len(messages.straight):
+            for name, batch in self._straight(messages.straight, messages.rows).items():
+                batches[name].append(batch)
+        return joined(batches)
+
+    def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
+        """Messages that came once to each queue manager: they were new there."""
+        at = messages.crossings
+        offset_ns = clock_offsets_ns(rows, self._ahead)[at]
+        time_ns = pa.array(integers(rows, "time_ns")[at] - offset_ns)
+        count = len(at)
+        lossless = mapped_flags(rows.column("series").take(pa.array(at)), self._lossless)
+        once = pa.repeat(pa.scalar(1, INTEGER), count)
+        told = {
+            "duplicates": {
+                "delivery_count": pc.if_else(lossless, once, pa.scalar(None, INTEGER)),
+                "verdict": pa.repeat(str(Verdict.NEW), count),
+                "reason": pa.repeat("", count),
+            },
+            "arrivals": {
+                "arrivals": once,
+                "first_ns": time_ns,
+                "last_ns": time_ns,
+                "completed_ns": pc.subtract(
+                    rows.column("acknowledged_ns").take(pa.array(at)), pa.array(offset_ns)
+                ),
+            },
+        }
+        return {name: about_packets(SCHEMAS[name], columns, at, rows) for name, columns in told.items()}
+
+    def _close(self, events: Sequence[Event]) -> None:
+        """All that there is of a message."""
+        arrivals = [event for event in events if not event.about]
+        earlier = [event for event in events if event.kind == REMEMBERED]
+        earlier.sort(
+            key=lambda event: event.arrivals or 0
+        )  # There is a row of each run that has seen it come.
+        by_manager = {
+            event.to_key: _Known(
+                event.at,
+                event.arrivals or 0,
+                event.digest,
+                event.first_ns or 0,
+                event.time_ns,
+                event.completed_ns,
+            )
+            for event in earlier
+        }
+        arrived: dict[str, list[Event]] = {}
+        for event in arrivals:
+            arrived.setdefault(event.to_key, []).append(event)
+        for to_key, some in arrived.items():
+            known = by_manager.setdefault(to_key, _Known())
+            for time_ns, event in self._at_one_place(some):
+                self._arrive(known, time_ns, event)
+            self._remember(known)
+
+    def _offset_ns(self, event: Event) -> int:
+        known = self._ahead.get(event.place) if self._ahead else None
+        return 0 if known is None else known.of(event.time_ns)
+
+    def _remember(self, known: _Known) -> None:
+        self._out["arrivals"].append(
+            (known.at, known.arrivals, known.first_ns, known.last_ns, known.completed_ns)
+        )
+
+    def _at_one_place(self, arrivals: list[Event]) -> list[tuple[int, Event]]:
+        """Arrivals in the order of a file's frames, else of times; of each hop as that capture point has them which saw
+        most, and of those that saw as many the one that can tell most of answers."""
+        if len(arrivals) == 1:  # Nearly always.
+            return [(arrivals[0].time_ns - self._offset_ns(arrivals[0]), arrivals[0])]
+        hops: dict[str, list[Event]] = defaultdict(list)
+        for event in arrivals:
+            hops[event.from_key].append(event)
+        found = []
+        for crossed in hops.values():
+            counts = Counter(event.place for event in crossed)
+            told = Counter(event.place for event in crossed if event.acknowledged_ns is not None)
+            best = min(counts, key=lambda place: (-counts[place], -told[place], place))
+            at_best = (event for event in crossed if event.place == best)
+            found += [(event.time_ns - self._offset_ns(event), event) for event in at_best]
+        return sorted(found, key=cmp_to_key(_compared))
+
+    def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
+        entry, reason = self._entry(known, time_ns, event)
+        verdict = judge(known.arrivals + 1, entry, has_resolver=False)
+        if not known.arrivals or verdict is Verdict.NEW:
+            known.first_ns, known.completed_ns, known.is_put_back = time_ns, None, False
+        known.at = event.at
+        known.arrivals += 1
+        known.last_ns = time_ns
+        known.digest = event.digest
+        if event.acknowledged_ns is not None and known.completed_ns is None:
+            known.completed_ns = time_ns + event.acknowledged_ns - event.time_ns
+            known.completed_by = event.acknowledged_by
+        count = known.arrivals if self._lossless(event.series) else None
+        self._out["duplicates"].append((event.at, count, verdict, reason))
+
+    def _entry(self, known: _Known, time_ns: int, event: Event) -> tuple[Entry, str]:
+        """What the history has of it: nothing, that it was processed, or that this was begun; and why."""
+        if not known.arrivals:
+            return Entry.ABSENT, ""
+        transactional = event.sequence is not None
+        if not transactional and time_ns - known.last_ns > WINDOW_S * SECOND_NS:
+            if None not in (known.digest, event.digest) and known.digest != event.digest:
+                return Entry.ABSENT, "another message has its identifier, which was given again"
+            return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
+        known.is_put_back |= time_ns < known.last_ns
+        is_answered = known.completed_ns is not None and known.completed_ns <= time_ns
+        if known.is_put_back and known.completed_by is not None:
+            is_answered = known.completed_by < event.number
+        if not is_answered:
+            return (
+                Entry.STARTED,
+                "it came before, and the captures do not tell that its receiver had answered for it",
+            )
+        return Entry.COMPLETED, "it came before, and its receiver has answered for it"
+
+
+def _compared(one: tuple[int, Event], other: tuple[int, Event]) -> int:
+    """Below 0 if one arrival was before the other. A clock may be put back; frames are in a file as they came."""
+    first, second = one[1], other[1]
+    if (first.place, first.file) == (second.place, second.file) and first.frame != second.frame:
+        return first.frame - second.frame
+    return (one[0] - other[0]) or (first.row_id - second.row_id)

@@ -1,0 +1,188 @@
+"""Messages that went straight to their destinations: what there is to say about them is said about all at once, by
+columns.
+
+Nearly every message crosses each of its hops once, as it came but for its hop count, comes to its destination, and has
+nothing said about it but OrderAcks. The rules find nothing in such messages, and what became of them needs no thought.
+All others are looked at one by one; a test has every message looked at both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.stages.messages.offsets import Ahead
+from mqproto.captures.pipeline.tables.lists import integers, values
+from mqproto.wire import NULL_GUID, guid_text
+
+HOP_LIMIT: Final = 8
+"""Messages that cross more hops are looked at one by one."""
+NULL_TEXT: Final = guid_text(NULL_GUID)
+NOBODY, NO_KEY = -2, -3
+"""In the place of numbers of keys: of the null GUID, which is nobody's, and of null. No key is numbered -1."""
+ENDS: Final = ("from_key", "to_key", "source_manager", "destination_manager")
+
+
+@dataclass(frozen=True, slots=True)
+class Straight:
+    """Some of the messages of a batch, in its order. Rows of the batch are given by their numbers.
+
+    crossings: the rows with which they crossed a hop, those of a message together, in the order of their hops.
+    message: of each crossing, the message: the first is 0.
+    first: where in `crossings` each message begins.
+    arrival: where in `crossings` each came to its destination.
+    acks, acked: the rows of OrderAcks, and the message that each is about; those of a message together.
+    at_source: whether that OrderAck had come to where the message is from.
+    """
+
+    crossings: Integers
+    message: Integers
+    first: Integers
+    arrival: Integers
+    acks: Integers
+    acked: Integers
+    at_source: Mask
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def hops(self) -> Integers:
+        """How many each message crossed."""
+        return np.diff(self.first, append=len(self.crossings))
+
+    def only(self, chosen: Mask) -> Straight:
+        """Some of them."""
+        if chosen.all():
+            return self
+        number = np.cumsum(chosen) - 1
+        crossed, said = chosen[self.message], chosen[self.acked]
+        place = np.cumsum(crossed) - 1
+        return Straight(
+            crossings=self.crossings[crossed],
+            message=number[self.message[crossed]],
+            first=place[self.first[chosen]],
+            arrival=place[self.arrival[chosen]],
+            acks=self.acks[said],
+            acked=number[self.acked[said]],
+            at_source=self.at_source[said],
+        )
+
+
+def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Straight]:
+    """Which messages went straight, and these.
+
+    Args:
+        rows: messages, one behind the other, as `grouping.Event` has them.
+        sizes: how many rows each has.
+        whole: whether these are all; others are looked at one by one.
+    """
+    count = len(sizes)
+    message = np.repeat(np.arange(count), sizes)
+    about = rows.column("about").to_numpy(zero_copy_only=False)
+    is_order_ack = pc.equal(rows.column("kind"), str(Kind.ORDER_ACK)).to_numpy(zero_copy_only=False)
+    left, came, source, destination = _codes(rows, ENDS)
+
+    crossings = np.flatnonzero(~about)
+    of = message[crossings]
+    hops = np.bincount(of, minlength=count)
+    odd = ~whole | (hops == 0) | (hops > HOP_LIMIT)
+    odd[message[about & ~is_order_ack]] = True
+    is_cut = pc.equal(rows.column("kind"), str(Kind.CUT)).to_numpy(zero_copy_only=False)
+    odd[message[is_cut]] = True
+
+    to = came[crossings]
+    hop_count, digest = (integers(rows, name)[crossings] for name in ("hop_count", "digest"))
+    passed_on = left[crossings[1:]] == to[:-1]
+    passed_on &= (hop_count[1:] == hop_count[:-1] + 1) & (digest[1:] == digest[:-1])
+    odd[of[1:][(of[1:] == of[:-1]) & ~passed_on]] = True
+    for apart in range(1, min(HOP_LIMIT, int(hops.max(initial=0)))):
+        # To come twice to one queue manager is to go astray.
+        odd[of[apart:][(of[apart:] == of[:-apart]) & (to[apart:] == to[:-apart])]] = True
+
+    first = np.cumsum(hops) - hops
+    begins = np.zeros(count, dtype=np.int64)
+    begins[hops > 0] = crossings[first[hops > 0]]
+    # A direct name goes straight to its host.
+    towards = np.where(destination[begins] == NOBODY, came[begins], destination[begins])
+    arrived = to == towards[of]
+    odd |= np.bincount(of[arrived], minlength=count) != 1
+    arrival = np.zeros(count, dtype=np.int64)
+    arrival[of[arrived]] = np.flatnonzero(arrived)
+
+    acks = np.flatnonzero(about)
+    at_source = came[acks] == source[begins[message[acks]]]
+    every = Straight(crossings, of, first, arrival, acks, message[acks], at_source)
+    return ~odd, every.only(~odd)
+
+
+def _codes(rows: pa.RecordBatch, names: Sequence[str]) -> list[Integers]:
+    """Columns of keys as numbers that are equal where the keys are; NOBODY for the null GUID."""
+    coded = pa.concat_arrays([rows.column(name) for name in names]).dictionary_encode()
+    codes = pc.fill_null(coded.indices, NO_KEY).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes[codes == pc.index(coded.dictionary, NULL_TEXT).as_py()] = NOBODY
+    return np.split(codes, len(names))
+
+
+def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
+    """The least of each group's values, and which groups have none.
+
+    Args:
+        of: the group of each value, from 0 to `count` - 1, in rising order.
+    """
+    found, none = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
+    if len(of):
+        begins = np.flatnonzero(np.diff(of, prepend=-1))
+        found[of[begins]] = np.minimum.reduceat(values, begins)
+        none[of[begins]] = False
+    return found, none
+
+
+def clock_offsets_ns(
+    rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], times: str = "time_ns"
+) -> Integers:
+    """How far the clock that saw each row is ahead, at the time in a column of it; 0 where there is none."""
+    found = np.zeros(rows.num_rows, dtype=np.int64)
+    if ahead:
+        places = zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True)
+        known = (
+            (ahead.get(place), time_ns) for place, time_ns in zip(places, values(rows, times), strict=True)
+        )
+        found[:] = [0 if each is None or time_ns is None else each.of(time_ns) for each, time_ns in known]
+    return found
+
+
+def uncertainties_ns(
+    rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], one: Integers, other: Integers
+) -> pa.Array:
+    """How uncertain the times between some rows and others are: 0 at one capture point, null if nobody knows."""
+    if not ahead:
+        return pa.array(np.zeros(len(one), dtype=np.int64))
+    places = list(zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True))
+    return pa.array(
+        [
+            uncertainty_ns(ahead, places[at], places[to])
+            for at, to in zip(one.tolist(), other.tolist(), strict=True)
+        ],
+        pa.int64(),
+    )
+
+
+def uncertainty_ns(
+    ahead: Mapping[tuple[str, int], Ahead], one: tuple[str, int], other: tuple[str, int]
+) -> int | None:
+    """The same for two capture points."""
+    if one == other or not ahead:
+        return 0
+    of_one, of_other = (
+        None if each is None else each.uncertainty_ns for each in map(ahead.get, (one, other))
+    )
+    return None if of_one is None or of_other is None else of_one + of_other

@@ -1,0 +1,44 @@
+"""The tables of transactional sequences.  [MS-MQQB] 3.1.1.5
+
+`series`, `source_manager` and `sequence` join them with each other; numbers of packets join them with packets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from mqproto.captures.pipeline.stages.schema import FLAG, INTEGER, SHORT, TEXT
+from mqproto.captures.pipeline.tables.schemas import messages
+from mqproto.captures.pipeline.tables.schemas.columns import CODED
+
+COVERED: Final = "Covered"
+"""The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says
+about those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""
+SEQUENCES: Final = messages.SEQUENCES.schema
+SEQUENCE_HOPS: Final = messages.SEQUENCE_HOPS.schema
+GAPS: Final = messages.GAPS.schema
+ORDER_ACKS: Final = messages.ORDER_ACKS.schema
+CONFIRMATIONS: Final = pa.schema(
+    [
+        ("series", CODED),
+        ("row_id", INTEGER),
+        ("number", INTEGER),
+        ("interface", SHORT),
+        ("time_ns", INTEGER),
+        ("kind", CODED),
+        ("subject", TEXT),
+        ("about", FLAG),
+        ("from_key", CODED),
+        ("to_key", CODED),
+        ("sequence_number", INTEGER),
+        ("connection", INTEGER),
+    ]
+)
+"""An OrderAck for one message, or what is as good: rows to be put beside those of `subjects.keyed`, with their columns.
+
+    kind: OrderAck, or COVERED. sequence_number: what it acknowledges. connection: null if what its sender had
+        by then may come behind it.
+"""

@@ -1,0 +1,200 @@
+"""Who is at which address, learnt from all handshakes beforehand, and known at each packet as far as it was by then.
+
+Connections are judged apart from each other, but an address that one handshake has shown names the ends of others.
+There are few addresses and many packets, so every stage gets all of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.checker import SessionChecker
+from mqproto.captures.decode.sessions.connections import Addresses, Connections, Origins
+from mqproto.captures.decode.sight import Kind
+from mqproto.captures.net.streams import MSMQ_PORT
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
+from mqproto.captures.pipeline.tables.lists import key_of, key_text, mapped_texts, values
+from mqproto.wire import NULL_GUID, Guid, guid_from_text
+
+HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
+HANDSHAKE: Final = (str(Kind.ESTABLISH_CONNECTION), str(Kind.CONNECTION_PARAMETERS))
+ORIGIN_COLUMNS: Final = ("series", "source_address", "source_port", "source_manager", "hop_count")
+INTRODUCTION_LIMIT: Final = 65_536
+"""How much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
+
+
+class FirstHop(NamedTuple):
+    """An end of a connection that a message left with no hop behind it, and the source of that."""
+
+    series: str
+    address: str
+    port: int
+    manager: str
+
+
+class Introduction(NamedTuple):
+    """What the handshake that a packet ends has told for the first time."""
+
+    number: int
+    client: Endpoint
+    client_guid: Guid
+    server: Endpoint
+    server_guid: Guid
+
+
+class Directory(NamedTuple):
+    """What is known about addresses.
+
+    by_series: in the order of packets.
+    """
+
+    by_series: dict[str, list[Introduction]]
+
+    def of(self, series: str) -> list[Introduction]:
+        """All that becomes known while a series is read."""
+        return self.by_series.get(series, [])
+
+
+class Learners:
+    """What learns of handshakes, so that it can go on with later ones."""
+
+    def __init__(self) -> None:
+        self._learners: dict[str, _Learner] = {}
+
+    def learn(self, handshakes: Iterable[pa.RecordBatch]) -> None:
+        """What handshakes tell.
+
+        Args:
+            handshakes: the packets of all series with the kinds of HANDSHAKE, each series in the order of row_id, with
+                HANDSHAKE_COLUMNS.
+        """
+        for batch in handshakes:
+            for series, facts in zip(values(batch, "series"), session_facts(batch), strict=True):
+                if series not in self._learners:
+                    self._learners[series] = _Learner()
+                self._learners[series].number = facts.number
+                self._learners[series].checker.take(facts)
+
+    def directory(self) -> Directory:
+        """What has been learnt."""
+        return Directory({series: list(each.introductions) for series, each in self._learners.items()})
+
+
+class _Learner(Addresses):
+    """Remembers what was news, and with which packet it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+        self.introductions: list[Introduction] = []
+        self.checker = SessionChecker(Connections(Names(), self))
+
+    def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        if len(self.introductions) >= INTRODUCTION_LIMIT:
+            return False
+        news = super().learn(client, client_guid, server, server_guid)
+        if news:
+            self.introductions.append(Introduction(self.number, client, client_guid, server, server_guid))
+        return news
+
+    def bound(self) -> None:
+        """What there is to know has been counted already: it is what captures have, and small."""
+
+
+class Remembered(Addresses):
+    """What was learnt beforehand, up to the packet that is being looked at.
+
+    Attributes:
+        introductions: all there are; those of a later run are these and more.
+    """
+
+    def __init__(self, introductions: list[Introduction]) -> None:
+        super().__init__()
+        self.introductions = introductions
+        self._next = 0
+
+    def advance(self, number: int) -> None:
+        """The packet with that number is next."""
+        self.conflict = ""
+        while self._next < len(self.introductions) and self.introductions[self._next].number <= number:
+            introduction = self.introductions[self._next]
+            super().learn(*introduction[1:])
+            if introduction.number != number:
+                self.conflict = ""
+            self._next += 1
+
+    def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
+        """It has been learnt."""
+        return False
+
+    def bound(self) -> None:
+        """Nothing is forgotten."""
+
+
+def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
+    """The ends that messages left with no hop behind them, and the source of these; one row for each.
+
+    Args:
+        packets: with ORIGIN_COLUMNS.
+    """
+    rows = packets.select(ORIGIN_COLUMNS).filter(pc.equal(packets.column("hop_count"), 0))
+    rows = pa.Table.from_batches([rows]).group_by(list(ORIGIN_COLUMNS)).aggregate([])
+    columns = (rows[name].to_pylist() for name in ORIGIN_COLUMNS[:4])
+    return {FirstHop(*row) for row in zip(*columns, strict=True) if row[3] is not None}
+
+
+def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Origins]:
+    """Who is where no handshake of a connection has told, by series."""
+    found: dict[str, Origins] = {}
+    for series, introductions in directory.by_series.items():
+        for each in introductions:
+            for end, guid in ((each.client, each.client_guid), (each.server, each.server_guid)):
+                if guid != NULL_GUID:
+                    found.setdefault(series, Origins()).learn(end, guid, told=True)
+    for series, address, port, manager in sorted(every):
+        found.setdefault(series, Origins()).learn(Endpoint(address, port), guid_from_text(manager))
+    return found
+
+
+def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
+    """Keys of RELATIONS, with the queue manager in the place of an address, where that is known."""
+    if origins is None:
+        return column
+    return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))
+
+
+def labels(
+    names: Names, directory: Directory, origins: Mapping[str, Origins] | None = None
+) -> Callable[[str], str]:
+    """What the queue manager with a key of RELATIONS is called, wherever it is: by name, or by where it listens."""
+    every = Addresses()
+    for known in (origins or {}).values():
+        for key, guid in known.everyone():
+            host, _, port = key.rpartition(":")
+            if port == str(MSMQ_PORT):
+                every.listening[Endpoint(host.strip("[]"), MSMQ_PORT)] = guid
+            else:
+                every.hosts[key] = guid
+    for found in directory.by_series.values():
+        for each in found:
+            every.learn(*each[1:])
+    connections = Connections(names, every)
+
+    @cache
+    def label(text: str) -> str:
+        key = key_of(text)
+        if not isinstance(key, str):
+            return connections.label(key)
+        host, _, port = key.rpartition(":")
+        if host and port.isdecimal() and (":" not in host or host.endswith("]")):
+            return names.endpoint(Endpoint(host.strip("[]"), int(port)))
+        return names.hosts.get(key, key)
+
+    return label

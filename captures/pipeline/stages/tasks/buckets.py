@@ -1,0 +1,182 @@
+"""Rows into buckets: by what they have in common, or by the part of the table of packets that they belong to."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.pipeline.engines.engine import Outbox
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.tables.parts import parquet
+from mqproto.captures.pipeline.tables.schemas.columns import REPEATED
+
+BATCH_ROWS: Final = 65_536
+"""How many rows stages are given at a time."""
+SENT_ROWS: Final = 1 << 18
+"""How many rows are gathered before they are sent."""
+
+
+def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
+    """The rows of each bucket, in their order."""
+    order = np.argsort(bucket, kind="stable")
+    found, starts, counts = np.unique(bucket[order], return_index=True, return_counts=True)
+    rows = batch.take(pa.array(order))
+    return {
+        number: rows.slice(start, count)
+        for number, start, count in zip(found.tolist(), starts.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def by_text(column: pa.Array, buckets: int) -> Integers:
+    """Buckets by a column of texts, the same in every process."""
+    import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
+
+    is_coded = pa.types.is_dictionary(column.type)
+    texts = (column.dictionary if is_coded else column).to_numpy(zero_copy_only=False)
+    hashed = pd.util.hash_array(texts, categorize=False) % np.uint64(buckets)
+    bucket: Integers = hashed.astype(np.int64)
+    return bucket[column.indices.to_numpy(zero_copy_only=False)] if is_coded else bucket
+
+
+def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
+    """Buckets by the connections of one series; what has none goes anywhere."""
+    numbers: Integers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    bucket: Integers = (numbers + zlib.crc32(series.encode())) % buckets
+    return bucket
+
+
+@dataclass(frozen=True, slots=True)
+class PacketPart:
+    """A part of the table of packets: rows of one series that follow one another.
+
+    path: or its URI.
+    rows_before, framed_before: of the series, before it.
+    is_new: whether no run has judged it. is_end: whether the next run of its series replaces it.
+    """
+
+    path: str
+    series: str
+    rows: int
+    framed: int
+    rows_before: int
+    framed_before: int
+    is_new: bool
+    is_end: bool
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of a part, some rows at a time."""
+    names = list(columns)
+    with parquet(part.path, [name for name in names if name in REPEATED]) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=names)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """A part of the table of streams, of one series.
+
+    is_new: whether no run has judged it. is_open: whether the next run of its series replaces it.
+    """
+
+    path: str
+    series: str
+    is_new: bool
+    is_open: bool
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+class PartIndex:
+    """Where the rows of packets are, all parts of a series in its order."""
+
+    def __init__(self, parts: Sequence[PacketPart]) -> None:
+        self.count = len(parts)
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, part in enumerate(parts):
+            if part.rows:
+                places[part.series].append(place)
+        self._places = {series: np.array(some) for series, some in places.items()}
+        self._rows = {
+            series: np.array([parts[place].rows_before for place in some]) for series, some in places.items()
+        }
+        self._numbers = {
+            series: np.array([parts[place].framed_before for place in some])
+            for series, some in places.items()
+        }
+
+    def of_rows(self, batch: pa.RecordBatch) -> Integers:
+        """The part of each row_id, or `count` where that is null."""
+        return self._find(batch, "row_id", self._rows)
+
+    def of_numbers(self, batch: pa.RecordBatch) -> Integers:
+        """The part of each packet by its number, or `count` where that is null."""
+        return self._find(batch, "number", self._numbers)
+
+    def _find(self, batch: pa.RecordBatch, name: str, before: dict[str, npt.NDArray[np.int64]]) -> Integers:
+        found = np.full(batch.num_rows, self.count, dtype=np.int64)
+        column = batch.column(name)
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+        coded = batch.column("series").dictionary_encode()
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        for code, series in enumerate(coded.dictionary.to_pylist()):
+            rows = known & (codes == code)
+            place = np.searchsorted(before[series], numbers[rows], side="left") - 1
+            found[rows] = self._places[series][np.maximum(place, 0)]
+        return found
+
+
+class Gathering:
+    """Rows of one task on their way to buckets, sent now and then, so that few are kept, and in large batches."""
+
+    def __init__(self, exchange: str, outbox: Outbox) -> None:
+        self._exchange = exchange
+        self._outbox = outbox
+        self._kept: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch, bucket: Integers) -> None:
+        """Some rows, and where they go."""
+        for number, rows in split(batch, bucket).items():
+            self._kept[number].append(rows)
+        self._rows += batch.num_rows
+        if self._rows >= SENT_ROWS:
+            self.send()
+
+    def send(self) -> None:
+        """Send what is kept."""
+        for bucket, batches in sorted(self._kept.items()):
+            self._outbox.put(self._exchange, bucket, pa.concat_batches(batches))
+        self._kept.clear()
+        self._rows = 0
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows some at a time: so few that what is made of them stays small, and no fewer, as each call takes its time."""
+    kept: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            some = batch.slice(start, BATCH_ROWS)
+            if count + some.num_rows > BATCH_ROWS:
+                yield pa.concat_batches(kept)
+                kept, count = [], 0
+            kept.append(some)
+            count += some.num_rows
+    if kept:
+        yield pa.concat_batches(kept)

@@ -1,0 +1,219 @@
+"""What the stages that judge packets work with: what each task is given, and where it leaves what it has found."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.sessions.connections import Origins
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.kept.saving import save, saved
+from mqproto.captures.pipeline.source.records import Integers
+from mqproto.captures.pipeline.stages.facts import Losses
+from mqproto.captures.pipeline.stages.messages.offsets import Ahead
+from mqproto.captures.pipeline.stages.messages.watermark import Watermark
+from mqproto.captures.pipeline.stages.sessions.directory import Directory, FirstHop
+from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, PacketPart, PartIndex, StreamPart
+from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER, Buckets, Checkpoint
+from mqproto.captures.pipeline.tables.lists import Batches
+from mqproto.captures.pipeline.tables.parts import Part, Store
+
+T = TypeVar("T")
+
+OPEN: Final = "open"
+"""Begins the names of parts with what is not settled."""
+KEPT_ROWS: Final = 1_000_000
+BUCKET_ROWS: Final = 200_000
+"""How many rows of open messages are kept in all, and of one bucket: it is sorted in memory."""
+
+
+def opened(exchange: str) -> str:
+    """The exchange with those rows that are not settled."""
+    return f"open {exchange}"
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that the tasks of one stage share.
+
+    store: of the tables. run: the run's name.
+    parts: of the table of packets, all of them. streams: of that of streams.
+    new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
+    lossy: the series that the captures lack some of.
+    before: how far the run before has come; None if all packets are judged anew.
+    watermark: of which messages nothing more is expected.
+    parted_ns: sessions that are silent since then are over.
+    directory, origins, losses, known_ways, ahead: what the stages before have found.
+    """
+
+    store: Store
+    run: str
+    parts: tuple[PacketPart, ...]
+    streams: tuple[StreamPart, ...]
+    new: tuple[int, ...]
+    ends: tuple[int, ...]
+    lossy: frozenset[str]
+    names: Names
+    buckets: Buckets
+    before: Checkpoint | None
+    watermark: Watermark
+    parted_ns: int
+    directory: Directory = field(default_factory=lambda: Directory({}))
+    origins: Mapping[str, Origins] = field(default_factory=dict)
+    losses: Losses = field(default_factory=dict)
+    known_ways: Mapping[str, Ways] = field(default_factory=dict)
+    ahead: Mapping[tuple[str, int], Ahead] = field(default_factory=dict)
+
+    @property
+    def kept_rows(self) -> int:
+        """How many rows of open messages a bucket keeps."""
+        return min(KEPT_ROWS // self.buckets.messages, BUCKET_ROWS)
+
+    @cached_property
+    def index(self) -> PartIndex:
+        """Where the rows of packets are."""
+        return PartIndex(self.parts)
+
+    def lossless(self, series: str) -> bool:
+        """Whether the captures lack nothing of a series."""
+        return series not in self.lossy
+
+    def ways(self, series: str) -> Ways:
+        """What the captures lack of the ways of a series."""
+        return self.known_ways.get(series) or Ways()
+
+    def part_name(self, table: str, stage: str, number: int) -> str:
+        """What the part is called that one task of a stage has for a table."""
+        return f"{table}/{self.run}-{stage}-{number:06d}.parquet"
+
+    def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
+        """Write it."""
+        return self.store.write_part(self.part_name(table, stage, number), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task is given: the number of the part, or of the bucket."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"part {self.number} of the packets"
+
+
+@dataclass(slots=True)
+class Found:
+    """What one task has found that is settled, or that is open.
+
+    parts: that it has written.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    losses: Losses = field(default_factory=dict)
+    ways: dict[str, Ways] = field(default_factory=dict)
+    first_hops: set[FirstHop] = field(default_factory=set)
+    handshakes: list[pa.RecordBatch] = field(default_factory=list)
+    places: set[tuple[str, int]] = field(default_factory=set)
+    clock_pairs: list[pa.RecordBatch] = field(default_factory=list)
+    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Done:
+    """What one task says.
+
+    saved: the part with what the next run goes on from.
+    """
+
+    settled: Found = field(default_factory=Found)
+    open: Found = field(default_factory=Found)
+    saved: Part | None = None
+
+
+Stage = Callable[[Context, Task, Inbox, Outbox, Count], Done]
+Route = Callable[[pa.RecordBatch], Integers]
+"""The buckets that rows go to."""
+
+
+class Out:
+    """What one task finds: either what is settled, or what is open.
+
+    Args:
+        stage: that finds it.
+        routes: the tables of which the rows go on to other tasks, with the exchanges for them. All other rows are
+            written.
+        outbox: by which they go.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        task: Task,
+        done: Done,
+        stage: str,
+        routes: Mapping[str, tuple[str, Route]],
+        outbox: Outbox,
+        *,
+        is_open: bool,
+    ) -> None:
+        self.found = done.open if is_open else done.settled
+        self._context = context
+        self._number = task.number
+        self._stage = f"{OPEN}-{stage}" if is_open else stage
+        self._sent = {
+            table: (route, Gathering(opened(name) if is_open else name, outbox))
+            for table, (name, route) in routes.items()
+        }
+        self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+
+    def add(self, rows: Batches) -> None:
+        """Rows of tables."""
+        for table, batch in rows.items():
+            if table in self._sent:
+                route, gathering = self._sent[table]
+                gathering.add(batch, route(batch))
+            else:
+                self._tables[table].append(batch)
+
+    def finish(self) -> None:
+        """Write everything."""
+        for table, batches in self._tables.items():
+            rows = pa.Table.from_batches(batches)
+            self.found.parts.append(self._context.part(table, self._stage, self._number, rows))
+        for _, gathering in self._sent.values():
+            gathering.send()
+
+
+def outs(
+    context: Context,
+    task: Task,
+    done: Done,
+    stage: str,
+    routes: Mapping[str, tuple[str, Route]],
+    outbox: Outbox,
+) -> tuple[Out, Out]:
+    """For what is settled, and for what is open."""
+    return (
+        Out(context, task, done, stage, routes, outbox, is_open=False),
+        Out(context, task, done, stage, routes, outbox, is_open=True),
+    )
+
+
+def resumed(context: Context, task: Task, name: str, kind: type[T]) -> T | None:
+    """A stage as the run before has saved it."""
+    if context.before is None:
+        return None
+    names = context.before.sessions if name == "sessions" else context.before.sequences
+    return saved(context.store.path(names[task.number]), kind)
+
+
+def saved_stage(context: Context, task: Task, name: str, stage: object) -> Part:
+    """Save it for the next run."""
+    return save(context.store, context.part_name(FOLDER, name, task.number), [(0, stage)])

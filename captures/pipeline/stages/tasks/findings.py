@@ -1,0 +1,180 @@
+"""Findings, with the places of the packets that they are about."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.decode.findings import Finding, Severity, of_damaged
+from mqproto.captures.decode.systems import APART
+from mqproto.captures.files.frame import CaptureError, Frame
+from mqproto.captures.files.pcap import read_capture
+from mqproto.captures.net.recent import KEPT_COUNT, LONGEST_BYTES, NEAR_COUNT, is_damaged
+from mqproto.captures.net.tcp import Endpoint
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.stages.findings import COLUMNS, packet_findings
+from mqproto.captures.pipeline.stages.schema import FINDINGS
+from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, read
+from mqproto.captures.pipeline.stages.tasks.context import OPEN, Context, Done, Task, opened
+from mqproto.captures.pipeline.tables.schemas import packets
+
+OF_SESSIONS: Final = "findings of sessions"
+OF_SEQUENCES: Final = "findings of sequences"
+OF_JOURNEYS: Final = "findings of journeys"
+FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
+OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
+"""Findings on their way to the packets that they are about, by the stage that found them."""
+READ: Final = (*FINDERS, *OPEN_FINDERS)
+"""What `place` takes."""
+PLACED: Final = ("file", "frame", "file_offset")
+NEAR: Final = (
+    *("row_id", "number", "connection"),
+    *("file", "frame", "first_frame", "source_address", "source_port"),
+)
+PLACED_FINDINGS: Final = packets.FINDINGS.schema
+"""Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
+
+
+def place(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+    """All that was found about the packets of a part, with their places."""
+    done = Done()
+    settled, left = _findings(inbox, FINDERS), _findings(inbox, OPEN_FINDERS)
+    if task.number in context.new or task.number in context.ends:
+        own = left if task.number in context.ends else settled
+        own += map(packet_findings, read(context.parts[task.number], COLUMNS))
+    wanted = pa.Table.from_batches([*settled, *left], FINDINGS)
+    if not wanted.num_rows:
+        return done
+    is_of_part = task.number < len(context.parts)
+    places = _places(context.parts[task.number], wanted) if is_of_part else {}
+    damaged = _damaged(context.parts[task.number], wanted) if is_of_part else set()
+    for found, stage, batches in ((done.settled, "packets", settled), (done.open, f"{OPEN}-packets", left)):
+        rows = pa.Table.from_batches(batches, FINDINGS)
+        if not rows.num_rows:
+            continue
+        if damaged:
+            told = [_believed(row, damaged) for row in rows.to_pylist()]
+            rows = pa.Table.from_pylist(told, schema=FINDINGS)
+        rows = _placed(rows, places)
+        found.codes.update(zip(rows["severity"].to_pylist(), rows["code"].to_pylist(), strict=True))
+        found.parts.append(context.part("findings", stage, task.number, rows))
+        count(rows.num_rows, 0)
+    return done
+
+
+def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
+    return [batch for name in names for batch in inbox.take(name)]
+
+
+def _believed(row: dict[str, Any], damaged: set[tuple[bool, int]]) -> dict[str, Any]:
+    """A finding; a fault that rests on a packet of a damaged frame is none."""
+    rests_on = {(False, number) for number in (row["number"], *row["others"])}
+    if row["number"] is None:
+        rests_on.add((True, row["row_id"]))
+    if row["severity"] != Severity.FAULT or damaged.isdisjoint(rests_on):
+        return row
+    found = of_damaged(Finding(Severity.FAULT, row["code"], 0, row["text"]))
+    return row | {"severity": str(found.severity), "code": found.code, "text": found.text, "section": ""}
+
+
+def _damaged(part: PacketPart, wanted: pa.Table) -> set[tuple[bool, int]]:
+    """The packets that faults rest on and whose frames are damaged, as far as the file can be read: by their numbers,
+    and by row_id where they have none.
+    """
+    faults = wanted.filter(pc.equal(wanted["severity"], str(Severity.FAULT)))
+    if not faults.num_rows:
+        return set()
+    told = zip(faults["row_id"].to_pylist(), faults["number"].to_pylist(), strict=True)
+    sought = {(True, row_id) if number is None else (False, number) for row_id, number in told}
+    sought |= {(False, number) for number in chain.from_iterable(faults["others"].to_pylist())}
+    by_file: defaultdict[str, list[tuple[int, int, tuple[bool, int], Endpoint]]] = defaultdict(list)
+    near = defaultdict[int | None, deque[tuple[Any, ...]]](partial(deque, maxlen=NEAR_COUNT))
+    for batch in read(part, NEAR):
+        for row_id, number, connection, *place in zip(
+            *(batch.column(name).to_pylist() for name in NEAR), strict=True
+        ):
+            near[connection].append(tuple(place))
+            for key in sought.intersection(((True, row_id), (False, number))):
+                for file, last, first, *source in near[connection]:
+                    by_file[file].append((last, first, key, Endpoint(*source)))
+    return {key for file, some in by_file.items() for key in _damaged_in(file, sorted(some))}
+
+
+def _damaged_in(
+    path: str, packets: list[tuple[int, int, tuple[bool, int], Endpoint]]
+) -> Iterator[tuple[bool, int]]:
+    """Those of a file, of which each is given by its last frame and its first, what it is known by, and its source."""
+    kept: deque[Frame] = deque(maxlen=KEPT_COUNT)
+    waiting = iter(packets)
+    with suppress(CaptureError, OSError, StopIteration):
+        last, first, key, source = next(waiting)
+        for frame in read_capture(path):
+            if len(frame.data) <= LONGEST_BYTES:
+                kept.append(frame)
+            while frame.number == last:
+                if is_damaged(kept, first, last, source):
+                    yield key
+                last, first, key, source = next(waiting)
+
+
+def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:
+    """Findings with the places of the packets that they are about."""
+    rows = rows.sort_by([("number", "ascending"), ("row_id", "ascending"), ("rank", "ascending")])
+    placed = [
+        places.get((row_id, True)) or places.get((number, False)) or (None, None, None)
+        for row_id, number in zip(rows["row_id"].to_pylist(), rows["number"].to_pylist(), strict=True)
+    ]
+    for name, column in zip(PLACED, zip(*placed, strict=True), strict=True):
+        rows = rows.append_column(name, pa.array(column, PLACED_FINDINGS.field(name).type))
+    return rows
+
+
+def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[Any, ...]]:
+    """Places of the packets that findings are about: by row_id where that is such a packet, and by number."""
+    numbers = pa.array(wanted["number"].unique().to_pylist(), pa.int64())
+    told = dict(zip(wanted["row_id"].to_pylist(), wanted["number"].to_pylist(), strict=True))
+    places: dict[tuple[int, bool], tuple[Any, ...]] = {}
+    for batch in read(part, ("row_id", "number", "framed", *PLACED)):
+        near = batch.filter(pc.is_in(batch.column("number"), value_set=numbers))
+        for row_id, number, framed, *place in zip(
+            *(near.column(name).to_pylist() for name in ("row_id", "number", "framed", *PLACED)), strict=True
+        ):
+            if told.get(row_id) == number:
+                places[row_id, True] = tuple(place)
+            if framed:
+                places[number, False] = tuple(place)
+    return places
+
+
+def rows_of_captures(
+    damage: Iterable[tuple[str, str, int, str]], noted: Iterable[tuple[str, str, str]]
+) -> pa.Table:
+    """Findings about captures, and not about packets.
+
+    Args:
+        damage: of each file that is not read, or not to its end: its series, the file, where in it, and why.
+        noted: of connections that are others, and of frames that contradict one another: their series, the code, and
+            what is to be said.
+    """
+    rows = [
+        _of_capture(series) | {"code": code_of(reason), "text": reason, "file": file, "file_offset": offset}
+        for series, file, offset, reason in damage
+    ]
+    rows += (_of_capture(series) | {"code": code, "text": text} for series, code, text in noted)
+    return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
+
+
+def code_of(reason: str) -> str:
+    """The code of a file that is not read, or not to its end, by what is said about it."""
+    return "other-system" if reason.startswith(APART) else "damaged-capture"
+
+
+def _of_capture(series: str) -> dict[str, Any]:
+    return {"series": series, "rank": 0, "severity": str(Severity.NOTE), "section": "", "others": []}

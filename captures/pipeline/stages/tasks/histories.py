@@ -1,0 +1,188 @@
+"""The messages of a bucket: those that an earlier run has kept, and what is new; and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.stages.messages import (
+    clocks,
+    duplicates,
+    grouping,
+    histories,
+    journeys,
+    watermark,
+)
+from mqproto.captures.pipeline.stages.sequences.sequence_schema import CONFIRMATIONS
+from mqproto.captures.pipeline.stages.sessions import directory
+from mqproto.captures.pipeline.stages.tasks import findings
+from mqproto.captures.pipeline.stages.tasks.buckets import BATCH_ROWS, whole
+from mqproto.captures.pipeline.stages.tasks.checkpoint import FOLDER
+from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Task, opened, outs
+from mqproto.captures.pipeline.tables.lists import coded
+from mqproto.captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
+
+ROWS, CONFIRMED = "message-rows", "confirmations"
+AGAIN: Final = f"{ROWS} again"
+"""Rows on their way: of packets, and of what OrderAcks say about messages. AGAIN has those of packets of earlier runs
+of which more is known now."""
+READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
+"""What MessageRows takes."""
+LAST: Final = 2**63 - 1
+"""In the place of null, which comes behind all else."""
+
+
+class MessageRows:
+    """All rows of a bucket, those of one message together.
+
+    Attributes:
+        settled, open: by whether more is expected of the message; None if there are none.
+    """
+
+    def __init__(self, context: Context, task: Task, inbox: Inbox) -> None:
+        self._context = context
+        self._number = task.number
+        self._inbox = inbox
+        self._kept: pa.Table | None = None
+        self.settled: pa.Table | None = None
+        last = self._rows(opened(ROWS), opened(CONFIRMED))
+        rows = self._every(last)
+        if rows is not None:
+            others = pa.array([], pa.string()) if last is None else last["subject"].unique()
+            [batch] = rows.combine_chunks().to_batches()
+            over = watermark.settled(batch, context.watermark, others, context.kept_rows)
+            self.settled, self._kept = _chosen(rows, over), _chosen(rows, ~over)
+        self.open = self._kept if last is None else _sorted(self._kept, last)
+
+    def save(self) -> Part:
+        """Keep what is open but for what only the end lets be read."""
+        rows = pa.table({}) if self._kept is None else self._kept
+        return self._context.part(FOLDER, "messages", self._number, rows)
+
+    def _every(self, last: pa.Table | None) -> pa.Table | None:
+        """All but those."""
+        kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
+        again = _table(self._inbox.take(AGAIN))
+        if kept is None:
+            again = None  # Their messages are over.
+        elif again is not None:
+            again = again.filter(pc.is_in(again["subject"], whole(kept["subject"])))
+            kept = kept.filter(pc.invert(pc.is_in(_names(kept), _names(again))))
+        return _sorted(kept, again, new, self._remembered(kept, _together(new, last)))
+
+    def _earlier(self) -> pa.Table | None:
+        """What the run before has kept."""
+        before = self._context.before
+        if before is None:
+            return None
+        rows = coded(parquet_table(self._context.store.path(before.messages[self._number])))
+        return rows if rows.num_rows else None
+
+    def _rows(self, name: str, confirmed: str) -> pa.Table | None:
+        rows = _table(self._inbox.take(name))
+        return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
+
+    def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
+        """What earlier runs have settled of messages of which there is more."""
+        before = self._context.before
+        if before is None or new is None or not before.arrivals[self._number]:
+            return None
+        subjects = new.filter(pc.invert(new["about"]))["subject"].unique()
+        if kept is not None:
+            subjects = subjects.filter(pc.invert(pc.is_in(subjects, whole(kept["subject"]))))
+        paths = [self._context.store.path(name) for name in before.arrivals[self._number]]
+        found = parquet_rows(paths, pc.field("message").isin(subjects))
+        rows = _table(map(duplicates.remembered, found.to_batches()))
+        return None if rows is None else coded(rows)
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    some = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(some) if some else None
+
+
+def _together(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all; what a table has no column for is null."""
+    some = [table for table in tables if table is not None and table.num_rows]
+    return pa.concat_tables(some, promote_options="default") if some else None
+
+
+def _sorted(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all, those of one message together, messages in the order of their first rows."""
+    rows = _together(*tables)
+    if rows is None:
+        return None
+    rows = rows.combine_chunks()
+    subject, series = (whole(rows[name]).dictionary_encode() for name in ("subject", "series"))
+    keys = (
+        subject.indices,
+        pc.rank(series.dictionary).take(series.indices),
+        whole(rows["row_id"]),
+        whole(rows["about"]).cast(pa.int8()),
+    )
+    # As numbers they are compared much faster than as texts, as `sort_by` would.
+    order = np.lexsort(
+        [pc.fill_null(key.cast(pa.int64()), LAST).to_numpy(zero_copy_only=False) for key in reversed(keys)]
+    )
+    return rows.take(pa.array(order))
+
+
+def _chosen(rows: pa.Table, mask: Mask) -> pa.Table:
+    """Some of the rows; all of them, as is often so, are not copied."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def _names(rows: pa.Table) -> pa.Array:
+    """What each row of `subjects.keyed` is known by; null of others."""
+    columns = (whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
+    return pc.binary_join_element_wise(*columns, "/")
+
+
+def follow(
+    context: Context,
+    task: Task,
+    inbox: Inbox,
+    outbox: Outbox,
+    count: Count,
+    *,
+    checks: bool = True,
+    tells: bool = True,
+) -> Done:
+    """The messages of a bucket.
+
+    Args:
+        checks: whether they are followed from hop to hop.
+        tells: whether they are told as a whole, by one clock. If not, what they say of clocks is.
+    """
+    done = Done()
+    kept = MessageRows(context, task, inbox)
+    routes = {"findings": (findings.OF_JOURNEYS, context.index.of_numbers)}
+    both = outs(context, task, done, "journeys" if checks else "histories", routes, outbox)
+    for out, rows in zip(both, (kept.settled, kept.open), strict=True):
+        clock = clocks.ClockStage(context.lossless)
+        first = (journeys.JourneyStage(context.ways),) if checks else ()
+        stages = grouping.MessageStages(*first, *(_tellers(context) if tells else (clock,)))
+        for batch in () if rows is None else rows.to_batches(BATCH_ROWS):
+            out.add(stages.take(batch))
+            count(batch.num_rows, 0)
+        out.add(stages.finish())
+        out.finish()
+        if not tells:
+            out.found.clock_pairs.append(clock.pairs())
+    if tells:
+        done.saved = kept.save()
+    return done
+
+
+def _tellers(context: Context) -> tuple[grouping.OfMessages, ...]:
+    label = directory.labels(context.names, context.directory, context.origins)
+    return (
+        histories.HistoryStage(label, context.ways, context.ahead),
+        duplicates.DuplicateStage(context.lossless, context.ahead),
+    )

@@ -1,0 +1,258 @@
+"""From the table of packets to what they mean: sessions, sequences, messages, findings; and in which order.
+
+What is new is judged, and what earlier runs have left open; see `checkpoint`. What is read for that are some columns of
+the table, not the captures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from mqproto.captures.decode.names import Names
+from mqproto.captures.decode.ways import joined
+from mqproto.captures.pipeline.engines.engine import Engine
+from mqproto.captures.pipeline.kept.saving import save, saved
+from mqproto.captures.pipeline.stages.messages import clocks
+from mqproto.captures.pipeline.stages.sessions.directory import origins_of
+from mqproto.captures.pipeline.stages.tasks import findings, histories, relations, sequences, sessions
+from mqproto.captures.pipeline.stages.tasks.buckets import PacketPart, StreamPart
+from mqproto.captures.pipeline.stages.tasks.checkpoint import (
+    FOLDER,
+    FORM,
+    PARTED_NS,
+    Buckets,
+    Checkpoint,
+    Past,
+    digest,
+    watermark,
+)
+from mqproto.captures.pipeline.stages.tasks.context import Context, Done, Stage, Task
+from mqproto.captures.pipeline.tables.lists import batch_of
+from mqproto.captures.pipeline.tables.parts import Part
+from mqproto.captures.pipeline.tables.schemas.tables import TABLES
+from mqproto.captures.pipeline.tables.tables import Run
+
+MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
+"""The tables of what packets mean."""
+CONNECTION_ROWS: Final = 100_000
+"""For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
+BUCKETS: Final = 64
+MESSAGE_ROWS: Final = 100_000
+"""A bucket of messages is sorted in memory, so there are as many as it takes; a worker needs about 450 MB for one."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What came of it.
+
+    parts: that were written. is_anew: whether they take the place of all earlier ones; else of `Checkpoint.replaced`.
+    codes: how often each severity and code was found, over all runs.
+    """
+
+    parts: list[Part]
+    is_anew: bool
+    codes: Counter[tuple[str, str]]
+    checkpoint: Checkpoint
+
+
+def make_tables(
+    run: Run,
+    engine: Engine,
+    parts: Sequence[PacketPart],
+    streams: Sequence[StreamPart],
+    before: Checkpoint | None,
+    *,
+    lossy: Iterable[str],
+    names: Names,
+    newest_ns: int | None,
+) -> Made:
+    """Judge what is new, or all packets.
+
+    Args:
+        parts: the table of packets; those of a series follow one another.
+        streams: the table of streams.
+        before: how far judging had come; None if all packets are to be judged.
+        lossy: the series that the captures lack some of.
+        newest_ns: when the last frame was caught; of the series that have grown, in the one that is furthest behind.
+            None if none has.
+    """
+    incomplete = frozenset(lossy)
+    wanted = _wanted(sum(part.rows for part in parts if part.is_new))
+    if before is not None and not (
+        before.names == digest(names) and incomplete.isdisjoint(before.whole) and before.buckets.hold(wanted)
+    ):
+        before = None
+    if before is None:
+        wanted = _wanted(sum(part.rows for part in parts))
+    newest_ns = max(newest_ns or 0, before.newest_ns if before is not None else 0)
+    numbered = list(enumerate(parts))
+    context = Context(
+        store=run.store,
+        run=run.name,
+        parts=tuple(parts),
+        streams=tuple(streams),
+        new=tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
+        ends=tuple(number for number, part in numbered if part.is_end),
+        lossy=incomplete,
+        names=names,
+        buckets=wanted if before is None else before.buckets,
+        before=before,
+        watermark=watermark(newest_ns),
+        parted_ns=newest_ns - PARTED_NS,
+    )
+    return _Plan(context, engine, newest_ns).make()
+
+
+def _wanted(rows: int) -> Buckets:
+    return Buckets(min(BUCKETS, 1 + rows // CONNECTION_ROWS), 1 + rows // MESSAGE_ROWS)
+
+
+class _Plan:
+    """The stages, one after the other."""
+
+    def __init__(self, context: Context, engine: Engine, newest_ns: int) -> None:
+        self._context = context
+        self._engine = engine
+        self._newest_ns = newest_ns
+        self._parts: list[Part] = []
+        self._open: list[Part] = []
+        self._saved: list[Part] = []
+        before = context.before
+        self._past = Past() if before is None else saved(context.store.path(before.past), Past)
+
+    def make(self) -> Made:
+        """Everything, in an order in which each has what it needs."""
+        context, past = self._context, self._past
+        by_connection, by_message = range(context.buckets.connections), range(context.buckets.messages)
+
+        shared = self._carry_out(
+            "sharing out packets",
+            sessions.share,
+            [*sorted((*context.new, *context.ends)), len(context.parts)],
+        )
+        past.learners.learn(batch for done in shared for batch in done.settled.handshakes)
+        past.places.update(*(done.settled.places for done in shared))
+        learners = deepcopy(past.learners)
+        learners.learn(batch for done in shared for batch in done.open.handshakes)
+        places = past.places.union(*(done.open.places for done in shared))
+        past.first_hops.update(*(done.settled.first_hops for done in shared))
+        directory = learners.directory()
+        origins = origins_of(past.first_hops.union(*(done.open.first_hops for done in shared)), directory)
+        self._context = replace(context, directory=directory, origins=origins)
+
+        of_sessions = self._carry_out("judging sessions", sessions.judge, by_connection, sessions.READ)
+        for done in of_sessions:
+            past.lose(done.settled.losses)
+        losses = dict(past.losses)
+        for done in of_sessions:
+            losses |= done.open.losses
+        past.ways = joined(past.ways, *(done.settled.ways for done in of_sessions))
+        ways = joined(past.ways, *(done.open.ways for done in of_sessions))
+        self._context = replace(self._context, losses=losses, known_ways=ways)
+
+        touched = self._of_parts(relations.READ)
+        self._carry_out("relating packets", relations.relate, touched, relations.READ)
+        of_sequences = self._carry_out("judging sequences", sequences.judge, by_connection, sequences.READ)
+        has_one_clock = len(places) < 2
+        if not has_one_clock:
+            self._compare_clocks(by_message)
+        follow = partial(histories.follow, checks=has_one_clock)
+        stage = "following messages" if has_one_clock else "telling histories"
+        told = self._carry_out(stage, follow, by_message, histories.READ)
+
+        # Behind the parts comes what is about no packet.
+        about = [*self._of_parts(findings.READ), len(context.parts)]
+        found = self._carry_out("placing findings", findings.place, about, findings.READ, puts=False)
+        for done in found:
+            past.codes.update(done.settled.codes)
+        codes = past.codes.copy()
+        for done in found:
+            codes.update(done.open.codes)
+        checkpoint = self._checkpoint(of_sessions, of_sequences, told)
+        return Made([*self._parts, *self._open, *self._saved], context.before is None, codes, checkpoint)
+
+    def _checkpoint(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Checkpoint:
+        """What the next run has to know."""
+        context = self._context
+        past = save(context.store, f"{FOLDER}/{context.run}-past.parquet", [(0, self._past)])
+        self._saved.append(past)
+        arrivals = (
+            [list(names) for names in context.before.arrivals]
+            if context.before is not None
+            else [[] for _ in told]
+        )
+        for names, done in zip(arrivals, told, strict=True):
+            names += (part.name for part in done.settled.parts if part.table == "arrivals")
+        sessions, sequences, kept = (
+            [done.saved.name for done in each if done.saved is not None]
+            for each in (of_sessions, of_sequences, told)
+        )
+        return Checkpoint(
+            form=FORM,
+            names=digest(context.names),
+            whole=sorted({part.series for part in context.parts} - context.lossy),
+            newest_ns=self._newest_ns,
+            buckets=context.buckets,
+            past=past.name,
+            sessions=sessions,
+            sequences=sequences,
+            messages=kept,
+            arrivals=arrivals,
+            open=[part.name for part in self._open],
+        )
+
+    def _of_parts(self, names: Iterable[str]) -> list[int]:
+        """The parts that are new, and those of which there is something in these exchanges."""
+        context = self._context
+        about = set().union(*map(self._engine.buckets, names)) - {len(context.parts)}
+        return sorted(about.union(context.new, context.ends))
+
+    def _compare_clocks(self, by_message: range) -> None:
+        """Follow messages first, as they tell how far the clocks of capture points are apart."""
+        context, past = self._context, self._past
+        journeys = self._carry_out(
+            "following messages",
+            partial(histories.follow, tells=False),
+            by_message,
+            histories.READ,
+            keeps=True,
+        )
+        settled = [pairs for done in journeys for pairs in done.settled.clock_pairs]
+        past.clock_pairs = clocks.merged([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *settled])
+        opened = [pairs for done in journeys for pairs in done.open.clock_pairs]
+        found = clocks.clocks([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *opened])
+        self._open.append(context.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
+        self._context = replace(context, ahead=clocks.ahead(found))
+
+    def _carry_out(
+        self,
+        stage: str,
+        function: Stage,
+        numbers: Iterable[int],
+        reads: Sequence[str] = (),
+        *,
+        puts: bool = True,
+        keeps: bool = False,
+    ) -> list[Done]:
+        """One task for each number, which is that of its bucket, too.
+
+        Args:
+            keeps: whether a later stage takes the same rows.
+        """
+        tasks = {number: Task(number) for number in numbers}
+        results = self._engine.carry_out(stage, partial(function, self._context), tasks, reads, puts=puts)
+        for done in results:
+            self._parts += done.settled.parts
+            self._open += done.open.parts
+            if done.saved is not None:
+                self._saved.append(done.saved)
+        if not keeps:
+            self._engine.drop(*reads)
+        return results

@@ -1,0 +1,114 @@
+"""Packets to their connections, and what came of each: sessions, and what packets are to them.
+
+The rows of one connection are in one bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqproto.captures.decode.ways import Ways
+from mqproto.captures.net.direction import Ending
+from mqproto.captures.pipeline.engines.engine import Count, Inbox, Outbox
+from mqproto.captures.pipeline.stages.facts import losses_of, talks_of
+from mqproto.captures.pipeline.stages.sessions import directory, sessions
+from mqproto.captures.pipeline.stages.tasks import findings
+from mqproto.captures.pipeline.stages.tasks.buckets import Gathering, by_connection, pieces, read
+from mqproto.captures.pipeline.stages.tasks.context import (
+    Context,
+    Done,
+    Out,
+    Task,
+    opened,
+    outs,
+    resumed,
+    saved_stage,
+)
+from mqproto.captures.pipeline.stages.tasks.relations import RELATED
+from mqproto.captures.pipeline.tables.lists import Batches
+from mqproto.captures.pipeline.tables.parts import parquet_table
+
+SESSIONS: Final = "sessions"
+OF_ORIGINS: Final = tuple(name for name in directory.ORIGIN_COLUMNS if name not in sessions.COLUMNS)
+FACTS, ENDED = "facts", "endings"
+"""Rows on their way: what connections need, and how they ended."""
+READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
+"""What `judge` takes."""
+
+
+def share(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+    """Packets of a part to their connections; behind all parts, how the streams of connections ended."""
+    if task.number == len(context.parts):
+        _share_endings(context, outbox)
+        return Done()
+    part = context.parts[task.number]
+    done = Done()
+    is_end = task.number in context.ends
+    found = done.open if is_end else done.settled
+    facts = Gathering(opened(FACTS) if is_end else FACTS, outbox)
+    for packets in read(part, (*sessions.COLUMNS, *OF_ORIGINS)):
+        found.first_hops |= directory.first_hops(packets)
+        batch = packets.select(sessions.COLUMNS)
+        facts.add(batch, by_connection(part.series, batch.column("connection"), context.buckets.connections))
+        shaken = pc.is_in(batch.column("kind"), pa.array(directory.HANDSHAKE))
+        found.handshakes.append(batch.filter(shaken).select(directory.HANDSHAKE_COLUMNS))
+        found.places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
+        count(batch.num_rows, 0)
+    facts.send()
+    return done
+
+
+def _share_endings(context: Context, outbox: Outbox) -> None:
+    settled, left = Gathering(ENDED, outbox), Gathering(opened(ENDED), outbox)
+    for part in context.streams:
+        if part.is_open or part.is_new or context.before is None:
+            rows = parquet_table(part.path, sessions.ENDED)
+            is_over = pc.or_(pc.not_equal(rows["ending"], Ending.OPEN.value), pc.is_valid(rows["came_bytes"]))
+            for batch in rows.filter(is_over).to_batches():
+                bucket = by_connection(part.series, batch.column("connection"), context.buckets.connections)
+                (left if part.is_open else settled).add(batch, bucket)
+    settled.send()
+    left.send()
+
+
+def judge(context: Context, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
+    """The connections of a bucket."""
+    done = Done()
+    routes = {
+        "relations": (RELATED, context.index.of_rows),
+        "findings": (findings.OF_SESSIONS, context.index.of_numbers),
+    }
+    settled, left = outs(context, task, done, SESSIONS, routes, outbox)
+
+    def add(out: Out, found: Batches) -> None:
+        if (rows := found.get("sessions")) is not None:
+            out.found.losses |= losses_of(rows)
+            for series, talk in talks_of(rows):
+                ways = out.found.ways.get(series) or out.found.ways.setdefault(series, Ways())
+                if series in context.origins:
+                    talk.hop = context.origins[series].resolve_hop(talk.hop)
+                ways.add(talk, lossless=context.lossless(series))
+        out.add(found)
+
+    def take(out: Out, facts: str, ended: str) -> None:
+        for rows in pieces(inbox.take(facts)):
+            add(out, stage.take(rows))
+            count(rows.num_rows, 0)
+        for rows in inbox.take(ended):
+            stage.end(rows)
+
+    stage = resumed(context, task, SESSIONS, sessions.SessionStage) or sessions.SessionStage(context.names)
+    stage.know(context.directory)
+    take(settled, FACTS, ENDED)
+    add(settled, stage.part(context.parted_ns))
+    stage.know(directory.Directory({}))
+    done.saved = saved_stage(context, task, SESSIONS, stage)
+    stage.know(context.directory)
+    take(left, opened(FACTS), opened(ENDED))
+    add(left, stage.finish())
+    settled.finish()
+    left.finish()
+    return done
