@@ -28,7 +28,7 @@ EARLIER: Final = "71819341"
 COUNT: Final = 1_000
 NAMES: Final = ("sender", "intermediate", "destination")
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.long
 
 
 class Machine:

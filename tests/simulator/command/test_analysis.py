@@ -16,7 +16,7 @@ from tests.captures.pipeline.rotation import rotation
 from tests.captures.pipeline.samples import another_run
 from tests.conformance import ROOT
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.xdist_group("spark")
 
 SAMPLES = ROOT / "captures" / "samples"
 

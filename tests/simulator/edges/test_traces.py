@@ -44,7 +44,6 @@ def events(spans: list[Collected]) -> list[str]:
     ]
 
 
-@pytest.mark.timeout(120)
 async def test_one_request_is_one_trace_from_the_producer_to_the_service(
     topology: Topology, tmp_path: Path
 ) -> None:

@@ -69,7 +69,6 @@ async def broken_of(scenario: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scenario", BLANKS)
 async def test_each_oracle_finds_what_is_planted_for_it(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -147,7 +147,6 @@ def counted(found: Iterator[Trial], repeat: str) -> Counter[str]:
 
 @pytest.mark.long
 @needs_strace
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(1, 6) if EVERY else [1])
 def test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half(
     folder: Path, seed: int
@@ -159,7 +158,6 @@ def test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half(
 
 @pytest.mark.long
 @needs_strace
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(20 if EVERY else 1))
 def test_what_a_power_loss_has_left_survives_the_next(folder: Path, number: int) -> None:
     dice = chance(number, "first power loss")
