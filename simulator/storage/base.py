@@ -8,36 +8,26 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Container, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from itertools import groupby
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqproto.simulator.base.storeerrors import ADVICE, DamageError, LifeFullError, StoreError, finds_no_room
+from mqproto.simulator.base.storeerrors import ADVICE, LifeFullError, StoreError, finds_no_room
 from mqproto.simulator.storage.checksums import (
     MESSAGE_COLUMNS,
-    message_as_read,
-    message_checksum,
-    message_columns,
-    packets_as_read,
     row_checksum,
     whole_rows,
 )
-from mqproto.simulator.storage.complete import see_that_all_is_there, see_that_all_messages_are_there
+from mqproto.simulator.storage.complete import see_that_all_is_there
 from mqproto.simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
-from mqproto.simulator.storage.recent import RecentRows, RecentStates, Size, runs
+from mqproto.simulator.storage.recent import RecentRows, RecentStates
 from mqproto.simulator.storage.segments import explained_file
 from mqproto.simulator.storage.tables import (
     APPLICATION_ID,
     FORGET_SEQUENCES,
     GIVE_UP_NAME,
-    INSERT_MESSAGE,
-    INTO_QUARANTINE,
     LAYOUT,
-    MARK_MESSAGE,
-    QUARANTINE,
-    RECOUNT_QUEUE,
     REPLACE_IDENTIFIER,
     SCHEMA,
     SEQUENCES_KEPT,
@@ -46,7 +36,7 @@ from mqproto.simulator.storage.tables import (
     UPSERT_OUTCOME,
     UPSERT_OUTGOING,
     UPSERT_QUEUE,
-    keys_of,
+    MessageTable,
 )
 from mqproto.simulator.storage.witnesses.life import NOWHERE, Home
 from mqproto.simulator.storage.witnesses.sqlitelog import (
@@ -58,7 +48,6 @@ from mqproto.simulator.storage.witnesses.sqlitelog import (
 )
 from mqproto.simulator.storage.witnesses.witness import Said, said_by_witness, witness_path
 from mqproto.turn.effects import (
-    POSITION_BITS,
     HurtPacket,
     IdentifierRow,
     IncomingRow,
@@ -156,8 +145,6 @@ class StoreTables:
         self._node = node
         self.forgotten_count = 0
         """How many sequences of strangers were forgotten because there were too many."""
-        self._come_since: dict[int, int] = {}
-        """By queue, how many messages it has got since it was read to its end and found whole."""
         self._may_grow = True
         self._found_hurt: list[int] = []
         """Keys of messages that a start has found damaged."""
@@ -173,9 +160,7 @@ class StoreTables:
             self.db.text_factory = _as_text
         try:
             self._set_up(node, witness)
-            self._last_keys = {
-                queue: self._last_key(queue) for (queue,) in self._rows("SELECT queue FROM queue")
-            }
+            self.messages = MessageTable(self.db)
             self.look_at_log()
         except BaseException:
             self.leave()
@@ -270,7 +255,7 @@ class StoreTables:
         Raises:
             sqlite3.Error: they cannot be read.
         """
-        last_keys, may_grow = dict(self._last_keys), self._may_grow
+        last_keys, may_grow = dict(self.messages.last_keys), self._may_grow
         self.let_grow(True)
         self.db.execute("PRAGMA cache_spill = OFF").close()
         self.db.execute("BEGIN IMMEDIATE")
@@ -278,80 +263,30 @@ class StoreTables:
             self._put_all(recent)
             yield
         finally:
-            self._last_keys = last_keys
+            self.messages.last_keys = last_keys
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             self.db.execute("PRAGMA cache_spill = ON").close()
             self.let_grow(may_grow)
 
     def _put_all(self, recent: RecentRows) -> None:
-        self._recount(self._found_hurt)
+        messages = self.messages
+        messages.recount(self._found_hurt)
         rows = recent.messages.rows
-        there = self.those_there(rows)
+        there = messages.those_there(rows)
         # A message that is damaged here, and whole in the log, comes from there.
-        hurt = self.hurt_among(key for key in there if not isinstance(rows[key].packet, HurtPacket))
-        self.remove({key: size for key in hurt for key, size in self.sizes(key, key).items()})
+        hurt = messages.hurt_among(key for key in there if not isinstance(rows[key].packet, HurtPacket))
+        messages.remove({key: size for key in hurt for key, size in messages.sizes(key, key).items()})
         there = sorted(set(there).difference(hurt))
         self.put_queues(recent.states.queues.values())
         # Messages that are gone make room for those that come, if the file cannot grow.
-        self.remove(recent.gone)
-        self.insert([rows[key] for key in sorted(rows.keys() - set(there))])
-        self.make_lasting(recent.lasting)
-        self._mark([key for key in rows.keys() - set(there) if isinstance(rows[key].packet, HurtPacket)])
-        self.make_lasting(key for key in there if rows[key].expires_s is None)
+        messages.remove(recent.gone)
+        messages.insert([rows[key] for key in sorted(rows.keys() - set(there))])
+        messages.make_lasting(recent.lasting)
+        messages.mark([key for key in rows.keys() - set(there) if isinstance(rows[key].packet, HurtPacket)])
+        messages.make_lasting(key for key in there if rows[key].expires_s is None)
         self.put_identifiers(list(recent.states.identifiers.values()), recent.states.forgotten_identifiers)
         self.put_states(recent.states)
-
-    def those_there(self, keys: Iterable[int]) -> list[int]:
-        """Return the keys, in order, whose messages are here."""
-        return [
-            key
-            for first, last in runs(sorted(key for key in keys if self.may_have(key)))
-            for key in self.sizes(first, last)
-        ]
-
-    def insert(self, rows: list[MessageRow]) -> None:
-        """Add messages that are not here yet."""
-        if not rows:
-            return
-        full = message_columns(rows)
-        self.db.executemany(INSERT_MESSAGE, full)
-        for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
-            keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
-            self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks), sum(checksums))
-            self._last_keys[queue] = max(self._last_keys.get(queue, 0), *keys)
-            if queue in self._come_since:
-                self._come_since[queue] += len(keys)
-
-    def remove(self, sizes: dict[int, Size]) -> None:
-        """Remove messages that are here, by key.
-
-        Raises:
-            DamageError: not all of them are here.
-        """
-        if not sizes:
-            return
-        keys = sorted(sizes)
-        removed = self.db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys)).rowcount
-        if removed != len(keys):
-            raise DamageError(f"of {len(keys)} messages that were there {removed} can be removed")
-        for queue, gone in groupby(keys, lambda key: key >> POSITION_BITS):
-            sizes_bytes, final_acks, checksums = zip(*map(sizes.__getitem__, gone), strict=True)
-            self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
-
-    def make_lasting(self, keys: Iterable[int]) -> None:
-        """Let messages expire no more, if they are here."""
-        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
-        for key in keys:
-            for columns in self._rows(found, (key,)):
-                row, before = message_as_read(*columns)._replace(expires_s=None), columns[-1]
-                if isinstance(row.packet, HurtPacket):
-                    continue  # Its reader will see to it.
-                after = message_checksum(*row)
-                self.db.execute(
-                    "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
-                )
-                self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def set_aside(self, keys: Iterable[int], copies: dict[int, MessageRow]) -> None:
         """Put those of these messages that are damaged into the quarantine, as they stand.
@@ -361,31 +296,17 @@ class StoreTables:
         Args:
             copies: whole copies that the log has, by key; these messages are mended.
         """
-        hurt = self.hurt_among(keys)
-        if hurt:
+        if hurt := self.messages.hurt_among(keys):
             with self.transaction(flushed=True):
-                self._recount(hurt)
+                self.messages.recount(hurt)
                 for key in copies.keys() & set(hurt):
-                    self.remove(self.sizes(key, key))
-                    self.insert([copies[key]])
-                self._mark([key for key in hurt if key not in copies])
+                    self.messages.remove(self.messages.sizes(key, key))
+                    self.messages.insert([copies[key]])
+                self.messages.mark([key for key in hurt if key not in copies])
 
     def set_aside_found(self) -> None:
         """Set aside those that a start has found, once it has read the log; then counts fit again, whatever leaves."""
         self.set_aside(self._found_hurt, {})
-
-    def _mark(self, keys: list[int]) -> None:
-        if keys:
-            self.db.execute(QUARANTINE).close()
-            chosen = [(key,) for key in keys]
-            self.db.executemany(INTO_QUARANTINE, chosen)
-            self.db.executemany(MARK_MESSAGE, chosen)
-            self._recount(keys)
-
-    def _recount(self, keys: Iterable[int]) -> None:
-        """Recount the queues of these messages as they stand; they have as many messages as they count."""
-        for queue in {key >> POSITION_BITS for key in keys}:
-            self.db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
         """Put queues that exist from now on, or are renamed. One may take the name that another has given up."""
@@ -444,13 +365,6 @@ class StoreTables:
             "UPDATE log SET segment = ?, record = ?, is_begun = ?, checksum = ?", (*mark, row_checksum(mark))
         )
 
-    def _count(self, queue: int, count: int, size_bytes: int, final_ack_count: int, checksums: int) -> None:
-        self.db.execute(
-            "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
-            " final_ack_count = final_ack_count + ?, message_checksums = message_checksums + ? WHERE queue = ?",
-            (count, size_bytes, final_ack_count, checksums, queue),
-        )
-
     # Reading
 
     def mark(self) -> Mark:
@@ -488,66 +402,6 @@ class StoreTables:
         """Return the incoming sequences that are asked for."""
         found = "SELECT * FROM incoming_sequence WHERE source = ? AND queue BETWEEN ? AND ? LIMIT 1024"
         return list(whole_rows("incoming_sequence", self.db.execute(found, read).fetchall(), IncomingRow))
-
-    def may_have(self, first: int) -> bool:
-        """Whether a message with this key, or a higher one of its queue, can be here. It reads no file."""
-        return first <= self._last_keys.get(first >> POSITION_BITS, -1)
-
-    def sizes(self, first: int, last: int) -> dict[int, Size]:
-        """Return the sizes of the messages with keys from first to last, without their packets."""
-        found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
-        return {row[0]: row[1:] for row in self.db.execute(found, (first, last))}
-
-    def hurt_among(self, keys: Iterable[int]) -> list[int]:
-        """Return the keys, in order, whose messages are damaged."""
-        ranges = runs(sorted(keys))
-        rows = [row for first, last in ranges for row in self.between(first, last)]
-        return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
-
-    def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
-        """Return the messages with keys from first to last, in order; all, or those with `final_ack`."""
-        chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
-        found = self.db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
-        return [message_as_read(*columns) for columns in found]
-
-    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
-        """Yield the messages with keys from first to last, in order, read one by one. Close the iterator.
-
-        Args:
-            gone: keys of messages that are left out.
-        """
-        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
-        with closing(self.db.execute(found, (first, last))) as cursor:
-            yield from packets_as_read(cursor, gone)
-        self._see_that_none_is_missing(first >> POSITION_BITS)
-
-    def _see_that_none_is_missing(self, queue: int) -> None:
-        """Check that a queue which was read to its end has all its messages.
-
-        That takes as long as the queue is. So it is checked again only when half of its messages are new,
-        because a queue that grows is read to its end again and again.
-        """
-        come = self._come_since.get(queue)
-        if come is not None:
-            [(count,)] = self._rows("SELECT message_count FROM queue WHERE queue = ?", (queue,)) or [(0,)]
-            if 2 * come < count or not come:
-                return
-        see_that_all_messages_are_there(self.db, queue)
-        self._come_since[queue] = 0
-
-    def expiring(self) -> Generator[tuple[int, int]]:
-        """Yield `expires_s` and key of the messages that have one, in order. Close the iterator."""
-        with closing(
-            self.db.execute(
-                "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
-            )
-        ) as found:
-            yield from found
-
-    def _last_key(self, queue: int) -> int:
-        """The highest key of a queue, -1 if it is empty."""
-        [(last,)] = self._rows("SELECT max(key) FROM message WHERE key BETWEEN ? AND ?", keys_of(queue))
-        return -1 if last is None else int(last)
 
     # Opening
 

@@ -7,15 +7,15 @@ from functools import cache
 from typing import Any, Final
 
 from mqproto.simulator.base.storeerrors import DamageError
-from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, message_as_read
-from mqproto.simulator.storage.tables import COUNTED, SCHEMA, keys_of
-from mqproto.turn.effects import HurtPacket
+from mqproto.simulator.storage.tables import (
+    COUNTED,
+    SCHEMA,
+    keys_of,
+    see_that_all_messages_are_there,
+    told_of,
+)
 
 SCHEMA_OF: Final = "SELECT type, name, tbl_name, sql FROM sqlite_master"
-FOUND: Final = (
-    "count(*), coalesce(sum(length(packet)), 0), coalesce(sum(final_ack), 0), coalesce(sum(checksum), 0)"
-)
-COUNTS: Final = "message_count, size_bytes, final_ack_count, message_checksums"
 
 
 def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
@@ -44,7 +44,7 @@ def see_that_all_is_there(db: sqlite3.Connection) -> list[int]:
         there = db.execute(f"SELECT count(*), coalesce(sum(checksum), 0) FROM {table}").fetchone()
         total = db.execute("SELECT row_count, checksums FROM total WHERE name = ?", (table,)).fetchone()
         if there != total:
-            raise DamageError(_told(f"table {table}", "rows", there, total))
+            raise DamageError(told_of(f"table {table}", "rows", there, total))
     before, hurt = -1, list[int]()
     for (queue,) in db.execute("SELECT queue FROM queue ORDER BY queue").fetchall():
         first, last = keys_of(queue)
@@ -62,35 +62,6 @@ def _see_that_none_lies_between(db: sqlite3.Connection, first: int, last: int) -
         and db.execute("SELECT 1 FROM message WHERE key BETWEEN ? AND ?", (first, last)).fetchone()
     ):
         raise DamageError("there are messages of a queue that was never declared")
-
-
-def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
-    """Check the messages of one queue. If as many are there as were counted, return the keys of damaged ones.
-
-    Raises:
-        DamageError: one is missing, or there that was not put there.
-        sqlite3.Error: they cannot be read.
-    """
-    found = db.execute(f"SELECT {FOUND} FROM message WHERE key BETWEEN ? AND ?", keys_of(queue)).fetchone()
-    counts = db.execute(f"SELECT {COUNTS} FROM queue WHERE queue = ?", (queue,)).fetchone()
-    found, counts = list(found), list(counts or (0, 0, 0, 0))
-    if found == counts:
-        return []
-    chosen = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ?"
-    rows = (message_as_read(*columns) for columns in db.execute(chosen, keys_of(queue)))
-    hurt = [row.key for row in rows if isinstance(row.packet, HurtPacket)] if found[0] == counts[0] else []
-    if not hurt:
-        raise DamageError(_told(f"queue {queue}", "messages", found, counts))
-    return hurt
-
-
-def _told(where: str, what: str, found: Any, counted: Any) -> str:
-    """The error text; both lists begin with the count of rows and end with the sum of their checksums."""
-    if counted is None:
-        return f"{where} is not counted"
-    if found[0] == counted[0]:
-        return f"{where} has {found[0]} {what}, and they are not those that it had"
-    return f"{where} has {found[0]} {what}, and had {counted[0]}"
 
 
 @cache

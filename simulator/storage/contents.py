@@ -90,23 +90,23 @@ class Contents:
         recent = (
             (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
         )
-        if not self._tables.may_have(first):
+        if not self._tables.messages.may_have(first):
             return fitting(recent, limit, page.limit_bytes)
-        with closing(self._tables.waiting(first, last, self._recent.gone)) as stored:
+        with closing(self._tables.messages.waiting(first, last, self._recent.gone)) as stored:
             return fitting(heapq.merge(stored, recent), limit, page.limit_bytes)
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """Return messages of a queue with keys from first to last, in order; all, or only `final_ack`."""
         rows = list(self._recent.messages.between(first, last))
-        if self._tables.may_have(first):
-            gone, stored = self._recent.gone, self._tables.between(first, last, finals=finals)
+        if self._tables.messages.may_have(first):
+            gone, stored = self._recent.gone, self._tables.messages.between(first, last, finals=finals)
             rows = sorted([*(row for row in stored if row.key not in gone), *rows])
         return [row for row in rows if row.final_ack] if finals else rows
 
     def expired(self, page: ReadExpired) -> list[Row]:
         """Return the messages that expire first, as (key, packet, final_ack)."""
         gone, lasting = self._recent.gone, self._recent.lasting
-        with closing(self._tables.expiring()) as found:
+        with closing(self._tables.messages.expiring()) as found:
             stored = (each for each in found if each[1] not in gone and each[1] not in lasting)
             recent = self._recent.messages.expiring(page.limit_messages)
             rows = (self._expiring(*each) for each in heapq.merge(stored, recent))
@@ -137,8 +137,8 @@ class Contents:
             assert first >> POSITION_BITS == last >> POSITION_BITS, (
                 f"{first:#x} to {last:#x} is not within one queue"
             )
-            if self._tables.may_have(first):
-                gone |= self._tables.sizes(first, last)
+            if self._tables.messages.may_have(first):
+                gone |= self._tables.messages.sizes(first, last)
         for key in gone.keys() & self._recent.gone.keys():
             del gone[key]
         return writes, gone
@@ -190,9 +190,9 @@ class Contents:
             first = None
             assert len(set(keys)) == len(keys), "two messages are to come with one key"
         assert self._recent.messages.rows.keys().isdisjoint(keys), "a message with this key is in the store"
-        if first is None or self._tables.may_have(first):
+        if first is None or self._tables.messages.may_have(first):
             for key in keys:
-                assert not self._tables.may_have(key) or not self._tables.sizes(key, key), (
+                assert not self._tables.messages.may_have(key) or not self._tables.messages.sizes(key, key), (
                     f"message {key:#x} is in the store already"
                 )
         for number in (
@@ -246,7 +246,7 @@ def load(tables: StoreTables, life: NewLife | None, used: Iterable[int]) -> Stor
         (row.key, row.packet)
         for queue in queues
         if queue.kind in (QueueKind.HELD, QueueKind.ORDER)
-        for row in tables.between(*keys_of(queue.queue))
+        for row in tables.messages.between(*keys_of(queue.queue))
     ]
     return StoredState(
         queues=queues,

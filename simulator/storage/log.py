@@ -266,10 +266,10 @@ class Log:
         mark = self._mark
         with self._tables.transaction(flushed=is_done):
             self._tables.put_queues(states.queues.values())
-            self._tables.remove(gone)  # This is first, because what comes may need its room.
-            self._tables.insert(rows)
+            self._tables.messages.remove(gone)  # This is first, because what comes may need its room.
+            self._tables.messages.insert(rows)
             # Messages that are gone, and left for a later slice, are subtracted as they were when they went.
-            self._tables.make_lasting(recent.lasting - recent.gone.keys())
+            self._tables.messages.make_lasting(recent.lasting - recent.gone.keys())
             self._tables.put_identifiers(identifiers, states.forgotten_identifiers)
             if following is not None:
                 # These may be newer than the segment: the later segments say the same again, if it comes to that.

@@ -146,8 +146,8 @@ def take_again(recent: RecentRows, tables: StoreTables, writes: Writes) -> None:
         recent.gone.pop(row.key, None)
     gone: dict[int, Size] = {}
     for first, last in writes.removals:
-        if tables.may_have(first):
-            gone |= tables.sizes(first, last)
+        if tables.messages.may_have(first):
+            gone |= tables.messages.sizes(first, last)
     recent.add(writes, gone)
 
 
@@ -167,7 +167,7 @@ def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
 def _leave_out_what_the_tables_have(tables: StoreTables, recent: RecentRows) -> None:
     """Leave out the part that an earlier process has moved to the tables."""
     rows = recent.messages.rows
-    there = tables.those_there(rows)
+    there = tables.messages.those_there(rows)
     recent.lasting |= {key for key in there if rows[key].expires_s is None}
     recent.messages.take_keys(there)
 

@@ -295,7 +295,7 @@ class Store:
         assert not self.commits.count, "the log has what the tables lack"
         with explained(self.path), self._all_seen():
             for queue in self._tables.queues():
-                with closing(self._tables.waiting(*keys_of(queue.queue), ())) as found:
+                with closing(self._tables.messages.waiting(*keys_of(queue.queue), ())) as found:
                     yield from (
                         (queue, packet) for _, packet, _ in found if not isinstance(packet, HurtPacket)
                     )

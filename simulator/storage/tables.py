@@ -8,10 +8,32 @@ stopped; while it runs, new messages are only in its log.
 
 from __future__ import annotations
 
-from typing import Final
+import sqlite3
+from collections.abc import Container, Generator, Iterable
+from contextlib import closing
+from itertools import groupby
+from typing import Any, Final
 
-from mqproto.simulator.storage.checksums import MESSAGE_COLUMNS, SET_ASIDE
-from mqproto.turn.effects import POSITION_BITS, IncomingRow, OutcomeRow, OutgoingRow, QueueRow, message_key
+from mqproto.simulator.base.storeerrors import DamageError
+from mqproto.simulator.storage.checksums import (
+    MESSAGE_COLUMNS,
+    SET_ASIDE,
+    message_as_read,
+    message_checksum,
+    message_columns,
+    packets_as_read,
+)
+from mqproto.simulator.storage.recent import Size, runs
+from mqproto.turn.effects import (
+    POSITION_BITS,
+    HurtPacket,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueRow,
+    message_key,
+)
 
 APPLICATION_ID: Final = int.from_bytes(b"mqpr")
 LAYOUT: Final = 6
@@ -167,3 +189,193 @@ REPLACE_IDENTIFIER: Final = (
 def keys_of(queue: int) -> tuple[int, int]:
     """The first and the last key that a queue can have."""
     return message_key(queue, 0), message_key(queue, LAST_POSITION)
+
+
+MESSAGES_FOUND: Final = (
+    "count(*), coalesce(sum(length(packet)), 0), coalesce(sum(final_ack), 0), coalesce(sum(checksum), 0)"
+)
+MESSAGES_COUNTED: Final = "message_count, size_bytes, final_ack_count, message_checksums"
+
+
+class MessageTable:
+    """The messages of all queues, and what is counted of them beside their queues.
+
+    last_keys: by queue, a key that none of its messages here lies above; -1 if it is empty.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._come_since: dict[int, int] = {}
+        """By queue, how many messages it has got since it was read to its end and found whole."""
+        self.last_keys = {
+            queue: self._last_key(queue) for (queue,) in db.execute("SELECT queue FROM queue").fetchall()
+        }
+
+    # Writing
+
+    def those_there(self, keys: Iterable[int]) -> list[int]:
+        """Return the keys, in order, whose messages are here."""
+        return [
+            key
+            for first, last in runs(sorted(key for key in keys if self.may_have(key)))
+            for key in self.sizes(first, last)
+        ]
+
+    def insert(self, rows: list[MessageRow]) -> None:
+        """Add messages that are not here yet."""
+        if not rows:
+            return
+        full = message_columns(rows)
+        self._db.executemany(INSERT_MESSAGE, full)
+        for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
+            keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
+            self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks), sum(checksums))
+            self.last_keys[queue] = max(self.last_keys.get(queue, 0), *keys)
+            if queue in self._come_since:
+                self._come_since[queue] += len(keys)
+
+    def remove(self, sizes: dict[int, Size]) -> None:
+        """Remove messages that are here, by key.
+
+        Raises:
+            DamageError: not all of them are here.
+        """
+        if not sizes:
+            return
+        keys = sorted(sizes)
+        removed = self._db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys)).rowcount
+        if removed != len(keys):
+            raise DamageError(f"of {len(keys)} messages that were there {removed} can be removed")
+        for queue, gone in groupby(keys, lambda key: key >> POSITION_BITS):
+            sizes_bytes, final_acks, checksums = zip(*map(sizes.__getitem__, gone), strict=True)
+            self._count(queue, -len(sizes_bytes), -sum(sizes_bytes), -sum(final_acks), -sum(checksums))
+
+    def make_lasting(self, keys: Iterable[int]) -> None:
+        """Let messages expire no more, if they are here."""
+        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key = ? AND expires_s IS NOT NULL"
+        for key in keys:
+            for columns in self._db.execute(found, (key,)).fetchall():
+                row, before = message_as_read(*columns)._replace(expires_s=None), columns[-1]
+                if isinstance(row.packet, HurtPacket):
+                    continue  # Its reader will see to it.
+                after = message_checksum(*row)
+                self._db.execute(
+                    "UPDATE message SET expires_s = NULL, checksum = ? WHERE key = ?", (after, key)
+                )
+                self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
+
+    def mark(self, keys: list[int]) -> None:
+        """Put these, which are damaged, into the quarantine as they stand, and mark them here."""
+        if keys:
+            self._db.execute(QUARANTINE).close()
+            chosen = [(key,) for key in keys]
+            self._db.executemany(INTO_QUARANTINE, chosen)
+            self._db.executemany(MARK_MESSAGE, chosen)
+            self.recount(keys)
+
+    def recount(self, keys: Iterable[int]) -> None:
+        """Recount the queues of these messages as they stand; they have as many messages as they count."""
+        for queue in {key >> POSITION_BITS for key in keys}:
+            self._db.execute(RECOUNT_QUEUE, (*keys_of(queue), queue)).close()
+
+    def _count(self, queue: int, count: int, size_bytes: int, final_ack_count: int, checksums: int) -> None:
+        self._db.execute(
+            "UPDATE queue SET message_count = message_count + ?, size_bytes = size_bytes + ?,"
+            " final_ack_count = final_ack_count + ?, message_checksums = message_checksums + ? WHERE queue = ?",
+            (count, size_bytes, final_ack_count, checksums, queue),
+        )
+
+    # Reading
+
+    def may_have(self, first: int) -> bool:
+        """Whether a message with this key, or a higher one of its queue, can be here. It reads no file."""
+        return first <= self.last_keys.get(first >> POSITION_BITS, -1)
+
+    def sizes(self, first: int, last: int) -> dict[int, Size]:
+        """Return the sizes of the messages with keys from first to last, without their packets."""
+        found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
+        return {row[0]: row[1:] for row in self._db.execute(found, (first, last))}
+
+    def hurt_among(self, keys: Iterable[int]) -> list[int]:
+        """Return the keys, in order, whose messages are damaged."""
+        ranges = runs(sorted(keys))
+        rows = [row for first, last in ranges for row in self.between(first, last)]
+        return [row.key for row in rows if isinstance(row.packet, HurtPacket)]
+
+    def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
+        """Return the messages with keys from first to last, in order; all, or those with `final_ack`."""
+        chosen = f"WHERE key BETWEEN ? AND ? {'AND final_ack ' * finals}ORDER BY key"
+        found = self._db.execute(f"SELECT {MESSAGE_COLUMNS} FROM message {chosen}", (first, last))
+        return [message_as_read(*columns) for columns in found]
+
+    def waiting(self, first: int, last: int, gone: Container[int]) -> Generator[tuple[int, bytes, bool]]:
+        """Yield the messages with keys from first to last, in order, read one by one. Close the iterator.
+
+        Args:
+            gone: keys of messages that are left out.
+        """
+        found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
+        with closing(self._db.execute(found, (first, last))) as cursor:
+            yield from packets_as_read(cursor, gone)
+        self._see_that_none_is_missing(first >> POSITION_BITS)
+
+    def _see_that_none_is_missing(self, queue: int) -> None:
+        """Check that a queue which was read to its end has all its messages.
+
+        That takes as long as the queue is. So it is checked again only when half of its messages are new,
+        because a queue that grows is read to its end again and again.
+        """
+        come = self._come_since.get(queue)
+        if come is not None:
+            found = self._db.execute("SELECT message_count FROM queue WHERE queue = ?", (queue,))
+            [(count,)] = found.fetchall() or [(0,)]
+            if 2 * come < count or not come:
+                return
+        see_that_all_messages_are_there(self._db, queue)
+        self._come_since[queue] = 0
+
+    def expiring(self) -> Generator[tuple[int, int]]:
+        """Yield `expires_s` and key of the messages that have one, in order. Close the iterator."""
+        with closing(
+            self._db.execute(
+                "SELECT expires_s, key FROM message WHERE expires_s IS NOT NULL ORDER BY expires_s, key"
+            )
+        ) as found:
+            yield from found
+
+    def _last_key(self, queue: int) -> int:
+        """The highest key of a queue, -1 if it is empty."""
+        found = self._db.execute("SELECT max(key) FROM message WHERE key BETWEEN ? AND ?", keys_of(queue))
+        [(last,)] = found.fetchall()
+        return -1 if last is None else int(last)
+
+
+def see_that_all_messages_are_there(db: sqlite3.Connection, queue: int) -> list[int]:
+    """Check the messages of one queue. If as many are there as were counted, return the keys of damaged ones.
+
+    Raises:
+        DamageError: one is missing, or there that was not put there.
+        sqlite3.Error: they cannot be read.
+    """
+    found = db.execute(
+        f"SELECT {MESSAGES_FOUND} FROM message WHERE key BETWEEN ? AND ?", keys_of(queue)
+    ).fetchone()
+    counts = db.execute(f"SELECT {MESSAGES_COUNTED} FROM queue WHERE queue = ?", (queue,)).fetchone()
+    found, counts = list(found), list(counts or (0, 0, 0, 0))
+    if found == counts:
+        return []
+    chosen = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ?"
+    rows = (message_as_read(*columns) for columns in db.execute(chosen, keys_of(queue)))
+    hurt = [row.key for row in rows if isinstance(row.packet, HurtPacket)] if found[0] == counts[0] else []
+    if not hurt:
+        raise DamageError(told_of(f"queue {queue}", "messages", found, counts))
+    return hurt
+
+
+def told_of(where: str, what: str, found: Any, counted: Any) -> str:
+    """The error text; both lists begin with the count of rows and end with the sum of their checksums."""
+    if counted is None:
+        return f"{where} is not counted"
+    if found[0] == counted[0]:
+        return f"{where} has {found[0]} {what}, and they are not those that it had"
+    return f"{where} has {found[0]} {what}, and had {counted[0]}"

@@ -16,6 +16,7 @@ from mqproto.simulator.storage.contents import Contents, Row
 from mqproto.simulator.storage.recent import RecentRows
 from mqproto.simulator.storage.reserve import Reserve
 from mqproto.simulator.storage.segments import HEAD, LENGTHS, FoundSegment, LogSegment
+from mqproto.simulator.storage.tables import MessageTable
 from mqproto.simulator.storage.witnesses.witness import StoreWitness
 from mqproto.simulator.world.node import lifetime
 from tests.plants.planting import plant
@@ -348,13 +349,13 @@ def cut_the_log_before_all_of_it_is_in_the_tables(sound: Any) -> Any:
     return append
 
 
-@plant(StoreTables, "remove", ON_DISK, LOUD)
+@plant(MessageTable, "remove", ON_DISK, LOUD)
 def lose_a_removal(sound: Any) -> Any:
     """What was received stays in the tables."""
     return lambda self, sizes: sound(self, dict(list(sizes.items())[1:]))
 
 
-@plant(StoreTables, "make_lasting", ON_DISK)
+@plant(MessageTable, "make_lasting", ON_DISK)
 def lose_what_no_longer_expires(sound: Any) -> Any:
     """A message that was kept for good has its time over after all."""
     return nothing
@@ -385,7 +386,7 @@ def pages_that_pass_over_what_does_not_fit(sound: Any) -> Any:
     return fitting
 
 
-@plant(StoreTables, "waiting", ON_DISK)
+@plant(MessageTable, "waiting", ON_DISK)
 def read_what_is_gone(sound: Any) -> Any:
     """What the log has removed is read from the tables."""
     return lambda self, first, last, gone: sound(self, first, last, ())

@@ -126,10 +126,10 @@ def _leave_out_what_was_acknowledged(found: Salvage, tables: StoreTables) -> Non
     """
     numbers = tables.db.execute("SELECT queue, base + last_ack FROM outgoing_sequence").fetchall()
     for queue, acknowledged in numbers:
-        gone = tables.sizes(message_key(queue, 0), message_key(queue, acknowledged))
+        gone = tables.messages.sizes(message_key(queue, 0), message_key(queue, acknowledged))
         if gone:
             with tables.transaction(flushed=False):
-                tables.remove(gone)
+                tables.messages.remove(gone)
             found.findings.append(
                 f"{found.name_of(queue)}: {len(gone)} messages are left out, for their destination has them"
             )
@@ -171,7 +171,7 @@ def _write(files: Files, found: Salvage, path: Path) -> Counter[int]:
         while rows := list(islice(messages, BATCH)):
             known = max(known, *(row.message_id for row in rows))
             with tables.transaction(flushed=False):
-                tables.insert(rows)
+                tables.messages.insert(rows)
         transactions = [
             _possible(found, found.records[number], number, lost) for number in sorted(found.records)
         ]

@@ -175,7 +175,7 @@ def cut_twice(contents: Contents, page: ReadPage) -> list[Row]:
     """What a page once was: behind what did not fit of the tables came what still fitted of the log."""
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
-    stored = fitting(contents._tables.waiting(first, last, contents._recent.gone), *limits)
+    stored = fitting(contents._tables.messages.waiting(first, last, contents._recent.gone), *limits)
     recent = contents._recent.messages.between(first, last, page.limit_messages)
     return fitting([*stored, *((row.key, row.packet, row.final_ack) for row in recent)], *limits)
 
@@ -185,7 +185,7 @@ def the_log_first(contents: Contents, page: ReadPage) -> list[Row]:
     first, last = message_key(page.queue, page.after + 1), message_key(page.queue, LAST_POSITION)
     limits = page.limit_messages, page.limit_bytes
     recent = contents._recent.messages.between(first, last, page.limit_messages)
-    stored = contents._tables.waiting(first, last, contents._recent.gone)
+    stored = contents._tables.messages.waiting(first, last, contents._recent.gone)
     return fitting([(row.key, row.packet, row.final_ack) for row in recent] or stored, *limits)
 
 

@@ -476,15 +476,17 @@ def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_wha
         tables.let_grow(False)
         size_bytes = path.stat().st_size
         with tables.transaction(flushed=True):
-            tables.insert([one(1, bytes(50_000))])
+            tables.messages.insert([one(1, bytes(50_000))])
         with pytest.raises(sqlite3.Error, match="full"), tables.transaction(flushed=True):
-            tables.insert([one(2, bytes(500_000))])
-        assert tables.sizes(message_key(LOCAL, 0), message_key(LOCAL, 9)).keys() == {message_key(LOCAL, 1)}
+            tables.messages.insert([one(2, bytes(500_000))])
+        assert tables.messages.sizes(message_key(LOCAL, 0), message_key(LOCAL, 9)).keys() == {
+            message_key(LOCAL, 1)
+        }
         tables._rows("PRAGMA wal_checkpoint(TRUNCATE)")
         assert path.stat().st_size == size_bytes
         tables.let_grow(True)
         with tables.transaction(flushed=True):
-            tables.insert([one(2, bytes(500_000))])
+            tables.messages.insert([one(2, bytes(500_000))])
 
 
 def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_is_in_use() -> None:

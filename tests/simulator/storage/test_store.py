@@ -21,12 +21,11 @@ from hypothesis import given, settings, strategies as st
 
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.storage import LIMITS, LogLimits, Store, base, files
-from mqproto.simulator.storage.complete import see_that_all_messages_are_there
 from mqproto.simulator.storage.disk import Disk
 from mqproto.simulator.storage.files import SystemFile
 from mqproto.simulator.storage.log import REMOVALS
 from mqproto.simulator.storage.recent import joined
-from mqproto.simulator.storage.tables import LAST_POSITION, LAYOUT
+from mqproto.simulator.storage.tables import LAST_POSITION, LAYOUT, see_that_all_messages_are_there
 from mqproto.simulator.storage.witnesses.life import life_path
 from mqproto.turn.effects import (
     FinalAckKept,
@@ -671,7 +670,7 @@ def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
         see_that_all_messages_are_there(db, queue)
         counted.append(db.execute("SELECT count(*) FROM message").fetchone()[0])
 
-    monkeypatch.setattr("mqproto.simulator.storage.base.see_that_all_messages_are_there", see)
+    monkeypatch.setattr("mqproto.simulator.storage.tables.see_that_all_messages_are_there", see)
     with Store(path, NODE, limits=TINY) as store:
         store.commit(Writes(queues=QUEUES))
         for number in range(1, 401):
