@@ -30,11 +30,10 @@ from mqproto.simulator.base.program.output import (
     FINDING,
     INTERRUPTED,
     MISUSE,
+    Printout,
     complain,
-    ended,
     only_one,
     run_task,
-    tell,
 )
 from mqproto.simulator.base.program.settings import RENAMED, plainly
 from mqproto.simulator.cli import breaking, commands, keys, store
@@ -144,7 +143,7 @@ def demo(
     count = count or 4_000
     work = workload.from_path(source) if source else workload.orders(count, seed)
     report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
-    return ended(report, show_report, as_json=as_json)
+    return Printout.of(report, show_report).show(as_json=as_json)
 
 
 def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
@@ -154,7 +153,7 @@ def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: 
 
     progress = ProgressScreen(quiet=as_json)
     report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
-    return ended(report, show, as_json=as_json)
+    return Printout.of(report, show).show(as_json=as_json)
 
 
 @app.command()
@@ -188,7 +187,7 @@ def crash(
             keys=keys,
         )
     )
-    return ended(report, show_crash_report, as_json=as_json)
+    return Printout.of(report, show_crash_report).show(as_json=as_json)
 
 
 @app.command()
@@ -304,8 +303,7 @@ def probe(
     host: Annotated[str, ARGUMENT, "HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default."],
     timeout_s: Annotated[float, "Seconds to wait in all.", value(min=0.1, max=600)] = 5,
     ping_port: Annotated[int, "The UDP port to ping.", value(min=1, max=65_535)] = 3_527,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Find out whether MSMQ listens there: begin a session and ping, without a message. Status 1 if not.
 
     \b
@@ -324,8 +322,7 @@ def probe(
     host, port = asking.target(host)
     with working(f"asking {host}:{port}"):
         report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
-    tell(asking.as_json(report), asking.as_lines(report), as_json=as_json)
-    return DONE if report.is_msmq else FINDING
+    return Printout(asking.as_json(report), asking.as_lines(report), DONE if report.is_msmq else FINDING)
 
 
 @app.command()
@@ -337,7 +334,7 @@ def simulate(options: WorldOptions) -> int:
 
 
 @app.command()
-def replay(place: Place, options: ReplayOptions) -> int:
+def replay(place: Place, options: ReplayOptions) -> Printout:
     """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.
 
     \b
@@ -349,11 +346,9 @@ def replay(place: Place, options: ReplayOptions) -> int:
     if options.node is not None:
         old, queue, new = run_task(partial(command.send_again, options, place, options.node))
         text = f"{old} is sent again to {queue}, as {new}"
-        tell({"message": old, "queue": queue, "id": str(new)}, [text], as_json=options.as_json)
-        return DONE
+        return Printout({"message": old, "queue": queue, "id": str(new)}, [text])
     report = run_task(partial(command.replay, options))
-    tell(report.as_json(), report.as_lines(), as_json=options.as_json)
-    return FINDING if report.differences else DONE
+    return Printout(report.as_json(), report.as_lines(), FINDING if report.differences else DONE)
 
 
 @cache

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task, tell
-from mqproto.simulator.command.options import JsonOption, NodeOption, all_down
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain, print_json, run_task
+from mqproto.simulator.command.options import JsonOption, NodeOption, answered
 from mqproto.simulator.edges.options import HistoryOption
 from mqproto.simulator.topology.places import start_again
 
@@ -156,8 +156,7 @@ def send(
     with _counted(len(bodies)) as count_sent:
         task = partial(talk.send, place, node, queue, bodies, like, resume, count_sent)
         identifiers = run_task(partial(task, transactional=transactional, together=transaction))
-    tell({"queue": queue, "sent": identifiers}, identifiers, as_json=as_json)
-    return DONE
+    return Printout({"queue": queue, "sent": identifiers}, identifiers).show(as_json=as_json)
 
 
 @contextmanager
@@ -263,21 +262,15 @@ def peek(
     return DONE if messages else FINDING
 
 
-def queues(
-    place: Place,
-    as_json: JsonOption = False,
-) -> int:
+def queues(place: Place) -> Printout:
     """Show what waits where, on every running node. Status 1 if none runs."""
     from mqproto.simulator.client import oversee
     from mqproto.simulator.client.live import as_it_is
 
     place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.statuses, place))
-    if as_json:
-        print_json(oversee.queues_as_json(place.topology, found))
-    else:
-        oversee.show_queues(place.topology, found, place.again)
-    return all_down(place, found) if not any(found.values()) else DONE
+    show = partial(oversee.show_queues, place.topology, found, place.again)
+    return Printout(oversee.queues_as_json(place.topology, found), show, *answered(place, found))
 
 
 def top(
@@ -303,9 +296,7 @@ def top(
     from mqproto.simulator.cli.top import run
 
     look = run(place, node, once=once, interval_s=interval_s)
-    if look is None or any(look.found.values()):
-        return DONE
-    return all_down(place, look.found)
+    return DONE if look is None else Printout(None, (), *answered(place, look.found)).show(as_json=False)
 
 
 def explain(
@@ -319,8 +310,7 @@ def explain(
     count: Annotated[int, "Show this many messages of each queue.", "-c", value(min=1, max=500)] = 5,
     history: HistoryOption = "",
     node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Explain why something waits: since when, what happens next, what to do. Status 1 if it is not known.
 
     \b
@@ -349,26 +339,20 @@ def explain(
     account, found = run_task(partial(asked_after, place, subject, count, history, node))
     triggers = _triggers_of(place, history, found)
     by_hand = run_task(partial(broken_now, place))
-    if as_json:
-        said = oversee.explanations_as_json(place.topology, found)
-        for one in said:
-            one["triggers"] = to_builtins(triggers[one["node"]])
-            one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
-        print_json(account.as_json() | {"nodes": said} if account else said)
-        return DONE if (account.is_known if account else any(found.values())) else FINDING
+    said = oversee.explanations_as_json(place.topology, found)
+    for one in said:
+        one["triggers"] = to_builtins(triggers[one["node"]])
+        one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
     explainer = Explainer(place.topology, *start_again(place), in_full=account is None)
     held = told(chain(*triggers.values()))
+    broken = (link.told() for link in by_hand)
     # The line that answers comes first: who has the message, or who holds the queue.
-    lines = (
-        chain(account.told(explainer), held)
-        if account
-        else chain(held, oversee.explained(explainer, subject, found))
-    )
-    for line in (*lines, *(link.told() for link in by_hand)):
-        print(line)
-    if account is None and not any(found.values()):
-        return all_down(place, found)
-    return FINDING if account and not account.is_known else DONE
+    if account:
+        value = account.as_json() | {"nodes": said}
+        status = DONE if account.is_known else FINDING
+        return Printout(value, chain(account.told(explainer), held, broken), status)
+    lines = chain(held, oversee.explained(explainer, subject, found), broken)
+    return Printout(said, lines, *answered(place, found))
 
 
 def _triggers_of(
@@ -407,8 +391,7 @@ def history(
         value(exists=True, dir_okay=False),
     ] = None,
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Tell what happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.
 
     Nodes log the steps of messages if they were started with --waypoints.
@@ -422,22 +405,22 @@ def history(
     logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
     account = run_task(partial(account_of, place, subject, history, log or ()))
     found = account.story(logs, place.topology)
-    if as_json:
-        now = [oversee.explanations_as_json(place.topology, one) for one in account.now]
-        print_json(story.as_json(found) | account.as_json() | {"now": now})
-    else:
-        explainer = Explainer(place.topology, *start_again(place), in_full=False)
-        for line in (*story.told(found, place.topology), "now:", *account.told(explainer)):
-            print(line)
+    now = [oversee.explanations_as_json(place.topology, one) for one in account.now]
+    explainer = Explainer(place.topology, *start_again(place), in_full=False)
+    complaints = []
     if not found.has_waypoints:
-        complain(
+        complaints.append(
             f"no log in {place.directory} has waypoints; nodes write them after "
             f"`mqproto run{place.again} --waypoints`"
         )
-    if found.steps or account.is_known:
-        return DONE
-    complain(f"nobody knows {subject}: none of {len(logs)} logs, and no running node")
-    return FINDING
+    if is_unknown := not (found.steps or account.is_known):
+        complaints.append(f"nobody knows {subject}: none of {len(logs)} logs, and no running node")
+    return Printout(
+        story.as_json(found) | account.as_json() | {"now": now},
+        chain(story.told(found, place.topology), ["now:"], account.told(explainer)),
+        FINDING if is_unknown else DONE,
+        complaints,
+    )
 
 
 def validate(
@@ -448,8 +431,7 @@ def validate(
         value("[SCENARIO]..."),
     ] = None,
     show_list: Annotated[bool, "List the scenarios, and run none.", "--list"] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Run gateway, nodes, trigger and a consumer that fails on cue. Status 1 if a count is not as expected."""
     from rich.console import Console
 
@@ -460,30 +442,30 @@ def validate(
     names = scenarios or [*validation.shipped(), ends.NAME]
     chosen = {name: validation.load(name) for name in names if name != ends.NAME}
     if show_list:
-        for name, scenario in chosen.items():
-            print(f"{name}: {scenario.title} ({scenario.heading})")
+        titles = {name: f"{scenario.title} ({scenario.heading})" for name, scenario in chosen.items()}
         if ends.NAME in names:
-            print(f"{ends.NAME}: {ends.TITLE} ({ends.HEADING})")
-        return DONE
+            titles[ends.NAME] = f"{ends.TITLE} ({ends.HEADING})"
+        return Printout(titles, (f"{name}: {title}" for name, title in titles.items()))
     with Console(stderr=True).status("") as status:
         outcomes = run_task(partial(running.validate, chosen, status.update)) if chosen else []
         report = run_task(partial(validate_ends, status.update)) if ends.NAME in names else None
-    if as_json:
-        print_json([*validation.as_json(outcomes), *([report.as_json()] if report else [])])
-    else:
+
+    def shown() -> None:
         if outcomes:
             validation.show(outcomes)
         if report:
             show(report)
-    return DONE if all(outcome.holds for outcome in outcomes) and not (report and report.broken) else FINDING
+
+    holds = all(outcome.holds for outcome in outcomes) and not (report and report.broken)
+    value = [*validation.as_json(outcomes), *([report.as_json()] if report else [])]
+    return Printout(value, shown, DONE if holds else FINDING)
 
 
 def purge(
     place: Place,
     queue: Annotated[str, ARGUMENT, "A queue; at a node that does not have it, its outgoing queue."],
     node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
 
     To keep the messages, receive them instead:
@@ -497,8 +479,7 @@ def purge(
     with working(f"deleting messages of {queue}"):
         at, count = run_task(partial(oversee.purge, place, node, queue))
     text = f"{at}: {counted(count, 'message')} of {queue} deleted"
-    tell({"node": at, "queue": queue, "deleted": count}, [text], as_json=as_json)
-    return DONE
+    return Printout({"node": at, "queue": queue, "deleted": count}, [text])
 
 
 def send_back(
@@ -508,8 +489,7 @@ def send_back(
         list[str] | None, ARGUMENT, "Identifiers of messages; by default all.", value("MESSAGE")
     ] = None,
     node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Send dead letters, or messages of a journal, where they were going. Status 1 if some cannot be sent.
 
     Each has as much time as it was first sent with; if nobody receives it in time, it comes back.
@@ -522,35 +502,22 @@ def send_back(
         sent, kept = run_task(task)
     text = f"{counted(sent, 'message')} sent once more"
     text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
-    tell({"queue": queue, "sent": sent, "kept": kept}, [text], as_json=as_json)
-    return FINDING if kept else DONE
+    return Printout({"queue": queue, "sent": sent, "kept": kept}, [text], FINDING if kept else DONE)
 
 
-def pause(
-    place: Place,
-    queue: OutgoingArgument,
-    node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def pause(place: Place, queue: OutgoingArgument, node: NodeOption = None) -> Printout:
     """Send nothing more to a queue until `mqproto resume`, over restarts as well."""
-    return _hold(place, queue, node, on_hold=True, as_json=as_json)
+    return _hold(place, queue, node, on_hold=True)
 
 
-def resume(
-    place: Place,
-    queue: OutgoingArgument,
-    node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def resume(place: Place, queue: OutgoingArgument, node: NodeOption = None) -> Printout:
     """Resume sending to a queue that was paused."""
-    return _hold(place, queue, node, on_hold=False, as_json=as_json)
+    return _hold(place, queue, node, on_hold=False)
 
 
-def _hold(place: Place, queue: str, node: str | None, *, on_hold: bool, as_json: bool) -> int:
+def _hold(place: Place, queue: str, node: str | None, *, on_hold: bool) -> Printout:
     from mqproto.simulator.client import oversee
 
     sender = run_task(partial(oversee.hold, place, node, queue, on_hold=on_hold))
     state = "paused" if on_hold else "resumed"
-    value = {"node": sender, "queue": queue, "state": state}
-    tell(value, [f"{sender} to {queue}: {state}"], as_json=as_json)
-    return DONE
+    return Printout({"node": sender, "queue": queue, "state": state}, [f"{sender} to {queue}: {state}"])

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, run_task
-from mqproto.simulator.command.options import Commands, JsonOption, only_node
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, run_task
+from mqproto.simulator.command.options import Commands, only_node
 from mqproto.simulator.security.keyfiles import (
     ASIDE,
     OF_USER,
@@ -68,8 +68,7 @@ def make(
         value("NAME"),
     ] = None,
     replace: ReplaceOption = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Make the keys a node lacks: for key exchange, and for signatures, with a self-signed certificate.
 
     With --replace, replace all of them, and keep the old ones aside. With --user, make or replace only the key with
@@ -80,7 +79,7 @@ def make(
 
     files = _files_of(place, node)
     if user is not None:
-        return _make_of_user(place, files, user, bits or 2_048, replace=replace, as_json=as_json)
+        return _make_of_user(place, files, user, bits or 2_048, replace=replace)
     chosen = [provider_by_word(word) for word in providers or USUAL]
     if "base" in {provider.word for provider in chosen} and bits not in (None, MINIMUM_BITS):
         raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
@@ -96,14 +95,10 @@ def make(
             made.append(KeptKeyPair(SIGNING, pair, certified(pair, files.node)))
     if not made:
         raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
-    aside = _keep(place, files, made)
-    _say(place, files, made, aside, as_json=as_json)
-    return DONE
+    return _kept(place, files, made)
 
 
-def _make_of_user(
-    place: Place, files: KeyFiles, user: str, bits: int, *, replace: bool, as_json: bool
-) -> int:
+def _make_of_user(place: Place, files: KeyFiles, user: str, bits: int, *, replace: bool) -> Printout:
     """The key with which a user signs."""
     from mqproto.security import new_key_pair
     from mqproto.simulator.base.screen import working
@@ -114,31 +109,22 @@ def _make_of_user(
     _see_unnamed(files, use)
     with working("making a key"):
         pair = new_key_pair(bits)
-    made = [KeptKeyPair(use, pair, certified(pair, user))]
-    _say(place, files, made, _keep(place, files, made), as_json=as_json)
-    return DONE
+    return _kept(place, files, [KeptKeyPair(use, pair, certified(pair, user))])
 
 
 @app.command()
-def show(
-    place: Place,
-    node: NodeArgument = None,
-    as_json: JsonOption = False,
-) -> int:
+def show(place: Place, node: NodeArgument = None) -> Printout:
     """Show which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
     files = _files_of(place, node)
     kept = list(files.all())
-    if as_json:
-        print_json({"node": files.node, "folder": str(files.folder), "keys": [*map(_value, kept)]})
-    for one in () if as_json else kept:
-        print(_line(files.node, one))
-    if not kept:
-        complain(f"{files.node} has no keys: mqproto keys make {files.node}{files.again}")
-        return FINDING
     late = [wrong for one in kept if one.certificate and (wrong := _out_of_date(one.certificate))]
-    for wrong in late:
-        complain(f"{files.node}: {wrong}: mqproto keys make {files.node} --replace{files.again}")
-    return FINDING if late else DONE
+    complaints = [
+        f"{files.node}: {wrong}: mqproto keys make {files.node} --replace{files.again}" for wrong in late
+    ]
+    if not kept:
+        complaints.append(f"{files.node} has no keys: mqproto keys make {files.node}{files.again}")
+    lines = [_line(files.node, one) for one in kept]
+    return Printout(_values(files, kept), lines, FINDING if complaints else DONE, complaints)
 
 
 @app.command()
@@ -188,8 +174,7 @@ def take(
         Path | None, "With --use signing: the key's certificate. Not needed if FILE contains it."
     ] = None,
     replace: ReplaceOption = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Give a node a key that was made elsewhere. A key for signatures gets a certificate, self-signed if need be."""
     from mqproto.security import KeyPair
 
@@ -212,9 +197,7 @@ def take(
         )
     owner = use.removeprefix(OF_USER) if use != SIGNING else files.node
     shown = _certificate(owner, pair, data, certificate) if is_for_signatures(use) else None
-    taken = [KeptKeyPair(use, pair, shown)]
-    _say(place, files, taken, _keep(place, files, taken), as_json=as_json)
-    return DONE
+    return _kept(place, files, [KeptKeyPair(use, pair, shown)])
 
 
 def _files_of(place: Place, node: str | None) -> KeyFiles:
@@ -271,32 +254,30 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Ce
     return found
 
 
-def _keep(place: Place, files: KeyFiles, made: Iterable[KeptKeyPair]) -> list[Path]:
-    """Write them, and what others are to know of them; where those are that were there before."""
-    return keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
-
-
-def _say(place: Place, files: KeyFiles, made: list[KeptKeyPair], aside: list[Path], *, as_json: bool) -> None:
-    """What was made, and which of the running nodes here know it now."""
+def _kept(place: Place, files: KeyFiles, made: list[KeptKeyPair]) -> Printout:
+    """Write them, and what others are to know of them; what was made, and which of the running nodes know it now."""
     from mqproto.simulator.command.peers import ask_each
 
+    aside = keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
     told = run_task(partial(ask_each, place, None, lambda client: client.read_keys()))
-    for name, answer in told.items():
-        if isinstance(answer, UsageError):
-            complain(f"{name} goes on with the keys that it had: {answer}")
-    if as_json:
-        value = {"node": files.node, "folder": str(files.folder), "keys": [*map(_value, made)]}
-        print_json(value | {"aside": [str(path) for path in aside]})
-        return
-    for kept in made:
-        print(_line(files.node, kept))
-    for path in aside:
-        print(f"set aside: {path}")
-    print(
-        f"kept in {files.folder}, for you alone; what others need is in {public_path(place.directory, files.node)}"
-    )
+    public = public_path(place.directory, files.node)
+    lines = [
+        *(_line(files.node, kept) for kept in made),
+        *(f"set aside: {path}" for path in aside),
+        f"kept in {files.folder}, for you alone; what others need is in {public}",
+    ]
     if running := [name for name, answer in told.items() if answer is True]:
-        print(f"{', '.join(running)} {'know' if len(running) > 1 else 'knows'} them from now on")
+        lines.append(f"{', '.join(running)} {'know' if len(running) > 1 else 'knows'} them from now on")
+    complaints = [
+        f"{name} goes on with the keys that it had: {answer}"
+        for name, answer in told.items()
+        if isinstance(answer, UsageError)
+    ]
+    return Printout(_values(files, made) | {"aside": [*map(str, aside)]}, lines, DONE, complaints)
+
+
+def _values(files: KeyFiles, kept: Iterable[KeptKeyPair]) -> dict[str, Any]:
+    return {"node": files.node, "folder": str(files.folder), "keys": [*map(_value, kept)]}
 
 
 def _line(node: str, kept: KeptKeyPair) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, print_json, run_task, tell
-from mqproto.simulator.command.options import Commands, JsonOption, NodeOption, all_down, only_node
+from mqproto.simulator.base.program.output import DONE, Printout, run_task
+from mqproto.simulator.command.options import Commands, NodeOption, answered, only_node
 
 if TYPE_CHECKING:
     from mqproto.simulator.client import Client
@@ -106,8 +106,7 @@ def create(
         str, "Its public GUID, `new` for a random one. This cannot be changed later.", value("GUID")
     ] = "",
     node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Make a queue. It is on disk when this returns.
 
     \b
@@ -125,18 +124,11 @@ def create(
         wish = with_properties_of(model, wish)
     name = _maker(place, node, queue, host)
     made = run_task(partial(_of_node, place, name, lambda client: client.make(queue, **wish)))
-    _say(place.topology.nodes[name], made, "is there", as_json=as_json)
-    return DONE
+    return _told(place.topology.nodes[name], made, "is there")
 
 
 @app.command("set")
-def change(
-    place: Place,
-    queue: QueueArgument,
-    properties: Properties,
-    node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def change(place: Place, queue: QueueArgument, properties: Properties, node: NodeOption = None) -> Printout:
     """Change the named properties of a queue. Whether it is transactional never changes.
 
     \b
@@ -150,25 +142,12 @@ def change(
             "say what is to change: --quota-kb, --journal, --strangers, --authenticated, ...: see --help"
         )
     name = run_task(partial(host_of, place, node, queue))
-    changed = run_task(
-        partial(
-            _of_node,
-            place,
-            name,
-            lambda client: client.change(queue, **wish),
-        )
-    )
-    _say(place.topology.nodes[name], changed, "is changed", as_json=as_json)
-    return DONE
+    changed = run_task(partial(_of_node, place, name, lambda client: client.change(queue, **wish)))
+    return _told(place.topology.nodes[name], changed, "is changed")
 
 
 @app.command()
-def delete(
-    place: Place,
-    queue: QueueArgument,
-    node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def delete(place: Place, queue: QueueArgument, node: NodeOption = None) -> Printout:
     """Delete a queue, its journal and all their messages. Senders get the dead letters they asked for.
 
     \b
@@ -181,33 +160,27 @@ def delete(
     with working(f"deleting {queue}"):
         count = run_task(partial(_of_node, place, name, lambda client: client.delete(queue)))
     text = f"{queue} is gone, and {counted(count, 'message')} with it"
-    tell({"queue": queue, "deleted": count}, [text], as_json=as_json)
-    return DONE
+    return Printout({"queue": queue, "deleted": count}, [text])
 
 
 @app.command("list")
-def show(
-    place: Place,
-    node: NodeOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def show(place: Place, node: NodeOption = None) -> Printout:
     """List the queues of each running node, with their properties. Status 1 if none runs. See also mqproto queues."""
     from mqproto.simulator.client.live import Away, ask_all
 
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
     running = {name: queues for name, queues in found.items() if not isinstance(queues, Away)}
-    if as_json:
-        print_json(list(_values_of_all(place.topology, running)))
-    elif running:
-        _show(place.topology, running)
-    return DONE if running else all_down(place, found)
+    status, complaints = (DONE, []) if running else answered(place, found)
+    values = [
+        {"node": name, **_values(place.topology.nodes[name], queue)}
+        for name, queues in running.items()
+        for queue in queues
+    ]
+    return Printout(values, partial(_show, place.topology, running) if running else (), status, complaints)
 
 
 @app.command()
-def export(
-    place: Place,
-    node: NodeOption = None,
-) -> int:
+def export(place: Place, node: NodeOption = None) -> int:
     """Print the topology as TOML for --topology, with the queues that its nodes have now.
 
     For nodes that do not run, or are not named, it has the queues that the file declares. Status 1 if none runs.
@@ -221,7 +194,7 @@ def export(
     found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
     running = {name: None if isinstance(queues, Away) else queues for name, queues in found.items()}
     if not any(queues is not None for queues in running.values()):
-        return all_down(place, found)
+        return Printout(None, (), *answered(place, found)).show(as_json=False)
     print(exported(place.topology, running), end="")
     return DONE
 
@@ -270,10 +243,10 @@ def _guid(text: str) -> bytes | None:
 # Showing
 
 
-def _say(node: Node, queue: DeclaredQueue, what: str, *, as_json: bool) -> None:
+def _told(node: Node, queue: DeclaredQueue, what: str) -> Printout:
     words = ", ".join((*_words(queue), str(node.format_name(queue))))
     text = f"{node.name}\\private$\\{queue.name} {what}: {words}"
-    tell(_values(node, queue), [text], as_json=as_json)
+    return Printout(_values(node, queue), [text])
 
 
 def _words(queue: DeclaredQueue) -> Iterator[str]:
@@ -287,14 +260,6 @@ def _words(queue: DeclaredQueue) -> Iterator[str]:
     if queue.strangers:
         yield "open to strangers"
     yield from queue.protection.words()
-
-
-def _values_of_all(
-    topology: Topology, found: Mapping[str, Iterable[DeclaredQueue]]
-) -> Iterator[dict[str, Any]]:
-    for name, queues in found.items():
-        for queue in queues:
-            yield {"node": name, **_values(topology.nodes[name], queue)}
 
 
 def _values(node: Node, queue: DeclaredQueue) -> dict[str, Any]:

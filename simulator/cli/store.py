@@ -18,8 +18,8 @@ from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.logfile import private
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json, tell
-from mqproto.simulator.command.options import Commands, JsonOption
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain
+from mqproto.simulator.command.options import Commands
 
 if TYPE_CHECKING:
     from mqproto.simulator.command.options import Later
@@ -48,11 +48,7 @@ ToArgument = Annotated[str, ARGUMENT, "URL of a database that has no history yet
 
 
 @app.command()
-def check(
-    place: Later,
-    store: KeptArgument,
-    as_json: JsonOption = False,
-) -> int:
+def check(place: Later, store: KeptArgument) -> Printout:
     """Read a whole store, and report damage. Status 1 if there is any.
 
     Nothing is changed. The node may run: its tables and log are read as of one moment, after the record that is
@@ -65,7 +61,7 @@ def check(
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
     if (url := _history_in(store)) is not None:
-        return _check_history(url, as_json=as_json)
+        return _check_history(url)
     path, _ = _named(place, store)
     with working(f"reading {path.name}"), closing(salvaged(SYSTEM_FILES, path)) as found:
         notices = list(found.notices)
@@ -73,28 +69,26 @@ def check(
             notices.append(
                 f"its node runs: this is the store after record {found.record:,}; what came later was not looked at"
             )
-    if as_json:
-        print_json(
-            {
-                "store": str(path),
-                "record": found.record,
-                "running": found.is_running,
-                "messages": found.named_counts(),
-                "findings": found.findings,
-                "notices": notices,
-            }
-        )
-        return FINDING if found.findings else DONE
-    print(f"record {found.record:,} is the newest; the log has {counted(len(found.records), 'record')}")
     counts = _as_people_call_them(found, _names(place))
-    _tell(path, found.findings, counts, [*found.findings, *notices])
+    lines = [
+        f"record {found.record:,} is the newest; the log has {counted(len(found.records), 'record')}",
+        *_lines(path, found.findings, counts, [*found.findings, *notices]),
+    ]
     if found.findings:
         command = f"mqproto store repair {shlex.quote(str(path))}"
         first = (
             "to keep what is whole" if counts else "put back a backup; without one, to keep what the log has"
         )
-        print(f"{first}{', stop its node, then' * found.is_running}: {command}")
-    return FINDING if found.findings else DONE
+        lines.append(f"{first}{', stop its node, then' * found.is_running}: {command}")
+    value = {
+        "store": str(path),
+        "record": found.record,
+        "running": found.is_running,
+        "messages": found.named_counts(),
+        "findings": found.findings,
+        "notices": notices,
+    }
+    return Printout(value, lines, FINDING if found.findings else DONE)
 
 
 @app.command()
@@ -104,8 +98,7 @@ def backup(
     target: Annotated[
         Path, ARGUMENT, "A folder, made if it does not exist, or a .sqlite file.", value("FOLDER|FILE")
     ],
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Copy a store as of one moment; its node may run. Nothing is overwritten.
 
     The copy is a complete store of two files, NAME.sqlite and NAME.sqlite-witness, verified from end to end. It has
@@ -116,12 +109,14 @@ def backup(
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.journal import back_up as back_up_journal, seen_in
     from mqproto.simulator.edges.history import HistoryError
-    from mqproto.simulator.edges.history.moving import still
+    from mqproto.simulator.edges.history.moving import back_up as back_up_history, still
     from mqproto.simulator.storage.care import back_up
     from mqproto.simulator.storage.files import SYSTEM_FILES
 
     if (url := _history_in(store)) is not None:
-        return _back_up_history(url, target, as_json=as_json)
+        with working("copying the history, and reading the copy"):
+            copied = back_up_history(url, target)
+        return Printout({"history": url, "backup": str(copied)}, [f"{copied}: the document history"])
     path, _ = _named(place, store)
     folder = target.parent if target.suffix == ".sqlite" else target
     copies = {journal: folder / journal.name for journal in _journals_of(path)}
@@ -152,28 +147,21 @@ def backup(
                 copy_of.unlink(missing_ok=True)
             raise
     count = sum(made.counts.values())
-    if as_json:
-        print_json(
-            {
-                "store": str(path),
-                "backup": str(made.path),
-                "record": made.record,
-                "messages": made.counts,
-                "journals": [str(copy_of) for copy_of in copies.values()],
-                "histories": [str(copy_of) for copy_of in kept],
-            }
-        )
-    else:
-        witness = f"{made.path.name}-witness"
-        moment = f"as of record {made.record:,}"
-        print(f"{made.path}: {counted(count, 'message')}, {moment}; {witness} beside it belongs to it")
-        for copy_of in copies.values():
-            print(f"{copy_of}: the journal of a gateway")
-        for copy_of in kept:
-            print(f"{copy_of}: the document history of the same moment")
-    for trouble in lacking:
-        complain(trouble)
-    return FINDING if lacking else DONE
+    value = {
+        "store": str(path),
+        "backup": str(made.path),
+        "record": made.record,
+        "messages": made.counts,
+        "journals": [str(copy_of) for copy_of in copies.values()],
+        "histories": [str(copy_of) for copy_of in kept],
+    }
+    belongs = f"{made.path.name}-witness beside it belongs to it"
+    lines = [
+        f"{made.path}: {counted(count, 'message')}, as of record {made.record:,}; {belongs}",
+        *(f"{copy_of}: the journal of a gateway" for copy_of in copies.values()),
+        *(f"{copy_of}: the document history of the same moment" for copy_of in kept),
+    ]
+    return Printout(value, lines, FINDING if lacking else DONE, lacking)
 
 
 def _journals_of(store: Path) -> list[Path]:
@@ -196,42 +184,24 @@ def _history_in(store: str) -> str | None:
     return None
 
 
-def _check_history(url: str, *, as_json: bool) -> int:
+def _check_history(url: str) -> Printout:
     from mqproto.simulator.edges.history.moving import inventory
 
     found = inventory(url)
-    if as_json:
-        documents = [
-            {"scope": scope, "entry": entry, "count": n} for (scope, entry), n in found.documents.items()
-        ]
-        print_json(
-            {
-                "history": found.name,
-                "documents": documents,
-                "keep_s": found.keep_s,
-                "findings": found.findings,
-            }
-        )
-        return FINDING if found.findings else DONE
-    for (scope, entry), count in sorted(found.documents.items()):
-        print(f"{scope}: {count:,} {entry}")
+    lines = [f"{scope}: {count:,} {entry}" for (scope, entry), count in sorted(found.documents.items())]
     if found.moves_to:
-        print(f"`mqproto store copy` to {found.moves_to} has begun: type it again if it does not run")
-    print(f"what has ended is kept for {found.keep_s / DAY_S:g} days")
-    for line in found.findings:
-        print(line)
-    print(f"{found.name}: {counted(len(found.findings), 'finding') if found.findings else 'whole'}")
-    return FINDING if found.findings else DONE
-
-
-def _back_up_history(url: str, target: Path, *, as_json: bool) -> int:
-    from mqproto.simulator.base.screen import working
-    from mqproto.simulator.edges.history.moving import back_up
-
-    with working("copying the history, and reading the copy"):
-        made = back_up(url, target)
-    tell({"history": url, "backup": str(made)}, [f"{made}: the document history"], as_json=as_json)
-    return DONE
+        lines.append(f"`mqproto store copy` to {found.moves_to} has begun: type it again if it does not run")
+    lines += (f"what has ended is kept for {found.keep_s / DAY_S:g} days", *found.findings)
+    lines.append(f"{found.name}: {counted(len(found.findings), 'finding') if found.findings else 'whole'}")
+    value = {
+        "history": found.name,
+        "documents": [
+            {"scope": scope, "entry": entry, "count": n} for (scope, entry), n in found.documents.items()
+        ],
+        "keep_s": found.keep_s,
+        "findings": found.findings,
+    }
+    return Printout(value, lines, FINDING if found.findings else DONE)
 
 
 @app.command()
@@ -342,11 +312,7 @@ def _chosen(found: Salvage, names: list[str], known_as: Callable[[str], str]) ->
 
 
 @app.command()
-def repair(
-    place: Later,
-    store: StoreArgument,
-    as_json: JsonOption = False,
-) -> int:
+def repair(place: Later, store: StoreArgument) -> Printout:
     """Keep what is undamaged in a store, and set the old one aside. Status 1 if anything was damaged.
 
     The old files and a list of the damage go to FILE-quarantine-DATE. Messages that a lost record of the log had
@@ -359,23 +325,19 @@ def repair(
     path, _ = _named(place, store)
     with working(f"reading {path.name}"):
         found = repair_store(SYSTEM_FILES, path, _date())
-    if as_json:
-        print_json(
-            {
-                "store": str(path),
-                "messages": found.counts,
-                "findings": found.findings,
-                "quarantine": str(found.quarantine) if found.quarantine else None,
-            }
-        )
+    lines = [*_lines(path, found.findings, found.counts, found.findings)]
+    if found.quarantine is None:
+        lines.append("nothing is hurt, and nothing was changed")
     else:
-        _tell(path, found.findings, found.counts, found.findings)
-        if found.quarantine is None:
-            print("nothing is hurt, and nothing was changed")
-        else:
-            print(f"set aside as it was, with this list: {found.quarantine}")
-            print("in its place is a store of the rest: look at what is missing, then start the node")
-    return FINDING if found.findings else DONE
+        lines.append(f"set aside as it was, with this list: {found.quarantine}")
+        lines.append("in its place is a store of the rest: look at what is missing, then start the node")
+    value = {
+        "store": str(path),
+        "messages": found.counts,
+        "findings": found.findings,
+        "quarantine": str(found.quarantine) if found.quarantine else None,
+    }
+    return Printout(value, lines, FINDING if found.findings else DONE)
 
 
 @app.command()
@@ -465,13 +427,12 @@ def _as_people_call_them(found: Salvage, known_as: Callable[[str], str]) -> dict
     return counts
 
 
-def _tell(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> None:
+def _lines(path: Path, findings: list[str], counts: dict[str, int], lines: list[str]) -> Iterator[str]:
     """How many messages are whole, what is to be said, and in a word how the store is."""
     for queue, count in sorted(counts.items()):
         if count:
-            print(f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole")
+            yield f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole"
     if not any(counts.values()):
-        print("no message waits" if counts or not findings else "no message can be read")
-    for line in lines:
-        print(line)
-    print(f"{path}: {counted(len(findings), 'finding') if findings else 'whole'}")
+        yield "no message waits" if counts or not findings else "no message can be read"
+    yield from lines
+    yield f"{path}: {counted(len(findings), 'finding') if findings else 'whole'}"

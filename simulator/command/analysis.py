@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.environment import TOPOLOGY_VARIABLE
-from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, complain, print_json, tell
+from mqproto.simulator.base.program.output import DONE, FINDING, MISUSE, Printout, complain, print_json
 from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
@@ -230,8 +230,8 @@ def _names(topology: str | None) -> Names:
 def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
     """What a run has come to."""
     counts = {name: tables.rows(name) for name in tables.names}
-    tell(_as_json(result, counts), _lines(result, counts, out), as_json=as_json)
-    return _status(result)
+    told = Printout(_as_json(result, counts), _lines(result, counts, out), _status(result))
+    return told.show(as_json=as_json)
 
 
 def _settings(conf: Iterable[str]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, complain, run_task, tell
-from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, run_task
+from mqproto.simulator.command.options import Commands, FirstByDefault
 from mqproto.simulator.edges.options import HistoryOption
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def audit(
         value(exists=True, dir_okay=False),
     ] = None,
     each: Annotated[bool, "List every message."] = False,
-    in_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.
 
     It reads the document history, the stores and the logs, and asks no program; nodes may run.
@@ -75,10 +74,10 @@ def audit(
 
     with working("reading the history, stores and logs"):
         found = audited(place, history, log or [])
-        held = [] if in_json else standing.told(standing.standings(place, history))
+        held = standing.told(standing.standings(place, history))
     lines = chain(audit_told(found, place.again, each=each), held)
-    tell(audit_as_json(found, each=each), lines, as_json=in_json)
-    return FINDING if found.counted()[End.UNACCOUNTED] else DONE
+    status = FINDING if found.counted()[End.UNACCOUNTED] else DONE
+    return Printout(audit_as_json(found, each=each), lines, status)
 
 
 # What has failed
@@ -95,8 +94,7 @@ def list_(
     narrowing: Narrowing,
     in_doubt: Annotated[bool, "Only messages of which nobody knows whether they were processed."] = False,
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """List what failed, and why: everything in error, in-doubt and dead-letter queues. Nodes need not run."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.edges.operators.reading import Unknown, failures_in
@@ -104,15 +102,14 @@ def list_(
     unknown, chosen = Unknown(), narrowing.chosen(in_doubt=in_doubt)
     with working(READING):
         failures = [failure for failure, _ in failures_in(place, unknown, chosen, history)]
-    return _list(failures, unknown, as_json=as_json)
+    return _listed(failures, unknown)
 
 
-def _list(failures: list[FailedMessage], unknown: Unknown, *, as_json: bool) -> int:
+def _listed(failures: list[FailedMessage], unknown: Unknown) -> Printout:
     from mqproto.simulator.edges.operators.report import failures_told
 
     value = {"failed": [failure.as_json() for failure in failures], **asdict(unknown)}
-    tell(value, chain(failures_told(failures), unknown.told()), as_json=as_json)
-    return DONE
+    return Printout(value, chain(failures_told(failures), unknown.told()))
 
 
 @failed.command()
@@ -120,8 +117,7 @@ def show(
     place: Place,
     name: Annotated[str, ARGUMENT, value("MESSAGE|KEY")],
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Show a message that failed: why, and everything in it."""
     from mqproto.simulator.base.screen import working
     from mqproto.simulator.client.talk import message_as_json
@@ -137,8 +133,7 @@ def show(
         raise UsageError(f"{len(found)} messages have the id {name}: name one of {ids}")
     [(failure, message)] = found
     value = failure.as_json() | {"copy": message_as_json(message)}
-    tell(value, failure_shown(failure, message), as_json=as_json)
-    return DONE
+    return Printout(value, failure_shown(failure, message))
 
 
 @failed.command()
@@ -152,8 +147,7 @@ def retry(
     ] = None,
     dry_run: Annotated[bool, "List the messages, and send none."] = False,
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Send failed messages again, to their queue, in their order and with their ids. Their nodes must run.
 
     A dead letter has as much time as it was first sent with: see that somebody receives it in time.
@@ -162,7 +156,7 @@ def retry(
 
     chosen = narrowing.chosen(_asked_for(names, every))
     act = None if dry_run else partial(desk.retry, place, history)
-    return _see_to(place, chosen, act, "sent once more", as_json, history, limit)
+    return _see_to(place, chosen, act, "sent once more", history, limit)
 
 
 @failed.command()
@@ -173,14 +167,13 @@ def resolve(
     note: Annotated[str, "What was done, for the history."] = "",
     every: AllOption = False,
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Remove messages that somebody has dealt with. If one comes again, it is a duplicate."""
     from mqproto.simulator.edges.operators import desk
 
     chosen = narrowing.chosen(_asked_for(names, every))
     act = partial(desk.resolve, place, history, note=note)
-    return _see_to(place, chosen, act, "resolved", as_json, history)
+    return _see_to(place, chosen, act, "resolved", history)
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
@@ -201,10 +194,9 @@ def _see_to(
     chosen: FailureFilter,
     act: Callable[[list[FailedMessage]], Coroutine[Any, Any, int]] | None,
     done: str,
-    as_json: bool,
     history: str,
     limit: int | None = None,
-) -> int:
+) -> Printout:
     """Do something about what has failed. Status 1 if a name is nobody's.
 
     act: None to list them alone.
@@ -227,16 +219,12 @@ def _see_to(
         if act is not None:
             count = run_task(partial(act, failures))
     missing = [name for name, some in called.items() if not some]
-    if act is None:
-        _list(failures, unknown, as_json=as_json)
-    else:
-        text = f"{counted(count, 'message')} {done}"
-        tell({"messages": count, "unknown": missing}, [text], as_json=as_json)
-    for name in missing:
-        complain(_nobody_has(name, place.again))
-    for line in unknown.told() if missing else ():
-        complain(line)
-    return FINDING if missing else DONE
+    text = f"{counted(count, 'message')} {done}"
+    told = Printout({"messages": count, "unknown": missing}, [text]) if act else _listed(failures, unknown)
+    if not missing:
+        return told
+    complaints = chain((_nobody_has(name, place.again) for name in missing), unknown.told())
+    return told._replace(status=FINDING, complaints=complaints)
 
 
 def _called(name: str, found: list[FailedMessage]) -> list[FailedMessage]:
@@ -262,8 +250,7 @@ def erase(
     ],
     note: Annotated[str, "The reason, for the log of operators."] = "",
     history: HistoryOption = "",
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Erase the bodies of finished messages from all files of their nodes. The record of them stays.
 
     Identifiers, times, outcomes and checksums are kept. Nodes may run; each store is rewritten, which takes as long as
@@ -277,12 +264,10 @@ def erase(
     with working("erasing, and writing stores anew"):
         done = run_task(partial(erasing.erase, place, history, names, note))
     text = f"{counted(len(done.messages), 'message')} erased, {done.copies} taken out of queues"
-    tell(asdict(done), [text], as_json=as_json)
-    for name in done.missing:
-        complain(f"nobody knows {name}: `mqproto audit --each{place.again}` has all that was answered 200")
-    for trouble in done.trouble:
-        complain(f"not written anew: {trouble}")
+    every = f"`mqproto audit --each{place.again}` has all that was answered 200"
+    complaints = [f"nobody knows {name}: {every}" for name in done.missing]
+    complaints += [f"not written anew: {trouble}" for trouble in done.trouble]
     for name in done.left:
         beside = "run its program once more, or, if nobody does, " if erasing.is_journal(name) else ""
-        complain(f"{name} has it still: {beside}remove that file")
-    return DONE if done.is_whole else FINDING
+        complaints.append(f"{name} has it still: {beside}remove that file")
+    return Printout(asdict(done), [text], DONE if done.is_whole else FINDING, complaints)

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.program.declared import as_typed, value
 from mqproto.simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
-from mqproto.simulator.base.program.output import FINDING, complain
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain
 
 if TYPE_CHECKING:
     from mqproto.simulator.topology.places import Place
@@ -168,7 +168,7 @@ class _Unfolded:
     def __call__(self, **typed: Any) -> Any:
         taken = {name: _taken(each, typed) for name, each in self._own.parameters.items()}
         try:
-            return self._command(**taken)
+            found = self._command(**taken)
         except UsageError as error:
             # What the running nodes do not know may be in the file by now.
             from mqproto.simulator.topology.places import Place, run_anew
@@ -178,6 +178,7 @@ class _Unfolded:
             if anew := "".join(run_anew(each.topology, each.directory, lacks) for each in places):
                 raise UsageError(f"{error}; start the nodes with {anew}") from None
             raise
+        return found.show(as_json=typed["as_json"]) if isinstance(found, Printout) else found
 
     @cached_property
     def _own(self) -> inspect.Signature:
@@ -186,6 +187,8 @@ class _Unfolded:
     @cached_property
     def __signature__(self) -> inspect.Signature:
         typed = [option for each in self._own.parameters.values() for option in _options(each)]
+        if self._own.return_annotation is Printout:
+            typed += _options(AS_JSON)
         # Where the nodes are is said last.
         return self._own.replace(parameters=sorted(typed, key=lambda option: option.name in WHERE))
 
@@ -203,6 +206,10 @@ class _Later(_Where):
     """The same, for a command that may do without."""
 
 
+AS_JSON: Final = inspect.Parameter(
+    "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption
+)
+"""What is typed for a command that returns what it has to tell."""
 WHERE: Final = ("topology", "directory")
 PLACES: Final = {"Place": _Where, "Later": _Later}
 """What stands for the class in annotations, which is not imported for that alone."""
@@ -250,9 +257,12 @@ def only_node(place: Place) -> str:
     return nodes[0]
 
 
-def all_down(place: Place, found: Mapping[str, Any]) -> int:
-    """Say that no node has answered (`mqproto.simulator.client.live.ask_all`); the exit status."""
+def answered(place: Place, found: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Whether any node has answered (`mqproto.simulator.client.live.ask_all`): the status, and the complaint if none
+    has.
+    """
     from mqproto.simulator.client.live import none_answered
 
-    complain(none_answered(place.topology.name, found, f"mqproto run{place.again}"))
-    return FINDING
+    if any(found.values()):
+        return DONE, []
+    return FINDING, [none_answered(place.topology.name, found, f"mqproto run{place.again}")]

@@ -13,8 +13,8 @@ from mqproto.base.words import brief, counted, duration
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, MISUSE, complain, print_json, run_task
-from mqproto.simulator.command.options import Commands, FirstByDefault, JsonOption, all_down
+from mqproto.simulator.base.program.output import MISUSE, Printout, run_task
+from mqproto.simulator.command.options import Commands, FirstByDefault, answered
 from mqproto.wire.guid import guid_from_text, guid_text
 
 if TYPE_CHECKING:
@@ -44,18 +44,11 @@ NetworkArgument = Annotated[
 
 
 @app.command()
-def show(
-    place: Place,
-    node: NodeArgument = None,
-    as_json: JsonOption = False,
-) -> int:
+def show(place: Place, node: NodeArgument = None) -> Printout:
     """Show who is or was connected to a node, and what they did. Status 1 if no node runs."""
     found = run_task(partial(peers_of, place, node))
-    if as_json:
-        print_json(as_values(place.topology, found))
-    else:
-        show_peers(place.topology, found, place.again)
-    return DONE if any(found.values()) else all_down(place, found)
+    lines = partial(show_peers, place.topology, found, place.again)
+    return Printout(as_values(place.topology, found), lines, *answered(place, found))
 
 
 @app.command()
@@ -64,24 +57,18 @@ def block(
     network: NetworkArgument,
     node: NodeArgument = None,
     force: Annotated[bool, "Even if a node of the topology calls from there."] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Refuse connections from there, also after restarts, and end the sessions that came from there.
 
     The node still sends there; `mqproto pause` holds that back.
     """
-    return _block(place, network, node, as_json, is_blocked=True, forced=force)
+    return _block(place, network, node, is_blocked=True, forced=force)
 
 
 @app.command()
-def unblock(
-    place: Place,
-    network: NetworkArgument,
-    node: NodeArgument = None,
-    as_json: JsonOption = False,
-) -> int:
+def unblock(place: Place, network: NetworkArgument, node: NodeArgument = None) -> Printout:
     """Accept connections from there again."""
-    return _block(place, network, node, as_json, is_blocked=False, forced=False)
+    return _block(place, network, node, is_blocked=False)
 
 
 @app.command()
@@ -100,40 +87,29 @@ def add(
         "The folder of its public keys, to encrypt messages for it: aes.blob, enhanced.blob, signing.cer.",
         value("FOLDER"),
     ] = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Add a queue manager that is in no topology. Nodes may call it, and its queues go by its name."""
     if not address and not also:
         raise UsageError("say where it is: --address HOST, or --also ADDRESS for one that was met")
     wish = _wish_to_add(name, address, guid, keys, probes=probes)
     wish.also = also or []
-    return _tell(place, wish, "is added", node, as_json)
+    return _told(place, wish, "is added", node)
 
 
 @app.command()
-def remove(
-    place: Place,
-    name: PeerArgument,
-    node: NodeArgument = None,
-    as_json: JsonOption = False,
-) -> int:
+def remove(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printout:
     """Forget a queue manager that was added, or met."""
     from mqproto.simulator.node.control import PeerFacts
 
-    return _tell(place, PeerFacts(name), "is forgotten", node, as_json)
+    return _told(place, PeerFacts(name), "is forgotten", node)
 
 
 @app.command()
-def move(
-    place: Place,
-    name: PeerArgument,
-    node: NodeArgument = None,
-    as_json: JsonOption = False,
-) -> int:
+def move(place: Place, name: PeerArgument, node: NodeArgument = None) -> Printout:
     """Accept that a queue manager moved to the address where its GUID was seen last."""
     from mqproto.simulator.node.control import PeerFacts
 
-    return _tell(place, PeerFacts(name, has_moved=True), "has moved", node, as_json)
+    return _told(place, PeerFacts(name, has_moved=True), "has moved", node)
 
 
 def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
@@ -168,7 +144,7 @@ def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *
     return PeerFacts(name, address, manager, keys=files)
 
 
-def _tell(place: Place, wish: PeerWish, done: str, node: str | None, as_json: bool) -> int:
+def _told(place: Place, wish: PeerWish, done: str, node: str | None) -> Printout:
     """Have nodes know something of a peer, and say what they know of it now, or did."""
     found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
 
@@ -179,54 +155,39 @@ def _tell(place: Place, wish: PeerWish, done: str, node: str | None, as_json: bo
             return one.after("knows what it did")
         return f"{_met_name(one)} {done}: {met_words(one)}"
 
-    return _say(place, found, words, asdict, as_json=as_json)
+    return _answers(place, found, words, asdict)
 
 
 def _block(
-    place: Place,
-    network: str,
-    node: str | None,
-    as_json: bool,
-    *,
-    is_blocked: bool,
-    forced: bool,
-) -> int:
+    place: Place, network: str, node: str | None, *, is_blocked: bool, forced: bool = False
+) -> Printout:
     async def ask(client: Client) -> Blocked:
         return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
 
     found = run_task(partial(ask_each, place, node, ask))
     words = partial(blocked_words, is_blocked=is_blocked)
-    return _say(place, found, words, _blocked_values, as_json=as_json)
+    return _answers(place, found, words, _blocked_values)
 
 
-def _say(
+def _answers(
     place: Place,
     found: Mapping[str, T | Refusal | Away],
     words: Callable[[T | Away], str],
     values: Callable[[T], dict[str, Any]],
-    *,
-    as_json: bool,
-) -> int:
+) -> Printout:
     """What came of a request to each node: what it answered, why it would not, or that it has not answered."""
     from mqproto.simulator.client.live import Away
 
-    answers = {name: one for name, one in found.items() if not isinstance(one, Refusal)}
-    refusals = {name: str(one) for name, one in found.items() if isinstance(one, Refusal)}
-    if as_json:
-        told = {
-            name: {"running": one.is_running} if isinstance(one, Away) else {"running": True, **values(one)}
-            for name, one in answers.items()
-        }
-        told |= {name: {"running": True, "refused": refusal} for name, refusal in refusals.items()}
-        print_json([{"node": name, **told[name]} for name in found])
-    else:
-        for name, one in answers.items():
-            print(f"{name}: {words(one)}")
-    for name, refusal in refusals.items():
-        complain(f"{name}: {refusal}")
-    if refusals:
-        return MISUSE
-    return DONE if any(found.values()) else all_down(place, found)
+    told, lines, refusals = [], [], []
+    for name, one in found.items():
+        if isinstance(one, Refusal):
+            told.append({"node": name, "running": True, "refused": str(one)})
+            refusals.append(f"{name}: {one}")
+            continue
+        value = {"running": one.is_running} if isinstance(one, Away) else {"running": True, **values(one)}
+        told.append({"node": name, **value})
+        lines.append(f"{name}: {words(one)}")
+    return Printout(told, lines, *((MISUSE, refusals) if refusals else answered(place, found)))
 
 
 # Asking

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, print_json, tell
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout
 from mqproto.simulator.command.options import JsonOption
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def report(
     host: Annotated[
         str | None, "With --find: only messages through this queue manager, by a part of its name."
     ] = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """What the tables of `mqproto analyse` say, as one HTML page that needs no network, and in short here.
 
     What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
@@ -78,7 +78,7 @@ def report(
     if not (find is queue is host is None):
         if html is not None:
             raise UsageError("--find, --queue and --host write no page: leave out --html")
-        return _tell(opened, Sought(find or "", queue or "", host or ""), as_json=as_json)
+        return _told(opened, Sought(find or "", queue or "", host or ""))
     if html is None and opened.store.folder is None:
         raise UsageError(f"{tables} is not on this machine: say with --html where the page is to go")
     target = Path(tables) / PAGE if html is None else html
@@ -92,8 +92,9 @@ def report(
         with whole(target) as file:
             file.write_text(page(facts), "utf-8")
     page_is = f"\n{target}: open it in a browser"
-    tell(facts_as_json(facts) | {"page": str(target)}, [*lines(facts), page_is], as_json=as_json)
-    return FINDING if facts.judgments.faults or facts.security.failing or facts.security.altered else DONE
+    is_bad = facts.judgments.faults or facts.security.failing or facts.security.altered
+    value = facts_as_json(facts) | {"page": str(target)}
+    return Printout(value, [*lines(facts), page_is], FINDING if is_bad else DONE)
 
 
 class NoTablesError(MqprotoError):
@@ -115,7 +116,7 @@ def _see_that_there_is(place: str) -> None:
         raise NoTablesError(place)
 
 
-def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
+def _told(tables: Tables, sought: Sought) -> Printout:
     """What became of the messages that are sought."""
     from mqproto.captures.pipeline.report.gather import find
     from mqproto.captures.pipeline.report.summary import story, story_as_json
@@ -124,16 +125,12 @@ def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
     with working(f"looking for {sought}"):
         found = find(tables, sought, NAMED_LIMIT + 1)
     rows = found[:NAMED_LIMIT]
-    if as_json:
-        print_json([story_as_json(*each) for each in rows])
-        return DONE if rows else FINDING
-    for each in rows:
-        print("\n".join(story(*each)))
-    if len(found) > NAMED_LIMIT:
-        print("and more; name it by more of its label, or by its --queue or --host")
     if not rows:
-        print(f"no message in {tables.folder} has all of this: {sought}")
-    return DONE if rows else FINDING
+        return Printout([], [f"no message in {tables.folder} has all of this: {sought}"], FINDING)
+    lines = ["\n".join(story(*each)) for each in rows]
+    if len(found) > NAMED_LIMIT:
+        lines.append("and more; name it by more of its label, or by its --queue or --host")
+    return Printout([story_as_json(*each) for each in rows], lines)
 
 
 def tables(
@@ -178,66 +175,57 @@ def tables(
     if vacuum is not None:
         with working("deleting files that nobody needs"):
             count = opened.vacuum(vacuum * HOUR_S)
-        print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
+        told = Printout({"deleted": count}, [f"{count:,} files that nobody needs deleted"])
     elif export is not None:
         from mqproto.captures.pipeline.tables import queries
 
         with working(f"writing to {export}"):
-            written = queries.export(opened, export, form, sql)
-        print_json([str(path) for path in written]) if as_json else print(*written, sep="\n")
+            written = [str(path) for path in queries.export(opened, export, form, sql)]
+        told = Printout(written, written)
     elif sql is not None:
-        _answer(opened, sql, as_json=as_json)
-    elif columns is not None:
-        _describe(opened, columns, as_json=as_json)
+        told = _answer(opened, sql, None if as_json else ROWS_LIMIT)
     else:
-        _list(opened, as_json=as_json)
-    return DONE
+        told = _described(columns) if columns is not None else _listed(opened)
+    return told.show(as_json=as_json)
 
 
-def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
+def _answer(tables: Tables, sql: str, limit: int | None) -> Printout:
     from mqproto.captures.pipeline.tables.queries import answer
     from mqproto.simulator.base.screen import working
 
     with working("asking the tables"):
-        found = answer(tables, sql, None if as_json else ROWS_LIMIT)
-    if as_json:
-        print_json([dict(zip(found.columns, map(_plain, row), strict=True)) for row in found.rows])
-        return
-    for line in _aligned([found.columns, *(list(map(_shown, row)) for row in found.rows)]):
-        print(line)
-    if not found.is_all:
-        print(f"and more than these {ROWS_LIMIT:,} rows: ask for fewer, or use --export")
+        found = answer(tables, sql, limit)
+    value = (dict(zip(found.columns, map(_plain, row), strict=True)) for row in found.rows)
+    lines = _aligned([found.columns, *(list(map(_shown, row)) for row in found.rows)])
+    more = [f"and more than these {ROWS_LIMIT:,} rows: ask for fewer, or use --export"] * (not found.is_all)
+    return Printout(list(value) if limit is None else None, chain(lines, more))
 
 
-def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
+def _described(name: str) -> Printout:
     from mqproto.captures.pipeline.tables.schemas.tables import RUNS, TABLES
 
     known = {**TABLES, "runs": RUNS}
     if name not in known:
         raise UsageError(f"there is no table {name!r}, but {', '.join(sorted(known))}")
     found = known[name]
-    if as_json:
-        print_json([column._replace(type=str(column.type))._asdict() for column in found.columns])
-        return
-    print(f"{name}: {found.about}\n")
-    for line in _aligned([[each.name, str(each.type), each.unit, each.meaning] for each in found.columns]):
-        print(line)
+    value = [column._replace(type=str(column.type))._asdict() for column in found.columns]
+    lines = _aligned([[each.name, str(each.type), each.unit, each.meaning] for each in found.columns])
+    return Printout(value, chain([f"{name}: {found.about}\n"], lines))
 
 
-def _list(tables: Tables, *, as_json: bool) -> None:
+def _listed(tables: Tables) -> Printout:
     from mqproto.captures.pipeline.tables.schemas.tables import TABLES
 
     row = tables.row
     assert row is not None
-    if as_json:
-        told = {name: {"rows": row.rows[name], "version": row.versions[name]} for name in tables.names}
-        print_json({"run": row.run, "time": row.time.isoformat(), "program": row.program, "tables": told})
-        return
-    print(f"run {row.run}, {row.time:%Y-%m-%d %H:%M:%S} UTC, by {row.program}\n")
+    told = {name: {"rows": row.rows[name], "version": row.versions[name]} for name in tables.names}
+    lines = [f"run {row.run}, {row.time:%Y-%m-%d %H:%M:%S} UTC, by {row.program}\n"]
     wide = max(map(len, tables.names), default=0)
     for name in tables.names:
         about = TABLES[name].about if name in TABLES else ""
-        print(f"{name:<{wide}} {row.rows[name]:>12,} rows  {about}".rstrip())
+        lines.append(f"{name:<{wide}} {row.rows[name]:>12,} rows  {about}".rstrip())
+    value = {"run": row.run, "time": row.time.isoformat(), "program": row.program, "tables": told}
+    return Printout(value, lines)
 
 
 def _aligned(rows: list[list[str]]) -> Iterator[str]:

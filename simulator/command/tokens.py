@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from mqproto.base.errors import UsageError
 from mqproto.simulator.base.logfile import private
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import DONE, FINDING, complain, print_json
-from mqproto.simulator.command.options import Commands, JsonOption
+from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain
+from mqproto.simulator.command.options import Commands
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.gateway.tokens import TokenHolder
@@ -90,35 +90,29 @@ def make(
 
 
 @app.command()
-def show(
-    file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."],
-    as_json: JsonOption = False,
-) -> int:
+def show(file: Annotated[Path, ARGUMENT, "The file of the gateway's --tokens."]) -> Printout:
     """List the tokens: their owners, and what they open. Status 1 if there are none."""
     from mqproto.simulator.edges.gateway.tokens import holders_in
 
     holders = holders_in(file)
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": name,
-                    "role": holder.role,
-                    "queues": holder.queues,
-                    "producer": holder.producer_of(name),
-                    "made": holder.made and holder.made.isoformat(),
-                }
-                for name, holder in holders.items()
-            ]
-        )
-    for name, holder in () if as_json else holders.items():
+    values, lines = [], []
+    for name, holder in holders.items():
         made = f", made {holder.made:%Y-%m-%d}" if holder.made else ""
         whose = holder.producer_of(name)
         ids = "" if whose == name else f", with the ids of {whose or 'all'}"
-        print(f"{name}: {holder.role}, {', '.join(holder.queues) or 'no queue'}{ids}{made}")
+        lines.append(f"{name}: {holder.role}, {', '.join(holder.queues) or 'no queue'}{ids}{made}")
+        values.append(
+            {
+                "name": name,
+                "role": holder.role,
+                "queues": holder.queues,
+                "producer": whose,
+                "made": holder.made and holder.made.isoformat(),
+            }
+        )
     if not holders:
-        complain(f"{file} has no token: mqproto tokens make NAME --tokens {file}")
-    return DONE if holders else FINDING
+        return Printout([], [], FINDING, [f"{file} has no token: mqproto tokens make NAME --tokens {file}"])
+    return Printout(values, lines)
 
 
 @app.command()

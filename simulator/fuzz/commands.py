@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.base.program.output import (
-    DONE,
-    FINDING,
-    INTERRUPTED,
-    ended,
-    print_json,
-    run_task,
-    tell,
-)
+from mqproto.simulator.base.program.output import DONE, FINDING, INTERRUPTED, Printout, run_task
 from mqproto.simulator.command.options import Commands, JsonOption
 
 if TYPE_CHECKING:
@@ -89,10 +81,8 @@ def parser(
     )
     with progress("packets", options.seconds, quiet=as_json) as show:
         report = fuzzing.fuzz_parser(options, lambda so_far: show(so_far.seconds, len(so_far.findings)))
-    tell(report.as_json(), lines(report), as_json=as_json)
-    if report.interrupted:
-        return INTERRUPTED
-    return FINDING if len(report.findings) else DONE
+    status = INTERRUPTED if report.interrupted else FINDING if len(report.findings) else DONE
+    return Printout(report.as_json(), lines(report), status).show(as_json=as_json)
 
 
 HostArgument = Annotated[str, ARGUMENT, "HOST, HOST:PORT or [IPv6]:PORT; TCP port 1801 by default."]
@@ -164,8 +154,7 @@ def peer(
             status = INTERRUPTED
     if report is None:
         return status
-    tell(report.as_json(), peers.as_lines(report), as_json=as_json)
-    return status
+    return Printout(report.as_json(), peers.as_lines(report), status).show(as_json=as_json)
 
 
 @app.command()
@@ -198,7 +187,7 @@ def strangers(
             print(ordeal.line(timed=plan.timed), flush=True)
 
     report = run_task(partial(suite.run_strangers, plan, show))
-    return ended(report, verdict.show_report, as_json=as_json)
+    return Printout.of(report, verdict.show_report).show(as_json=as_json)
 
 
 @app.command()
@@ -212,8 +201,7 @@ def repeat(
     ] = False,
     patience_s: PatienceOption = 15,
     allow_remote: RemoteOption = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Printout:
     """Repeat what led to a finding. Status 1 if it shows again."""
     from mqproto.simulator.fuzz import findings
     from mqproto.simulator.fuzz.parser import parser as fuzzing
@@ -227,14 +215,10 @@ def repeat(
         seen = None if fault is None else (f"{fault.oracle}: {fault.rule}", fault.detail or finding.detail)
     else:
         seen = fuzzing.repeat(finding)
-    if as_json:
-        print_json({"group": finding.group, "seen": seen and {"group": seen[0], "detail": seen[1]}})
-    elif seen is None:
-        print(f"nothing wrong now; it was {finding.group}: {finding.detail}")
-    else:
-        print(f"{seen[0]}: {seen[1]}")
-        print(f"  {findings.shown(finding.data)}")
-    return DONE if seen is None else FINDING
+    value = {"group": finding.group, "seen": seen and {"group": seen[0], "detail": seen[1]}}
+    if seen is None:
+        return Printout(value, [f"nothing wrong now; it was {finding.group}: {finding.detail}"])
+    return Printout(value, [f"{seen[0]}: {seen[1]}", f"  {findings.shown(finding.data)}"], FINDING)
 
 
 def lines(report: Report) -> Iterator[str]:

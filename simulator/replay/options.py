@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from mqproto.simulator.base.program.declared import ARGUMENT, value
-from mqproto.simulator.command.options import JsonOption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,4 +36,3 @@ class ReplayOptions:
     timeout_s: Annotated[float, "Give up after so long without progress.", value(min=0.1, max=3_600)] = 15
     as_captured: Annotated[bool, "Rewrite nothing, and send every byte."] = False
     allow_remote: Annotated[bool, "Use addresses beyond loopback."] = False
-    as_json: JsonOption = False

@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 DONE: Final = 0
 FINDING: Final = 1
@@ -66,16 +67,31 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
-def ended(report: Any, show: Callable[[Any], None], *, as_json: bool) -> int:
-    """Print a report, for programs or for people; return the exit status, by whether anything is `broken`."""
-    print_json(report.as_json()) if as_json else show(report)
-    return FINDING if report.broken else DONE
+class Printout(NamedTuple):
+    """What a command has to tell, and its exit status.  A command that returns it takes --json.
 
+    value: for programs. lines: for people; or what prints them. complaints: for either, afterwards.
+    """
 
-def tell(value: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """The same for programs, or for people."""
-    if as_json:
-        print_json(value)
-        return
-    for line in lines:
-        print(line)
+    value: object
+    lines: Iterable[str] | Callable[[], object]
+    status: int = DONE
+    complaints: Iterable[str] = ()
+
+    @classmethod
+    def of(cls, report: Any, show: Callable[[Any], None]) -> Printout:
+        """A report, which is a finding if anything is `broken`."""
+        return cls(report.as_json(), partial(show, report), FINDING if report.broken else DONE)
+
+    def show(self, *, as_json: bool) -> int:
+        """Print it, and return the status."""
+        if as_json:
+            print_json(self.value)
+        elif callable(self.lines):
+            self.lines()
+        else:
+            for line in self.lines:
+                print(line)
+        for complaint in self.complaints:
+            complain(complaint)
+        return self.status
