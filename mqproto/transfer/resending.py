@@ -14,7 +14,7 @@ from mqproto.transfer.numbering import Numbering
 from mqproto.turn.effects import ReadBy, ReadPage, Waiting
 
 
-class Departures:
+class EverSent:
     """Which kept messages of one sequence have left at least once: their destination may have them."""
 
     def __init__(self, cursors: Cursors) -> None:

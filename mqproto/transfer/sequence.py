@@ -12,7 +12,7 @@ from mqproto.session import InFlight
 from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.numbering import USED_UP, Numbering, block_after, block_of
 from mqproto.transfer.outgoing import OutgoingQueue
-from mqproto.transfer.resending import Departures, OrderAckWait, Resends
+from mqproto.transfer.resending import EverSent, OrderAckWait, Resends
 from mqproto.turn.effects import Note, OutgoingRow, QueueKind, ReadBy, ReadPage, StoredQueue, Waiting
 from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
@@ -52,7 +52,7 @@ class OutgoingSequence(OutgoingQueue):
         """Called when no message of it is kept any more."""
         self.cursors = Cursors(self._last)
         self.numbering = Numbering(self.cursors, self.window)
-        self._departures = Departures(self.cursors)
+        self._ever_sent = EverSent(self.cursors)
         self.wait = OrderAckWait(queue, timers, settings.resend_timer_table_ms, now)
         self.resends = Resends(queue, settings, self.numbering, self.withheld, self.wait)
         self.final_queue = 0
@@ -120,7 +120,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def again(self, entry: InFlight) -> InFlight:
         if entry.position in self.withheld:
-            self._departures.leave([entry])
+            self._ever_sent.leave([entry])
         return replace(super().again(entry), packet=self.numbering.numbered(entry.position, entry.packet))
 
     def awaits(self, position: int) -> bool:
@@ -131,7 +131,7 @@ class OutgoingSequence(OutgoingQueue):
     ) -> tuple[list[InFlight], list[Ending]]:
         again = bool(self.resends.ready)
         entries, over = (self._take_resends if again else super().take)(limit, limit_bytes, now, writes)
-        self._departures.leave(entries)
+        self._ever_sent.leave(entries)
         if entries and not again:
             self.wait.see_to(now)
             if self.cursors.send(entries[-1].position):
@@ -168,10 +168,10 @@ class OutgoingSequence(OutgoingQueue):
         return False
 
     def may_have_arrived(self, position: int) -> bool:
-        return self._departures.may_have_arrived(position)
+        return self._ever_sent.may_have_arrived(position)
 
     def passed_over(self, entry: InFlight) -> None:
-        self._departures.passed_over(entry.position)
+        self._ever_sent.passed_over(entry.position)
 
     def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
         packet = self.numbering.with_its_place(message.position, message.packet)
@@ -271,7 +271,7 @@ class OutgoingSequence(OutgoingQueue):
         if self.window.forget(position) is None:
             self.window.forget_on_disk(position)
         self.resends.forget(position)
-        self._departures.forget(position)
+        self._ever_sent.forget(position)
         if self.final_asked and not decided:
             writes.urgent().await_final_acks(self.queue, position, position, self.final_queue)
         # It is off the disk before the next message bridges the gap. Otherwise it would come back after a
