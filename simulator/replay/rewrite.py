@@ -111,7 +111,7 @@ def _queue(text: str) -> SingleName:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Planned:
     """What one message becomes, except for what depends on the peer."""
 
     identity: Identity
@@ -223,7 +223,7 @@ class Rewriter:
 
     # The plan
 
-    def _planned(self, first_message_id: int, newest: TxSequenceId) -> list[_Plan]:
+    def _planned(self, first_message_id: int, newest: TxSequenceId) -> list[_Planned]:
         messages = self._script.messages
         names = [destination_of(self._script.message(number)) for number in range(len(messages))]
         destinations = [self._maps.get(key_of(name)) for name in names]
@@ -243,7 +243,7 @@ class Rewriter:
             place = None
             if message.place is not None:
                 place = (identifiers[stream], ranks[stream][message.place])
-            plans.append(_Plan(identity, place, place[1] - 1 if place else 0, destinations[number]))
+            plans.append(_Planned(identity, place, place[1] - 1 if place else 0, destinations[number]))
         return plans
 
     def _ranks(self, streams: Sequence[Stream], origins: Sequence[str]) -> dict[Stream, dict[Place, int]]:
