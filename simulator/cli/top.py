@@ -30,7 +30,6 @@ from mqproto.simulator.client.live import Away, ask_all
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from mqproto.wire.guid import guid_from_text
 
 if TYPE_CHECKING:
     from mqproto.simulator.client import Client
@@ -252,14 +251,13 @@ def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[Top
     for queue in status.outgoing:
         resent[queue.next_manager] += queue.resent
     for session in status.sessions:
-        known = topology.node_by_guid(guid_from_text(session.manager)) if session.manager else None
         cells = (
             _count(session.window),
             _count(session.unacknowledged),
             _count(resent[session.manager]),
             brief(session.acknowledged_s),
         )
-        yield TopRow(f"{name} to {known.name if known else session.host}", cells, "open")
+        yield TopRow(f"{name} to {topology.manager_name(session.manager) or session.host}", cells, "open")
     told = set()
     for queue in status.outgoing:
         hop = oversee.next_hop(topology, queue)

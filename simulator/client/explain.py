@@ -19,7 +19,7 @@ from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.simulator.node.control import Explanation, QueueReceiver
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
-from mqproto.wire import MessageClass, guid_from_text
+from mqproto.wire import MessageClass
 from mqproto.wire.classes import REFUSALS
 
 if TYPE_CHECKING:
@@ -230,8 +230,7 @@ class Explainer:
 
     def _manager(self, guid: str) -> str:
         """The name of a queue manager's node, or its GUID; empty if that is not known."""
-        node = self._topology.node_by_guid(guid_from_text(guid)) if guid else None
-        return node.name if node is not None else guid
+        return self._topology.manager_name(guid) or guid
 
     # Queues of a node
 

@@ -26,7 +26,6 @@ from mqproto.simulator.topology.directory import NodeDirectory, known_as
 from mqproto.simulator.topology.places import Place
 from mqproto.simulator.topology.resolve import is_bare, is_system_queue
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from mqproto.wire.guid import guid_from_text
 
 
 async def statuses(place: Place) -> dict[str, NodeStatus | Away]:
@@ -177,8 +176,10 @@ def _dropped(topology: Topology, found: Mapping[str, NodeStatus | Away]) -> Iter
     """What each node dropped since it began because it came before."""
     for name, status in found.items():
         if not isinstance(status, Away) and status.duplicates:
-            nodes = [(topology.node_by_guid(guid_from_text(one.source)), one) for one in status.duplicates_of]
-            senders = [f"{one.dropped:,} of {node.name if node else one.source}" for node, one in nodes]
+            senders = [
+                f"{one.dropped:,} of {topology.manager_name(one.source) or one.source}"
+                for one in status.duplicates_of
+            ]
             count = counted(status.duplicates, "duplicate")
             yield f"{name} has dropped {count}: {', '.join(senders)}"
 
@@ -232,8 +233,7 @@ def _outgoing_row(
 
 def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
     """Its name, or its address if it is in no topology."""
-    known = queue.next_manager and topology.node_by_guid(guid_from_text(queue.next_manager))
-    return known.name if known else queue.next_hop
+    return topology.manager_name(queue.next_manager) or queue.next_hop
 
 
 def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:

@@ -239,7 +239,7 @@ def as_values(topology: Topology, found: Mapping[str, PeersStatus | Away]) -> li
         else:
             value |= asdict(status)
             for peer in value["peers"]:
-                peer["node"] = _node_of(topology, peer["manager"])
+                peer["node"] = topology.manager_name(peer["manager"]) or None
         values.append(value)
     return values
 
@@ -347,7 +347,7 @@ def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterato
 
 
 def _who(topology: Topology, peer: PeerStatus) -> str:
-    name = _node_of(topology, peer.manager) or peer.manager
+    name = topology.manager_name(peer.manager) or peer.manager
     match peer.kind:
         case "neighbour":
             return name + " over TLS" * peer.tls
@@ -359,11 +359,6 @@ def _who(topology: Topology, peer: PeerStatus) -> str:
             return "further strangers"
         case _:
             return "has not said who it is"
-
-
-def _node_of(topology: Topology, manager: str) -> str | None:
-    node = topology.node_by_guid(guid_from_text(manager)) if manager else None
-    return node.name if node is not None else None
 
 
 def _blocked_values(one: Blocked) -> dict[str, Any]:

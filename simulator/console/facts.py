@@ -13,7 +13,7 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, Outg
 from mqproto.simulator.client.explain import is_kept
 from mqproto.simulator.client.oversee import next_hop, why_it_waits
 from mqproto.simulator.console.rates import Rates
-from mqproto.simulator.console.routemap import key_of, manager_name
+from mqproto.simulator.console.routemap import key_of
 from mqproto.simulator.rig.byhand import WORDS, Deed
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
@@ -128,7 +128,7 @@ def _why(
 def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> Iterator[dict[str, Any]]:
     """Sequences of transactional messages: how far their senders are, and their destinations."""
     incoming = {
-        (manager_name(topology, one.source), f"{name}\\{one.queue}"): one
+        (topology.manager_name(one.source), f"{name}\\{one.queue}"): one
         for name, status in statuses.items()
         for one in status.incoming
     }

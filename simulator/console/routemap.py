@@ -13,7 +13,7 @@ from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.simulator.console.rates import Rates
 from mqproto.simulator.topology import Topology
-from mqproto.wire.guid import guid_from_text, guid_text
+from mqproto.wire.guid import guid_text
 
 BOX_HEIGHT: Final = 54
 BOX_WIDTH: Final = 124
@@ -206,7 +206,7 @@ def other_sessions(
     """Sessions with those who are in no topology, as ways of the same form."""
     for name, (status, peers) in said.items():
         for session in status.sessions:
-            if manager_name(topology, session.manager):
+            if topology.manager_name(session.manager):
                 continue
             sent = [
                 peer for peer in peers.peers if (peer.manager, peer.host) == (session.manager, session.host)
@@ -226,12 +226,6 @@ def other_sessions(
                 "crossed": crossed,
                 "rate": rates.of((name, session.host, session.manager), crossed, now_s),
             }
-
-
-def manager_name(topology: Topology, guid: str) -> str:
-    """The name of a queue manager's node; empty if it is none of the topology's."""
-    node = topology.node_by_guid(guid_from_text(guid)) if guid else None
-    return node.name if node is not None else ""
 
 
 def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:

@@ -25,7 +25,7 @@ from mqproto.simulator.topology.resolve import ResolvedName, is_system_queue, re
 from mqproto.simulator.topology.routes import next_hops
 from mqproto.simulator.topology.sites import refuse_without_sites, site_hops
 from mqproto.wire import sid_from_text
-from mqproto.wire.guid import Guid
+from mqproto.wire.guid import Guid, guid_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +231,10 @@ class Topology:
     def node_by_guid(self, guid: Guid) -> Node | None:
         """Return the node with that GUID; None if there is none."""
         return next((node for node in self.nodes.values() if node.guid == guid), None)
+
+    def manager_name(self, guid: str) -> str:
+        """Return the name of the node with that GUID, as a node writes it; empty if there is none."""
+        return next((node.name for node in self.nodes.values() if guid_text(node.guid) == guid), "")
 
     def resolve(self, text: str, at: str | None = None) -> ResolvedName:
         r"""Return the destination that a typed path name or format name means.
