@@ -97,12 +97,10 @@ def list_(
 ) -> Printout:
     """List what failed, and why: everything in error, in-doubt and dead-letter queues. Nodes need not run."""
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+    from mqproto.simulator.edges.operators.reading import failed_in
 
-    unknown, chosen = Unknown(), narrowing.chosen(in_doubt=in_doubt)
     with working(READING):
-        failures = [failure for failure, _ in failures_in(place, unknown, chosen, history)]
-    return _listed(failures, unknown)
+        return _listed(*failed_in(place, narrowing.chosen(in_doubt=in_doubt), history))
 
 
 def _listed(failures: list[FailedMessage], unknown: Unknown) -> Printout:
@@ -203,11 +201,10 @@ def _see_to(
     done: what has been done then, in words.
     """
     from mqproto.simulator.base.screen import working
-    from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+    from mqproto.simulator.edges.operators.reading import failed_in
 
-    unknown = Unknown()
     with working(READING) as say:
-        found = [failure for failure, _ in failures_in(place, unknown, chosen, history)]
+        found, unknown = failed_in(place, chosen, history)
         called = {name: _called(name, found) for name in chosen.names or ()}
         for name, some in called.items():
             if len(ids := {one.key for one in some}) > 1:

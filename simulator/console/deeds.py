@@ -22,8 +22,8 @@ from mqproto.simulator.client import oversee
 from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.edges.gateway.tokens import Opened
 from mqproto.simulator.edges.operators import desk
-from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
-from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.operators.failures import FailureFilter
+from mqproto.simulator.edges.operators.reading import failed_in
 from mqproto.simulator.rig.byhand import Deed, asked
 from mqproto.simulator.topology.places import Place
 
@@ -142,7 +142,8 @@ class Deeds:
     async def _retry(self, wish: Wish) -> list[str]:
         if not 0 < len(wish.messages) <= MESSAGES_LIMIT:
             raise UsageError(f"name up to {MESSAGES_LIMIT} messages")
-        failures, _ = await failed(self._place(), FailureFilter(names=wish.messages))
+        chosen = FailureFilter(names=wish.messages)
+        failures, _ = await trio.to_thread.run_sync(failed_in, self._place(), chosen)
         if not failures:
             raise UsageError("none of these has failed, or it was seen to meanwhile")
         count = await desk.retry(self._place(), "", failures)
@@ -156,17 +157,6 @@ class Deeds:
             raise UsageError("name two nodes")
         self._traffic.start((wish.nodes[0], wish.nodes[1]), wish.rate)
         return [f"{wish.rate} messages a second from {wish.nodes[0]} to {wish.nodes[1]}"]
-
-
-async def failed(place: Place, chosen: FailureFilter) -> tuple[list[FailedMessage], list[str]]:
-    """What has failed, by what the stores have; and what could not be looked into."""
-
-    def read() -> tuple[list[FailedMessage], list[str]]:
-        unknown = Unknown()
-        found = [failure for failure, _ in failures_in(place, unknown, chosen)]
-        return found, list(unknown.told())
-
-    return await trio.to_thread.run_sync(read)
 
 
 def _named(text: str) -> str:

@@ -16,9 +16,9 @@ from mqproto.captures.drawing.shapes import as_json
 from mqproto.simulator.client import oversee, story
 from mqproto.simulator.client.explain import Explainer
 from mqproto.simulator.client.story import MessageStory, Step
-from mqproto.simulator.console.deeds import failed
 from mqproto.simulator.edges.operators.account import account_of, asked_after
 from mqproto.simulator.edges.operators.failures import FailureFilter
+from mqproto.simulator.edges.operators.reading import failed_in
 from mqproto.simulator.rig.byhand import broken_now
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.directory import known_as
@@ -107,11 +107,11 @@ async def tell(place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
 async def list_failed(place: Place, _: Mapping[str, str]) -> dict[str, Any]:
     """What has failed, as `mqproto failed list` says it."""
     async with AT_ONCE:
-        failures, notes = await failed(place, FailureFilter())
+        failures, unknown = await trio.to_thread.run_sync(failed_in, place, FailureFilter())
     return {
         "count": len(failures),
         "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],
-        "notes": notes,
+        "notes": list(unknown.told()),
     }
 
 

@@ -22,7 +22,7 @@ from mqproto.simulator.client import Client, MessageId, RolledBack, connect, ove
 from mqproto.simulator.edges.history.history import DocumentHistory, open_history
 from mqproto.simulator.edges.operators.deeds import facts_of, note_down, returned
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter, lies_as
-from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.operators.reading import failed_in
 from mqproto.simulator.edges.trail import ENDS, LIVES, Confirmation, Life
 from mqproto.simulator.edges.trigger.errorcopy import original_of
 from mqproto.simulator.edges.trigger.telling import live_on
@@ -115,10 +115,10 @@ async def send_back(
     if not (url := places.history_there(place.directory, "")):
         return await oversee.send_back(place, node, queue, identifiers)
     async with open_history(url) as documents:
-        before = await trio.to_thread.run_sync(list, failures_in(place, Unknown(), FailureFilter()))
+        before, _ = await trio.to_thread.run_sync(failed_in, place, FailureFilter())
         done = await oversee.send_back(place, node, queue, identifiers)
         again = returned(place.directory)
-        for failure, _ in before:
+        for failure in before:
             if failure.is_letter and failure.id in again:
                 await _is_over(documents, failure, again[failure.id])
         return done

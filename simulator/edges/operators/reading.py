@@ -149,6 +149,12 @@ def failures_in(
                 yield failure, stored.message
 
 
+def failed_in(place: Place, chosen: FailureFilter, history: str = "") -> tuple[list[FailedMessage], Unknown]:
+    """The same without the messages, and what cannot be read."""
+    unknown = Unknown()
+    return [failure for failure, _ in failures_in(place, unknown, chosen, history)], unknown
+
+
 class Letters:
     """What the history and logs know of dead letters. A history that is not available is named, and not needed."""
 

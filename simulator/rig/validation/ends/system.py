@@ -16,7 +16,7 @@ from mqproto.simulator.edges.history.history import DocumentHistory, open_histor
 from mqproto.simulator.edges.operators import desk
 from mqproto.simulator.edges.operators.erasing import erase
 from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
-from mqproto.simulator.edges.operators.reading import Unknown, failures_in
+from mqproto.simulator.edges.operators.reading import failed_in
 from mqproto.simulator.rig.load.validator import Cue, Validator
 from mqproto.simulator.rig.rig import DESTINATION, INTERMEDIATE, SENDER
 from mqproto.simulator.rig.validation.edgerig import EdgeRig, three_nodes
@@ -158,13 +158,10 @@ class System(EdgeRig):
 
     async def failure(self, key: str) -> FailedMessage:
         """A message that has failed, as the desk has it."""
-        found = await trio.to_thread.run_sync(self._failures, key)
+        found, _ = await trio.to_thread.run_sync(failed_in, self.place, FailureFilter(names=[key]))
         if len(found) != 1:
             raise WayError(f"{key}: {len(found)} failures are called so")
         return found[0]
-
-    def _failures(self, key: str) -> list[FailedMessage]:
-        return [one for one, _ in failures_in(self.place, Unknown(), FailureFilter(names=[key]))]
 
     async def retry(self, key: str) -> None:
         """`mqproto failed retry`."""
