@@ -226,9 +226,7 @@ def run(
     """
     from mqproto.simulator.cli.running import run_topology
 
-    page = None
-    if console:
-        page = partial(live.beside, options=live.options_of(None, None))
+    page = live.beside if console else None
     if waypoints or page is not None:
         place = place.with_waypoints()
     if free_ports:

@@ -15,7 +15,6 @@ from mqproto.simulator.command.options import ConfigOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.base.log import LogLines
-    from mqproto.simulator.console.serving import Options
     from mqproto.simulator.topology.places import Place
 
 LOG: Final = "console.log"
@@ -46,26 +45,18 @@ def console(
     $ mqproto console
     http://127.0.0.1:9170/#token=...
     """
-    options = options_of(listen, tokens)
-    run_task(partial(_serve, place, options))
-    return DONE
-
-
-def options_of(listen: str | None, tokens: Path | None) -> Options:
-    """What was typed.
-
-    Raises:
-        TopologyError: it is not an address.
-    """
-    from mqproto.simulator.console.serving import PORT, Options
+    from mqproto.simulator.console.serving import PORT
     from mqproto.simulator.topology.file import read_address
 
     address = None if listen is None else read_address(listen, "--listen", PORT)
-    return Options(address=address, tokens=tokens)
+    run_task(partial(_serve, place, address, tokens))
+    return DONE
 
 
 @asynccontextmanager
-async def beside(place: Place, options: Options) -> AsyncIterator[str]:
+async def beside(
+    place: Place, address: tuple[str, int] | None = None, tokens: Path | None = None
+) -> AsyncIterator[str]:
     """A console that runs as long as the block lasts; the address to open."""
     import sys
 
@@ -79,15 +70,15 @@ async def beside(place: Place, options: Options) -> AsyncIterator[str]:
         if os.access(place.directory, os.W_OK):  # Where readers look, nobody writes.
             log = held.enter_context(closing(LogFile(place.directory / LOG)))
         async with trio.open_nursery() as nursery:
-            yield await nursery.start(serve_console, place, options, log)
+            yield await nursery.start(serve_console, place, log, address, tokens)
             nursery.cancel_scope.cancel()
 
 
-async def _serve(place: Place, options: Options) -> None:
+async def _serve(place: Place, address: tuple[str, int] | None, tokens: Path | None) -> None:
     from mqproto.simulator.base.program.again import asked_to_end
 
     with asked_to_end() as signals:
-        async with beside(place, options) as address:
-            print(address, flush=True)
+        async with beside(place, address, tokens) as where:
+            print(where, flush=True)
             async for _ in signals:
                 break

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from mqproto.simulator.console.deeds import Deeds
 from mqproto.simulator.console.feed import Feed, event
 from mqproto.simulator.console.front import LIMITS, Backstage, Front, Question, faulty
 from mqproto.simulator.console.guard import ConsoleGuard, check_address
+from mqproto.simulator.console.routemap import key_of
 from mqproto.simulator.console.state import State
 from mqproto.simulator.console.traffic import ConsoleTraffic
 from mqproto.simulator.console.watch import NodeWatch, Sample
@@ -35,22 +35,11 @@ LOOK_PATIENCE_S: Final = 0.3
 ADVICE: Final = "name another with --listen, or leave that out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was typed.
-
-    address: where to listen; None for the usual place, or any other if that is taken.
-    tokens: a file of `mqproto tokens`; those who have one with the role `read` may look.
-    """
-
-    address: tuple[str, int] | None = None
-    tokens: Path | None = None
-
-
 async def serve_console(
     place: Place,
-    options: Options,
     log: LogLines,
+    address: tuple[str, int] | None = None,
+    tokens: Path | None = None,
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -58,22 +47,24 @@ async def serve_console(
 
     Args:
         log: hears of what is wrong with the console, and of what is done.
+        address: where to listen; None for the usual place, or any other if that is taken.
+        tokens: a file of `mqproto tokens`; those who have one with the role `read` may look.
 
     Raises:
         UsageError: it cannot be served there.
     """
     lines = node_log(log, "console")
-    guard = ConsoleGuard(TokenFile(options.tokens, str, lines) if options.tokens else None)
+    guard = ConsoleGuard(TokenFile(tokens, str, lines) if tokens else None)
     state, feed = State(place), Feed()
 
     async def tell(samples: Mapping[str, Sample]) -> None:
         try:
-            broken = (await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)).broken
+            links = (await asked(place, Deed.LOOK, patience_s=LOOK_PATIENCE_S)).links
         except MqprotoError:
             state.breakable, state.broken = None, {}
         else:
-            state.breakable = {"links": broken is not None}
-            state.broken = {name: str(deed) for name, deed in (broken or {}).items()}
+            state.breakable = {"links": links is not None}
+            state.broken = {key_of(one, other): str(deed) for one, other, deed in links or ()}
         try:
             feed.put(event("state", state.now(samples)))
         except Exception as error:  # A page that stands still is seen; what it runs beside goes on.
@@ -89,7 +80,7 @@ async def serve_console(
         "/failed": lambda asked: stories.list_failed(state.place, asked),
     }
     front = Front(guard, watch, feed, Backstage(state.map, questions, deeds.carry_out))
-    with closing(_listening(options.address)) as listener:
+    with closing(_listening(address)) as listener:
         server = Server(front.answer, faulty, LIMITS, lines)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)

@@ -43,7 +43,7 @@ class Deed(StrEnum):
     SLOW = "slow"
     MEND = "mend"
     LOOK = "look"
-    """Do nothing: `Done.broken`, and by their nodes `Done.links`, say which links are broken."""
+    """Do nothing: `Done.links` says which links are broken."""
 
 
 WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
@@ -87,16 +87,14 @@ class Done(msgspec.Struct):
     """The answer to an order: what was done, what could not be done, and whose fault that was.
 
     lacks: the name that the run does not have, if that is why.
-    broken: the deed done to each broken link, by the link's name; None if links cannot be broken.
-    links: for LOOK, the two nodes of each broken link, and the deed.
+    links: the two nodes of each broken link, and the deed; None if links cannot be broken.
     """
 
     effects: list[Effect]
     failure: str = ""
     is_misuse: bool = False
     lacks: str = ""
-    broken: dict[str, Deed] | None = None
-    links: list[tuple[str, str, Deed]] = []
+    links: list[tuple[str, str, Deed]] | None = None
 
     def raise_failure(self) -> None:
         """Raise an error for what could not be done, if anything.
@@ -151,8 +149,8 @@ class Hands:
 
         try:
             names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
-            if deed is Deed.LOOK:  # Nothing has happened, so there is nothing to tell.
-                done.links = [(*ends, what) for ends, what in self._broken.items()]
+            if deed is Deed.LOOK:
+                pass  # Nothing has happened, so there is nothing to tell.
             elif deed in (*WORDS, Deed.MEND):
                 for link in self._named(names):
                     note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
@@ -173,7 +171,7 @@ class Hands:
         except UsageError as error:
             done.failure, done.is_misuse, done.lacks = str(error), True, getattr(error, "lacks", "")
         if self._links is not None:
-            done.broken = {"-".join(ends): what for ends, what in self._broken.items()}
+            done.links = [(*ends, what) for ends, what in self._broken.items()]
         return done
 
     async def serve(
@@ -294,5 +292,5 @@ async def broken_now(place: Place) -> list[BrokenLink]:
         return []
     return [
         BrokenLink([first, second], WORDS[deed], f"mqproto mend {first} {second}{place.again}")
-        for first, second, deed in done.links
+        for first, second, deed in done.links or ()
     ]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import httpx
 import trio
 
 from mqproto.simulator.base.log import LogLines
-from mqproto.simulator.console.serving import Options, serve_console
+from mqproto.simulator.console.serving import serve_console
 from mqproto.simulator.topology import Topology
 from mqproto.simulator.topology.places import Place
 from tests.simulator.gateways import NOBODY
@@ -25,9 +26,9 @@ async def console(
     topology: Topology, directory: Path, log: LogLines | None = None, tokens: Path | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A console on a free port, and a client that has its token."""
-    options = Options(address=("127.0.0.1", 0), tokens=tokens)
+    serve = partial(serve_console, Place(topology, directory), log or Log(), ("127.0.0.1", 0), tokens)
     async with trio.open_nursery() as nursery:
-        address: str = await nursery.start(serve_console, Place(topology, directory), options, log or Log())
+        address: str = await nursery.start(serve)
         base, _, token = address.partition("#token=")
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(base_url=base, headers=headers, timeout=60, verify=NOBODY) as client:

@@ -24,14 +24,14 @@ async def test_a_console_goes_elsewhere_if_its_port_is_taken_unless_that_was_ask
         taken: tuple[str, int] = other.getsockname()
         monkeypatch.setattr(serving, "PORT", taken[1])
         async with trio.open_nursery() as nursery:
-            address: str = await nursery.start(serving.serve_console, place, serving.Options(), Log())
+            address: str = await nursery.start(serving.serve_console, place, Log())
             assert address.startswith("http://127.0.0.1:")
             assert f":{taken[1]}/" not in address
             nursery.cancel_scope.cancel()
         with pytest.raises(
             UsageError, match="is taken by another program; stop it or name another with --listen"
         ):
-            await serving.serve_console(place, serving.Options(address=taken), Log())
+            await serving.serve_console(place, Log(), taken)
 
 
 def test_an_address_that_is_none_is_refused_by_the_name_of_what_was_typed() -> None:

@@ -82,7 +82,7 @@ async def test_who_orders_through_the_socket_hears_what_was_done_and_what_could_
         await nursery.start(hands.serve, places.run_socket(tmp_path, TOPOLOGY.name))
         done = await asked(place, Deed.CUT, ENDS)
         done.raise_failure()
-        assert (done.effects[0].undone_by, done.broken) == (f"mend {' '.join(ENDS)}", {"-".join(ENDS): "cut"})
+        assert (done.effects[0].undone_by, done.links) == (f"mend {' '.join(ENDS)}", [(*ENDS, "cut")])
         with pytest.raises(UsageError, match="name a node"):
             (await asked(place, Deed.KILL)).raise_failure()
         nursery.cancel_scope.cancel()
