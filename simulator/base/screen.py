@@ -51,8 +51,15 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
     def drawn() -> Text:
         return Text(f"{said}  {time.monotonic() - began_s:.0f} s", no_wrap=True, overflow="ellipsis")
 
-    if not console.is_terminal:
+    with redrawn(console, drawn):
         yield say
+
+
+@contextmanager
+def redrawn(console: Console, drawn: Callable[[], Text]) -> Iterator[None]:
+    """Show a temporary line of a terminal, which may change any time; show nothing in a pipe."""
+    if not console.is_terminal:
+        yield
         return
     with Live(
         console=console,
@@ -62,7 +69,7 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
         # Other output goes above the line, unless standard output is redirected to a file.
         redirect_stdout=sys.stdout.isatty(),
     ):
-        yield say
+        yield
 
 
 class ProgressScreen:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
-from mqproto.simulator.base.screen import wide_console
+from mqproto.simulator.base.screen import redrawn, wide_console
 
 if TYPE_CHECKING:
     from mqproto.captures.pipeline.engines.progress import Progress
@@ -32,22 +30,9 @@ class ProgressLine:
         self._progress: Progress | None = None
         self._began_s = clock()
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown(self) -> AbstractContextManager[None]:
         """Draw the line while the block runs, if this is a terminal."""
-        if not self._console.is_terminal:
-            yield
-            return
-        # Time passes also while nothing else is said, as when Spark starts.
-        with Live(
-            console=self._console,
-            get_renderable=self._drawn,
-            refresh_per_second=4,
-            transient=True,
-            # What is printed meanwhile goes above the line, but into a file if it was to go there.
-            redirect_stdout=sys.stdout.isatty(),
-        ):
-            yield
+        return redrawn(self._console, self._drawn)
 
     def __call__(self, progress: Progress) -> None:
         if self._progress is None or progress.stage != self._progress.stage:
