@@ -369,7 +369,7 @@ def meaning(response: Response, error_field: str = "") -> Answer:
 
 
 def _business_error(response: Response, fields: list[str]) -> Answer | None:
-    answer = _object_in(response) or {}
+    answer = object_in(response) or {}
     for name in fields:
         code = answer.get(name)
         if code and isinstance(code, str | int) and not isinstance(code, bool):
@@ -384,7 +384,7 @@ def _problem(response: Response) -> Answer | None:
     status is that of the answer, whatever the problem says.  [RFC 9457] 3.1
     """
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
-    problem = _object_in(response)
+    problem = object_in(response)
     if kind != PROBLEM_JSON or problem is None:
         return None
     members = (problem.get(name) for name in ("type", "title", "detail"))
@@ -397,7 +397,7 @@ def _problem(response: Response) -> Answer | None:
     return Answer(Attempt.FAILED_FOR_GOOD, one_line(": ".join(filter(None, said))))
 
 
-def _object_in(response: Response) -> dict[str, Any] | None:
+def object_in(response: Response) -> dict[str, Any] | None:
     """The JSON object that an answer has."""
     try:
         answer = json.loads(response.body or b"")

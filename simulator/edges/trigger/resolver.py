@@ -9,7 +9,6 @@ it fails otherwise, or says something else, the message is in doubt.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -24,6 +23,7 @@ from mqproto.simulator.edges.trigger.callee import (
     HttpEndpoint,
     called,
     in_words,
+    object_in,
     one_line,
     retry_after_s,
 )
@@ -61,20 +61,15 @@ class HttpResolver:
     async def resolve(self, call: Call) -> Resolution:
         """Post it."""
         try:
-            status, headers, body = await self._endpoint.post(call)
+            response = await self._endpoint.post(call)
         except HttpError as error:
             return Resolution(None, f"the resolver: {in_words(error)}")
+        status, reason = response.status, f"the resolver answers HTTP {response.status}"
         if status >= 500 or status in TEMPORARY:
-            return Resolution(
-                None, f"the resolver answers HTTP {status}", retry_after_s(headers.get("Retry-After", ""))
-            )
+            return Resolution(None, reason, retry_after_s(response.headers.get("Retry-After", "")))
         if not 200 <= status < 300:
-            return Resolution(Verdict.IN_DOUBT, f"the resolver answers HTTP {status}")
-        try:
-            answer = json.loads(body or b"")
-        except (ValueError, RecursionError):
-            answer = None
-        return _said(answer.get("status") if isinstance(answer, dict) else None)
+            return Resolution(Verdict.IN_DOUBT, reason)
+        return _said((object_in(response) or {}).get("status"))
 
 
 class PythonResolver:
