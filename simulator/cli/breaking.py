@@ -16,61 +16,43 @@ OneEnd = Annotated[str, ARGUMENT, "One end of the link.", value("NODE")]
 OtherEnd = Annotated[str, ARGUMENT, "The other end; by default every node it has a link with.", value("NODE")]
 
 
-def kill(
-    place: Place,
-    nodes: NodesArgument,
-) -> int:
+def kill(place: Place, nodes: NodesArgument) -> int:
     """Kill nodes of `mqproto run` with SIGKILL. They stay down until mqproto restart.
 
     \b
     $ mqproto kill destination
     destination: process 4711 was killed; undone by: mqproto restart destination
     """
-    return _have_done(place, "kill", nodes)
+    return _have_done(place, "kill", *nodes)
 
 
-def restart(
-    place: Place,
-    nodes: NodesArgument,
-) -> int:
+def restart(place: Place, nodes: NodesArgument) -> int:
     """Start nodes of `mqproto run` that were killed; those that run are stopped first."""
-    return _have_done(place, "restart", nodes)
+    return _have_done(place, "restart", *nodes)
 
 
-def cut(
-    place: Place,
-    one: OneEnd,
-    other: OtherEnd = "",
-) -> int:
+def cut(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Cut a link: its connections are reset, and none can be made until mqproto mend.
 
     Of `mqproto run --capture` it can be cut if that has --breakable as well.
     """
-    return _have_done(place, "cut", [one, *filter(None, [other])])
+    return _have_done(place, "cut", one, other)
 
 
-def stall(
-    place: Place,
-    one: OneEnd,
-    other: OtherEnd = "",
-) -> int:
+def stall(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Stall a link: nothing crosses it, and nothing is closed, until mqproto mend.
 
     Of `mqproto run --capture` it can be stalled if that has --breakable as well.
     """
-    return _have_done(place, "stall", [one, *filter(None, [other])])
+    return _have_done(place, "stall", one, other)
 
 
-def slow(
-    place: Place,
-    one: OneEnd,
-    other: OtherEnd = "",
-) -> int:
+def slow(place: Place, one: OneEnd, other: OtherEnd = "") -> int:
     """Make a link slow: all that crosses it waits, each way, until mqproto mend.
 
     Of `mqproto run --capture` it can be slow if that has --breakable as well.
     """
-    return _have_done(place, "slow", [one, *filter(None, [other])])
+    return _have_done(place, "slow", one, other)
 
 
 def mend(
@@ -79,13 +61,13 @@ def mend(
     other: OtherEnd = "",
 ) -> int:
     """Mend links that were cut, stalled or slow."""
-    return _have_done(place, "mend", [*filter(None, [one, other])])
+    return _have_done(place, "mend", one, other)
 
 
-def _have_done(place: Place, deed: str, nodes: list[str]) -> int:
+def _have_done(place: Place, deed: str, *nodes: str) -> int:
     from mqproto.simulator.rig import byhand
 
-    done = run_task(partial(byhand.asked, place, byhand.Deed(deed), nodes))
+    done = run_task(partial(byhand.asked, place, byhand.Deed(deed), [*filter(None, nodes)]))
     for effect in done.effects:
         print(effect.told(place.again))
     done.raise_failure()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from mqproto.base.errors import UsageError
 from mqproto.simulator.client.live import as_it_is, host_of
@@ -12,6 +12,9 @@ from mqproto.simulator.topology.resolve import is_bare
 
 if TYPE_CHECKING:
     from mqproto.simulator.client.client import MadeOptions
+
+
+OWN: Final = ("transactional", "quota_kb", "journal", "journal_quota_kb", "strangers")
 
 
 async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, DeclaredQueue]:
@@ -36,18 +39,10 @@ async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, De
 def like(model: DeclaredQueue, typed: MadeOptions) -> MadeOptions:
     """What was typed, and beside it what the other queue is. Its number and its GUIDs are its own."""
     protection = model.protection
-    found: MadeOptions = {
-        "transactional": model.transactional,
-        "quota_kb": model.quota_kb,
-        "journal": model.journal,
-        "journal_quota_kb": model.journal_quota_kb,
-        "strangers": model.strangers,
-        "authenticated": protection.authenticated,
-        "privacy": protection.privacy,
-        "weak_ciphers": list(protection.weak_ciphers),
-        "senders": list(protection.senders),
-    }
+    found: dict[str, object] = {name: getattr(model, name) for name in OWN}
+    found |= {"authenticated": protection.authenticated, "privacy": protection.privacy}
+    found |= {"weak_ciphers": list(protection.weak_ciphers), "senders": list(protection.senders)}
     if typed.get("journal") is False:
         del found["journal_quota_kb"]
     said = {name: value for name, value in typed.items() if value is not None}
-    return {**found, **cast("MadeOptions", said)}
+    return cast("MadeOptions", found | said)

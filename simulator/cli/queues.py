@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from mqproto.base.errors import UsageError
 from mqproto.base.words import counted
@@ -61,16 +61,8 @@ class Properties:
 
     def wish(self) -> ChangedOptions:
         """What is asked of a node."""
-        return {
-            "quota_kb": self.quota_kb,
-            "journal": self.journal,
-            "journal_quota_kb": self.journal_quota_kb,
-            "strangers": self.strangers,
-            "authenticated": self.authenticated,
-            "privacy": self.privacy,
-            "weak_ciphers": _listed(self.weak_ciphers),
-            "senders": _listed(self.senders),
-        }
+        lists = {"weak_ciphers": _listed(self.weak_ciphers), "senders": _listed(self.senders)}
+        return cast("ChangedOptions", {**vars(self), **lists})
 
 
 def asked_for(text: str) -> QueueWish:
