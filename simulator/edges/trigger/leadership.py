@@ -65,6 +65,7 @@ class Leadership:
         self.epoch = 0
         self.note = b""
         """What this one, or those before it, have kept."""
+        self._is_refused = False
         self._history = history
         self._scope = scope
         self._name = name
@@ -136,6 +137,26 @@ class Leadership:
         """
         if self.epoch and (at_once or trio.current_time() - self._seen_s >= self._lease_s):
             await self._beat()
+
+    async def refused(self, reason: str, log: FilteringBoundLogger) -> None:
+        """The node has handed out nothing, as a later epoch receives: the history knows of that as well.
+
+        If it does not, that is of another history: both have this queue, and somebody has to choose.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        try:
+            await self.confirm(at_once=True)
+        except HistoryError:
+            return
+        if not self._is_refused:
+            log.error(
+                "refused",
+                reason=f"{reason}; that is a trigger with another history: give both the same, or stop one and "
+                "start the node again",
+            )
+        self._is_refused = True
 
     async def write(self, note: bytes) -> None:
         """Keep something for those who come after.

@@ -159,7 +159,7 @@ async def _start_metrics(
             calls=doing.calls,
             answers={name: judge.answers[answer] for answer, name in ANSWERS.items()},
             answered=judge.answered,
-            deliveries=trigger.endings,
+            deliveries=trigger.conclusions.endings,
             held_s=0.0 if held is None else max(0.0, time.time() - held.since_s),
             failures=0 if held is None else held.failures,
             told=None if hook is None else hook.counts,

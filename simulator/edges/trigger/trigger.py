@@ -20,10 +20,8 @@ that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
@@ -32,7 +30,6 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.edge.custody import IN_DOUBT
 from mqproto.simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from mqproto.simulator.client import (
     Client,
@@ -40,17 +37,14 @@ from mqproto.simulator.client import (
     MessageId,
     NodeUnreachable,
     ReceivedMessage,
-    Reject,
     Taken,
 )
-from mqproto.simulator.client.envelope import FailureNote
-from mqproto.simulator.edges.firstfailures import FirstFailures
 from mqproto.simulator.edges.history.history import FencedError, HistoryError
 from mqproto.simulator.edges.options import LEASE_LIMIT, Policy
-from mqproto.simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
+from mqproto.simulator.edges.trigger.breaker import Breaker, Held
 from mqproto.simulator.edges.trigger.callee import Callee
+from mqproto.simulator.edges.trigger.conclusions import Brake, Conclusions, RollBackError
 from mqproto.simulator.edges.trigger.detection import Detection
-from mqproto.simulator.edges.trigger.errorcopy import copy_for
 from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent, TriggerJudge, call_for
 from mqproto.simulator.edges.trigger.leadership import Leadership
 from mqproto.simulator.edges.trigger.schedule import Schedule
@@ -82,10 +76,6 @@ class Doing(NamedTuple):
     history_is_away: bool
     calls: int
     held: Held | None
-
-
-class _RollBackError(Exception):
-    """Ends a transaction without a commit."""
 
 
 class _Leased:
@@ -138,44 +128,29 @@ class Trigger:
         self._policy = policy
         self._log = log.bind(queue=queue)
         self._leadership = leadership or Leadership()
-        self._hook = hook
-        self._breaker = self._new_breaker()
-        self._judge = TriggerJudge(
+        self.hook = hook
+        self._is_kept = detection.is_kept
+        self._schedule, self._brake = self._begun()
+        self.judge = TriggerJudge(
             consumer,
             detection,
-            self._breaker,
+            self._brake.breaker,
             self._leadership.confirm,
             policy.retries.attempts,
             policy.timeout_s,
             self._log,
             traces,
         )
-        self._failures = FirstFailures(self._place, say)
+        self.conclusions = Conclusions(policy, self._place, self._log, say)
         self._on_ready = on_ready
-        self._is_kept = detection.is_kept
-        self._schedule = self._new_schedule()
         self._held: dict[MessageId, _Leased] = {}
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
         self._stopping = trio.Event()
-        self.endings: dict[TriggerEvent, int] = {each: 0 for each in TriggerEvent if each != "attempted"}
-        """How deliveries ended."""
         self._leads = False
         self._is_connected = False
         self._node_is_gone = False
         self._is_ready = False
-        self._is_on_hold = False
-        self._is_refused = False
-
-    @property
-    def judge(self) -> TriggerJudge:
-        """What becomes of its messages, and how its consumer answers."""
-        return self._judge
-
-    @property
-    def hook(self) -> Teller | None:
-        """What is told about all ends."""
-        return self._hook
 
     def doing(self) -> Doing:
         """What it does now."""
@@ -183,15 +158,15 @@ class Trigger:
             self._leads,
             self._leadership.epoch,
             self._is_connected and not self._node_is_gone,
-            self._judge.history_is_away,
+            self.judge.history_is_away,
             self._schedule.running,
-            self._breaker.held,
+            self._brake.breaker.held,
         )
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
         self._stopping.set()
-        self._judge.stop_at(trio.current_time() + self._policy.stop_s)
+        self.judge.stop_at(trio.current_time() + self._policy.stop_s)
         self._changed.set()
 
     async def run(self) -> None:
@@ -204,9 +179,9 @@ class Trigger:
             while await self._lead():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_leading)
-                    if self._hook is not None:
-                        nursery.start_soon(self._hook.run)
-                    while not (self._stopping.is_set() or self._judge.is_fenced):
+                    if self.hook is not None:
+                        nursery.start_soon(self.hook.run)
+                    while not (self._stopping.is_set() or self.judge.is_fenced):
                         await self._serve_node()
                     nursery.cancel_scope.cancel()
                 self._leads = False
@@ -229,31 +204,30 @@ class Trigger:
             return False
         if epoch := self._leadership.epoch:
             self._log.info("leading", epoch=epoch)
-        self._breaker, self._schedule, self._is_on_hold = self._new_breaker(), self._new_schedule(), False
-        self._judge.lead(epoch, self._breaker)
-        now_s = trio.current_time()
-        pause_s = self._breaker.restore(state_in(self._leadership.note), now_s, time.time())
-        if pause_s is not None:
-            self._open_breaker(pause_s)
+        self._schedule, self._brake = self._begun()
+        self.judge.lead(epoch, self._brake.breaker)
+        self._brake.restore(self._leadership.note)
         self._leads = True
         return True
 
-    def _new_breaker(self) -> Breaker:
-        return Breaker(self._policy.breaker, self._policy.retries, 2 if self._policy.group_by else 1)
-
-    def _new_schedule(self) -> Schedule[MessageId]:
-        if self._policy.group_by:
-            return Schedule(self._policy.parallel, LEASE_LIMIT, ahead=self._policy.parallel)
-        # A message that is handed out ahead and comes back has been delivered once more. Where the delivery count alone
-        # tells what is new, that would make it one that may have been processed.
-        return Schedule(1, 1 + AHEAD if self._is_kept else 1, in_order=True)
+    def _begun(self) -> tuple[Schedule[MessageId], Brake]:
+        """What leads anew with each epoch."""
+        policy = self._policy
+        if policy.group_by:
+            schedule = Schedule[MessageId](policy.parallel, LEASE_LIMIT, ahead=policy.parallel)
+        else:
+            # A message that is handed out ahead and comes back has been delivered once more. Where the delivery count
+            # alone tells what is new, that would make it one that may have been processed.
+            schedule = Schedule[MessageId](1, 1 + AHEAD if self._is_kept else 1, in_order=True)
+        breaker = Breaker(policy.breaker, policy.retries, 2 if policy.group_by else 1)
+        return schedule, Brake(breaker, schedule, self._log)
 
     async def _keep_leading(self) -> None:
         try:
             await self._leadership.keep()
         except FencedError as error:
             self._log.warning("fenced", reason=str(error))
-            self._judge.fence()
+            self.judge.fence()
             self._changed.set()
 
     def _say_ready(self) -> None:
@@ -289,9 +263,9 @@ class Trigger:
         """Lease and start what the schedule says, until the trigger stops, is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
             while not self._serves_no_more:
-                if self._judge.history_is_away:
+                if self.judge.history_is_away:
                     await self._pause()
-                    await self._judge.history_is_back()
+                    await self.judge.history_is_back()
                     continue
                 now_s = trio.current_time()
                 for identifier in self._schedule.start(now_s):
@@ -313,7 +287,7 @@ class Trigger:
     @property
     def _serves_no_more(self) -> bool:
         """Whether it is over with this connection: messages that are held, and those that still come, are let go."""
-        return self._stopping.is_set() or self._node_is_gone or self._judge.is_fenced
+        return self._stopping.is_set() or self._node_is_gone or self.judge.is_fenced
 
     # One transaction
 
@@ -332,15 +306,15 @@ class Trigger:
                 held = await self._hold(message)
                 await held.turn.wait()
                 if held.is_void or not taken.is_held:
-                    raise _RollBackError
-                ending = await self._judge.decide(
+                    raise RollBackError
+                ending = await self.judge.decide(
                     message, partial(self._decided, message.id), patient=self._schedule.running > 1
                 )
                 await self._heed_breaker(ending)
                 ending = await self._told(message, ending)
-                self._carry_out(ending, message, taken)
+                self.conclusions.carry_out(ending, message, taken)
             broken = None
-        except _RollBackError:
+        except RollBackError:
             broken = None
         except InDoubt as error:
             broken = TriggerEvent.UNSETTLED, str(error)
@@ -367,24 +341,12 @@ class Trigger:
                 self._is_over(message, ending, broken)
 
     async def _see_who_leads(self, reason: str) -> None:
-        """The node has handed out nothing, as a later epoch receives: the history knows of that as well.
-
-        If it does not, that is of another history: both have this queue, and somebody has to choose.
-        """
+        """The node has handed out nothing, as a later epoch receives."""
         try:
-            await self._leadership.confirm(at_once=True)
+            await self._leadership.refused(reason, self._log)
         except FencedError:
-            self._judge.fence()
-        except HistoryError:
-            await self._pause()
+            self.judge.fence()
         else:
-            if not self._is_refused:
-                self._log.error(
-                    "refused",
-                    reason=f"{reason}; that is a trigger with another history: give both the same, or stop one and "
-                    "start the node again",
-                )
-            self._is_refused = True
             await self._pause()
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
@@ -420,81 +382,29 @@ class Trigger:
 
     async def _heed_breaker(self, ending: Ending) -> None:
         """Hold the queue, or go on; and keep that for those who come after."""
-        held, was_held = self._breaker.held, self._is_on_hold
-        self._is_on_hold = held is not None
-        if held is None:
-            self._schedule.go_on()
-            if was_held:
-                self._log.warning("breaker-closed", reason="the consumer answers again")
-        elif ending.pause_s is not None:
-            # After one that was given up the next is tried at once: perhaps it was that which failed.
-            is_over = ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE
-            self._open_breaker(0 if is_over else ending.pause_s, is_news=not was_held)
-        note = kept(self._breaker.state)
-        if note != self._leadership.note and not self._judge.is_fenced:
+        note = self._brake.heed(ending)
+        if note != self._leadership.note and not self.judge.is_fenced:
             try:
                 await self._leadership.write(note)
             except FencedError:
-                self._judge.fence()
+                self.judge.fence()
             except HistoryError as error:
                 self._log.warning("unrecorded", reason=str(error))
 
-    def _open_breaker(self, pause_s: float, *, is_news: bool = True) -> None:
-        """Nothing is tried for so long."""
-        held = self._breaker.held
-        assert held is not None
-        self._is_on_hold = True
-        self._schedule.hold(trio.current_time() + pause_s)
-        if is_news:
-            self._log.warning(
-                "breaker-open",
-                reason=held.cause,
-                failures=held.failures,
-                since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
-                next_try_s=round(pause_s, 3),
-            )
-
     async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
         """The same, once the hook is sure to hear of it; else the message stays until it is."""
-        end = end_of(call_for(message), ending, self._place, self._copy_to(ending))
-        if self._hook is None or end is None:
+        end = end_of(call_for(message), ending, self._place, self.conclusions.copy_to(ending))
+        if self.hook is None or end is None:
             return ending
         try:
-            await self._hook.tell(end, self._leadership.epoch)
+            await self.hook.tell(end, self._leadership.epoch)
         except HistoryError as error:
-            self._judge.history_is_away = True
+            self.judge.history_is_away = True
             return ending._replace(waypoint=TriggerEvent.ROLLED_BACK, reason=str(error), failure="")
         except FencedError as error:
-            self._judge.fence()
+            self.judge.fence()
             return ending._replace(waypoint=TriggerEvent.UNSETTLED, reason=str(error), failure="")
         return ending
-
-    def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
-        """Have the transaction end so.
-
-        Raises:
-            _RollBackError, Reject: it is not to commit.
-        """
-        if ending.waypoint in (TriggerEvent.ROLLED_BACK, TriggerEvent.UNSETTLED):
-            raise _RollBackError
-        if not ending.failure:
-            return
-        queue = self._copy_to(ending)
-        if not queue:
-            raise Reject
-        note = FailureNote(
-            failure=ending.failure,
-            reason=ending.reason,
-            attempts=ending.attempt,
-            message=str(message.id),
-            queue=self._place,
-        )
-        taken.send(queue, copy_for(message, note))
-
-    def _copy_to(self, ending: Ending) -> str:
-        """The queue that gets a copy; empty for none."""
-        error_queue = self._policy.error_queue
-        return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
 
     def _is_over(
         self, message: ReceivedMessage, ending: Ending | None, broken: tuple[TriggerEvent, str] | None
@@ -508,45 +418,19 @@ class Trigger:
         if ending is None:
             self._schedule.given_back(message.id)
             return
-        log = self._log.bind(message=str(message.id), attempt=ending.attempt)
+        name = str(message.id)
+        on_screen = not self._stopping.is_set()  # Else nobody tries it again before a trigger runs.
         if broken:
             self._schedule.given_back(message.id, trio.current_time() + PAUSE_S)
-            waypoint, reason = broken
-            self.endings[waypoint] += 1
-            log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
-            self._say_retried(message, reason, PAUSE_S)
-            return
-        self.endings[ending.waypoint] += 1
-        if self._judge.is_fenced:
+            ending = ending._replace(waypoint=broken[0], reason=broken[1])
+            self.conclusions.broken(name, ending, PAUSE_S, on_screen=on_screen)
+        elif self.judge.is_fenced:
             self._schedule.given_back(message.id)
-            log.warning(ending.waypoint, reason=ending.reason)
+            self.conclusions.fenced(name, ending)
         elif ending.waypoint is TriggerEvent.ROLLED_BACK:
-            delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
-            delay_s = (
-                round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
-            )
+            delay_s = self.conclusions.rolled_back(name, ending, on_screen=on_screen)
             self._schedule.given_back(message.id, trio.current_time() + delay_s)
-            log.info(TriggerEvent.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
-            self._say_retried(message, ending.reason, delay_s)
         else:
             self._schedule.settled(message.id)
-            self._judge.settled(str(message.id))
-            self._log_settled(log, ending)
-            if ending.failure:
-                self._failures.given_up(str(message.id), ending.reason, self._copy_to(ending))
-            elif ending.waypoint is TriggerEvent.COMMITTED:
-                self._failures.processed()
-
-    def _say_retried(self, message: ReceivedMessage, reason: str, next_try_s: float) -> None:
-        if not self._stopping.is_set():  # Else nobody tries it again before a trigger runs.
-            self._failures.retried(str(message.id), reason, next_try_s)
-
-    def _log_settled(self, log: FilteringBoundLogger, ending: Ending) -> None:
-        facts = {"reason": ending.reason} if ending.reason else {}
-        if not ending.failure:
-            log.info(ending.waypoint, **facts)
-            return
-        if ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE:
-            log.warning(ending.waypoint, **facts)
-        waypoint = TriggerEvent.IN_DOUBT if ending.failure == IN_DOUBT else TriggerEvent.DEAD_LETTERED
-        log.warning(waypoint, **facts, to=self._copy_to(ending) or "the sender")
+            self.judge.settled(name)
+            self.conclusions.settled(name, ending)

@@ -829,7 +829,7 @@ async def test_a_message_that_comes_while_another_trigger_takes_over_is_let_go(
     async def hold_late(trigger: Trigger, message: ReceivedMessage) -> Any:
         late.append(message.body)
         if len(late) == 1:
-            trigger._judge.fence()
+            trigger.judge.fence()
             trigger._changed.set()
             await trio.testing.wait_all_tasks_blocked()
         return await hold(trigger, message)

@@ -1,0 +1,152 @@
+"""What follows from how a delivery ended: a copy, a count, a line of the log and of the screen, a hold on the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.edge.custody import IN_DOUBT
+from mqproto.simulator.client import MessageId, ReceivedMessage, Reject, Taken
+from mqproto.simulator.client.envelope import FailureNote
+from mqproto.simulator.edges.firstfailures import FirstFailures
+from mqproto.simulator.edges.options import Policy
+from mqproto.simulator.edges.trigger.breaker import Breaker, kept, state_in
+from mqproto.simulator.edges.trigger.errorcopy import copy_for
+from mqproto.simulator.edges.trigger.judgment import Ending, TriggerEvent
+from mqproto.simulator.edges.trigger.schedule import Schedule
+
+
+class RollBackError(Exception):
+    """Ends a transaction without a commit."""
+
+
+class Brake:
+    """Holds a queue while its breaker is open, and says so once."""
+
+    def __init__(self, breaker: Breaker, schedule: Schedule[MessageId], log: FilteringBoundLogger) -> None:
+        self.breaker = breaker
+        self._schedule = schedule
+        self._log = log
+        self._is_on_hold = False
+
+    def restore(self, note: bytes) -> None:
+        """Go on with what was kept."""
+        pause_s = self.breaker.restore(state_in(note), trio.current_time(), time.time())
+        if pause_s is not None:
+            self._hold(pause_s)
+
+    def heed(self, ending: Ending) -> bytes:
+        """Hold the queue, or go on. Return what is to be kept for those who come after."""
+        held, was_held = self.breaker.held, self._is_on_hold
+        self._is_on_hold = held is not None
+        if held is None:
+            self._schedule.go_on()
+            if was_held:
+                self._log.warning("breaker-closed", reason="the consumer answers again")
+        elif ending.pause_s is not None:
+            # After one that was given up the next is tried at once: perhaps it was that which failed.
+            is_over = ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE
+            self._hold(0 if is_over else ending.pause_s, is_news=not was_held)
+        return kept(self.breaker.state)
+
+    def _hold(self, pause_s: float, *, is_news: bool = True) -> None:
+        """Nothing is tried for so long."""
+        held = self.breaker.held
+        assert held is not None
+        self._is_on_hold = True
+        self._schedule.hold(trio.current_time() + pause_s)
+        if is_news:
+            self._log.warning(
+                "breaker-open",
+                reason=held.cause,
+                failures=held.failures,
+                since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
+                next_try_s=round(pause_s, 3),
+            )
+
+
+class Conclusions:
+    """Has a message end as was decided, and tells how it did.
+
+    endings: how deliveries ended.
+    """
+
+    def __init__(
+        self, policy: Policy, place: str, log: FilteringBoundLogger, say: Callable[[str], None]
+    ) -> None:
+        self.endings: dict[TriggerEvent, int] = {each: 0 for each in TriggerEvent if each != "attempted"}
+        self._policy = policy
+        self._place = place
+        self._log = log
+        self._failures = FirstFailures(place, say)
+
+    def copy_to(self, ending: Ending) -> str:
+        """The queue that gets a copy; empty for none."""
+        error_queue = self._policy.error_queue
+        return self._policy.in_doubt_queue or error_queue if ending.failure == IN_DOUBT else error_queue
+
+    def carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
+        """Have the transaction end so.
+
+        Raises:
+            RollBackError, Reject: it is not to commit.
+        """
+        if ending.waypoint in (TriggerEvent.ROLLED_BACK, TriggerEvent.UNSETTLED):
+            raise RollBackError
+        if not ending.failure:
+            return
+        queue = self.copy_to(ending)
+        if not queue:
+            raise Reject
+        note = FailureNote(
+            failure=ending.failure,
+            reason=ending.reason,
+            attempts=ending.attempt,
+            message=str(message.id),
+            queue=self._place,
+        )
+        taken.send(queue, copy_for(message, note))
+
+    def broken(self, message: str, ending: Ending, next_try_s: float, *, on_screen: bool) -> None:
+        """What was decided was not carried out; `ending` says what became of it instead."""
+        self.endings[ending.waypoint] += 1
+        self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason, next_try_s=next_try_s)
+        if on_screen:
+            self._failures.retried(message, ending.reason, next_try_s)
+
+    def fenced(self, message: str, ending: Ending) -> None:
+        """Another has taken over meanwhile."""
+        self.endings[ending.waypoint] += 1
+        self._log_of(message, ending).warning(ending.waypoint, reason=ending.reason)
+
+    def rolled_back(self, message: str, ending: Ending, *, on_screen: bool) -> float:
+        """A message is attempted again. Return after how many seconds."""
+        self.endings[ending.waypoint] += 1
+        delay_s = self._policy.retries.delay_s(ending.attempt, message)
+        delay_s = round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
+        self._log_of(message, ending).info(ending.waypoint, reason=ending.reason, next_try_s=delay_s)
+        if on_screen:
+            self._failures.retried(message, ending.reason, delay_s)
+        return delay_s
+
+    def settled(self, message: str, ending: Ending) -> None:
+        """A message has left the queue for good."""
+        self.endings[ending.waypoint] += 1
+        log, facts = self._log_of(message, ending), {"reason": ending.reason} if ending.reason else {}
+        if not ending.failure:
+            log.info(ending.waypoint, **facts)
+            if ending.waypoint is TriggerEvent.COMMITTED:
+                self._failures.processed()
+            return
+        if ending.waypoint is TriggerEvent.RETRIEVAL_FAILURE:
+            log.warning(ending.waypoint, **facts)
+        waypoint = TriggerEvent.IN_DOUBT if ending.failure == IN_DOUBT else TriggerEvent.DEAD_LETTERED
+        log.warning(waypoint, **facts, to=self.copy_to(ending) or "the sender")
+        self._failures.given_up(message, ending.reason, self.copy_to(ending))
+
+    def _log_of(self, message: str, ending: Ending) -> FilteringBoundLogger:
+        return self._log.bind(message=message, attempt=ending.attempt)
