@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,21 +104,7 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
         waiting, connection.waiting = deque(connection.waiting), []
         epochs += [Epoch(connection)] if connection.streams else []
     ends, interfaces = segments.ends, segments.interfaces
-    columns = (
-        segments.source,
-        segments.destination,
-        segments.sequence,
-        segments.acknowledgment,
-        segments.flags,
-        segments.interface,
-        segments.frame,
-        segments.time_ns,
-        segments.offset,
-        segments.cut,
-        segments.frame_start,
-        segments.frame_size,
-        segments.frame_missing,
-    )
+    columns = _columns(segments)
     passed = {int(segments.frame[row]): whole for row, whole in segments.passed.items()}
     run_ends = _run_ends(segments, rows).tolist()
     at = retry_at = 0
@@ -161,6 +147,25 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
         epochs = epochs or [Epoch(Connection(frame.number, segment, apart=apart))]
         epochs[-1].connection.waiting = [*waiting]
     return epochs
+
+
+def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
+    """What is said of each segment, but its payload."""
+    return (
+        segments.source,
+        segments.destination,
+        segments.sequence,
+        segments.acknowledgment,
+        segments.flags,
+        segments.interface,
+        segments.frame,
+        segments.time_ns,
+        segments.offset,
+        segments.cut,
+        segments.frame_start,
+        segments.frame_size,
+        segments.frame_missing,
+    )
 
 
 def decided(connection: Connection) -> list[Epoch]:

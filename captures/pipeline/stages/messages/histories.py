@@ -25,6 +25,7 @@ from mqproto.captures.decode.ways import (
     written_ns,
 )
 from mqproto.captures.pipeline.source.octets import Mask
+from mqproto.captures.pipeline.source.records import Integers
 from mqproto.captures.pipeline.stages.messages.grouping import (
     Event,
     Messages,
@@ -165,28 +166,8 @@ class HistoryStage:
         messages = every.only(followed)
         count = len(messages)
         time_ns = integers(rows, "time_ns") - clock_offsets_ns(rows, self._ahead)
-        answered_ns = pc.subtract(
-            rows.column("acknowledged_ns"), pa.array(clock_offsets_ns(rows, self._ahead, "acknowledged_ns"))
-        )
         at, first = messages.crossings, messages.first
         hop_ns = time_ns[at]
-        position = np.arange(len(at)) - first[messages.message]
-        waited_ns = np.diff(hop_ns, prepend=0)
-        hops = {
-            "position": pa.array(position + 1, SHORT),
-            "first_ns": pa.array(hop_ns),
-            "last_ns": pa.array(hop_ns),
-            "waited_ns": pa.array(waited_ns, mask=position == 0),
-            "waited_uncertainty_ns": pc.if_else(
-                pa.array(position == 0),
-                pa.scalar(None, INTEGER),
-                uncertainties_ns(rows, self._ahead, at[np.maximum(np.arange(len(at)) - 1, 0)], at),
-            ),
-            "acknowledged_ns": answered_ns.take(pa.array(at)),
-            "numbered": pc.is_valid(rows.column("session_number").take(pa.array(at))),
-            "copies": pa.repeat(pa.scalar(1, INTEGER), len(at)),
-            "places": pa.repeat(pa.scalar(1, SHORT), len(at)),
-        }
         first_ns = np.minimum.reduceat(hop_ns, first) if count else hop_ns
         arrived_ns = hop_ns[messages.arrival]
         said_ns = time_ns[messages.acks]
@@ -218,8 +199,30 @@ class HistoryStage:
             "complete": pa.repeat(pa.scalar(True), count),
         }
         return {
-            "hops": about_packets(HOPS, hops, at, rows),
+            "hops": about_packets(HOPS, self._crossed(messages, rows, hop_ns), at, rows),
             "histories": about_packets(HISTORIES, histories, at[first], rows),
+        }
+
+    def _crossed(self, messages: Straight, rows: pa.RecordBatch, hop_ns: Integers) -> dict[str, pa.Array]:
+        """The columns of the hops of messages that crossed each once, at these times."""
+        at = messages.crossings
+        ahead_ns = pa.array(clock_offsets_ns(rows, self._ahead, "acknowledged_ns"))
+        answered_ns = pc.subtract(rows.column("acknowledged_ns"), ahead_ns)
+        position = np.arange(len(at)) - messages.first[messages.message]
+        return {
+            "position": pa.array(position + 1, SHORT),
+            "first_ns": pa.array(hop_ns),
+            "last_ns": pa.array(hop_ns),
+            "waited_ns": pa.array(np.diff(hop_ns, prepend=0), mask=position == 0),
+            "waited_uncertainty_ns": pc.if_else(
+                pa.array(position == 0),
+                pa.scalar(None, INTEGER),
+                uncertainties_ns(rows, self._ahead, at[np.maximum(np.arange(len(at)) - 1, 0)], at),
+            ),
+            "acknowledged_ns": answered_ns.take(pa.array(at)),
+            "numbered": pc.is_valid(rows.column("session_number").take(pa.array(at))),
+            "copies": pa.repeat(pa.scalar(1, INTEGER), len(at)),
+            "places": pa.repeat(pa.scalar(1, SHORT), len(at)),
         }
 
     def _doubtful(self, every: Straight, rows: pa.RecordBatch) -> Mask:
