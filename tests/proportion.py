@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.conformance import ROOT
 
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 PRODUCT: Final = ("mqproto", "simulator", "captures", "pyspark_mqproto", "docs")
 GENERATED: Final = frozenset({"mqproto/wire/generated.py"})
 """Files that `make` writes."""
@@ -38,19 +39,23 @@ RULES: Final = {
     "PLW2901": "loop variables that are set anew",
 }
 """Rules of Ruff's that are counted, each with what it objects to; pyproject.toml has the limits."""
-LARGE: Final = 400
+LARGE: Final = 350
 """The lines that a class may have, docstrings and comments included."""
+LONG: Final = 60
+"""The lines of code that a function may have."""
 
 
 class File(NamedTuple):
     """What is counted of a file that has code: its path from the root, its lines, and its classes with theirs.
 
     lines: of code. classes: of a Python module, at its top; docstrings and comments are included in their lines.
+    functions: of a Python module, wherever they are, if they are LONG; their lines of code.
     """
 
     path: str
     lines: int
     classes: tuple[tuple[str, int], ...] = ()
+    functions: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_product(self) -> bool:
@@ -85,27 +90,34 @@ def measured() -> tuple[File, ...]:
 def _measure(path: str, kind: str) -> File:
     text = (ROOT / path).read_text("utf-8")
     if kind != ".py":
-        return File(path, code_lines(text, kind))
-    body = ast.parse(text).body
+        return File(path, len(code_lines(text, kind)))
+    body = (tree := ast.parse(text)).body
     defined = (node for node in body if isinstance(node, ast.ClassDef))
     sizes = tuple((node.name, (node.end_lineno or 0) - node.lineno + 1) for node in defined)
-    return File(path, code_lines(text, kind, body), sizes)
+    lines = code_lines(text, kind, body)
+    spans = (
+        (node.name, range(node.lineno, (node.end_lineno or 0) + 1))
+        for node in ast.walk(tree)
+        if isinstance(node, FUNCTIONS)
+    )
+    lengths = ((name, sum(line in span for line in lines)) for name, span in spans if len(span) > LONG)
+    return File(path, len(lines), sizes, tuple(each for each in lengths if each[1] > LONG))
 
 
-def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> int:
-    """How many lines of `text` are code.
+def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> list[int]:
+    """The numbers of the lines of `text` that are code.
 
     kind: the ending of its file. body: the statements of a Python module, which say where its docstrings are.
     """
     prose = set(docstring_lines(body))
-    counted = (line.strip() for number, line in enumerate(text.splitlines(), 1) if number not in prose)
-    return sum(bool(line) and not line.startswith(COMMENTS[kind]) for line in counted)
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    return [n for n, line in lines if n not in prose and line and not line.startswith(COMMENTS[kind])]
 
 
 def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
     """The numbers of the lines of these statements, and of the definitions in them, that are docstrings."""
     for node in body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, (ast.ClassDef, *FUNCTIONS)):
             yield from docstring_lines(node.body)
         elif isinstance(node, ast.Expr):
             match node.value:
@@ -136,6 +148,12 @@ def large_classes() -> dict[str, int]:
         for name, lines in file.classes
         if file.is_product and lines > LARGE
     }
+
+
+def long_functions() -> dict[str, int]:
+    """The lines of code of each function of the product that is LONG, by its module and name."""
+    found = (file for file in measured() if file.is_product)
+    return {f"{file.path}:{name}": lines for file in found for name, lines in file.functions}
 
 
 def names_used_again() -> dict[str, list[str]]:
@@ -209,6 +227,7 @@ def main() -> None:
     for title, table in (
         ("lines of code", {**code_by_folder(), **totals()}),
         (f"lines of classes of more than {LARGE}", large_classes()),
+        (f"lines of code of functions of more than {LONG}", long_functions()),
         ("modules that have a class of one name", {name: len(at) for name, at in names_used_again().items()}),
         ("options", options()),
         ("words", words()),

@@ -59,7 +59,7 @@ LINES: Final = {
     "simulator/testing": 300,
     "simulator/topology": 1_750,
     "simulator/world": 6_350,
-    "tests/.": 4_950,
+    "tests/.": 5_000,
     "tests/base": 350,
     "tests/bench": 3_850,
     "tests/bodies": 1_300,
@@ -88,10 +88,34 @@ TOTALS: Final = {
     "both": 203_000,
 }
 CLASSES: Final = {
+    "mqproto/manager/confirmations.py:Confirmations": 369,
     "mqproto/manager/queuemanager.py:QueueManager": 615,
+    "mqproto/manager/sending.py:Sending": 373,
+    "mqproto/neighbours/met.py:Met": 393,
+    "mqproto/neighbours/neighbours.py:Neighbours": 397,
+    "simulator/client/client.py:Client": 388,
     "simulator/client/exchange.py:Exchange": 439,
+    "simulator/node/clients/operators.py:Operators": 378,
+    "simulator/storage/store.py:Store": 379,
+    "simulator/world/oracle/oracle.py:Oracle": 375,
 }
-"""The classes of more than 400 lines, with their lines. No class is added here."""
+"""The classes of more than 350 lines, with their lines. None is added here. QueueManager is a face, made of Parts."""
+FUNCTIONS: Final = {
+    "captures/pipeline/run/job.py:analyse": 109,
+    "mqproto/wire/messages.py:user_message": 84,
+    "simulator/cli/cli.py:run_command": 62,
+    "simulator/cli/commands.py:send": 123,
+    "simulator/cli/node.py:node": 80,
+    "simulator/client/explain.py:_node": 64,
+    "simulator/command/analysis.py:analyse": 78,
+    "simulator/edges/gateway/front.py:_message": 82,
+    "simulator/edges/gateway/openapi.py:openapi": 93,
+    "simulator/edges/gateway/run.py:run_gateway": 104,
+    "simulator/node/node.py:__init__": 70,
+    "simulator/node/node.py:run_node": 116,
+    "simulator/world/draw.py:draw": 98,
+}
+"""The functions of more than 60 lines of code, with those. None is added here."""
 COUNTS: Final = {
     "options of all commands": 325,
     "class names that occur in more than one module": 60,
@@ -169,8 +193,9 @@ def test_product_and_tests_together_have_no_more_code_than_their_budget() -> Non
     hold(proportion.totals(), TOTALS, 10 * LINE_STEP)
 
 
-def test_no_class_grows_beyond_four_hundred_lines() -> None:
+def test_no_class_grows_beyond_350_lines_and_no_function_beyond_60_of_code() -> None:
     hold(proportion.large_classes(), CLASSES)
+    hold(proportion.long_functions(), FUNCTIONS)
 
 
 def test_there_are_no_more_options_shared_names_and_intricate_functions() -> None:
@@ -216,10 +241,16 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     proportion.measured.cache_clear()
 
 
-@pytest.mark.parametrize(("lines", "found"), [(400, {}), (420, {"simulator/planted/module.py:Planted": 420})])
-def test_a_class_may_have_four_hundred_lines(planted: Path, lines: int, found: dict[str, int]) -> None:
+@pytest.mark.parametrize(("lines", "found"), [(350, {}), (370, {"simulator/planted/module.py:Planted": 370})])
+def test_a_class_may_have_350_lines(planted: Path, lines: int, found: dict[str, int]) -> None:
     planted.write_text("class Planted:\n" + '    """Has lines."""\n' * (lines - 1))
     assert proportion.large_classes() == found
+
+
+@pytest.mark.parametrize(("lines", "found"), [(60, {}), (61, {"simulator/planted/module.py:planted": 61})])
+def test_a_function_may_have_60_lines_of_code(planted: Path, lines: int, found: dict[str, int]) -> None:
+    planted.write_text("async def planted():\n    # A reason.\n\n" + "    pass\n" * (lines - 1))
+    assert proportion.long_functions() == found
 
 
 def test_code_is_counted_without_its_docstrings_comments_and_blank_lines(planted: Path) -> None:
