@@ -107,14 +107,14 @@ def make_tables(
         watermark=watermark(newest_ns),
         parted_ns=newest_ns - PARTED_NS,
     )
-    return _Plan(context, engine, newest_ns).make()
+    return _Stages(context, engine, newest_ns).make()
 
 
 def _wanted(rows: int) -> Buckets:
     return Buckets(min(BUCKETS, 1 + rows // CONNECTION_ROWS), 1 + rows // MESSAGE_ROWS)
 
 
-class _Plan:
+class _Stages:
     """The stages, one after the other."""
 
     def __init__(self, context: Context, engine: Engine, newest_ns: int) -> None:
