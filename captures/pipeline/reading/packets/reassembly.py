@@ -150,7 +150,7 @@ def reassemble(part: SegmentPart, rows: Integers, connection: Connection | None)
 
 
 def _columns(segments: Segments) -> tuple[npt.NDArray[Any], ...]:
-    """What is said of each segment, but its payload."""
+    """All columns of each segment but its payload."""
     return (
         segments.source,
         segments.destination,

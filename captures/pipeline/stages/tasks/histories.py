@@ -158,7 +158,7 @@ def follow(
 
     Args:
         checks: whether they are followed from hop to hop.
-        tells: whether they are told as a whole, by one clock. If not, what they say of clocks is.
+        tells: whether they are told as a whole, by one clock. If not, their evidence about clocks is told.
     """
     done = Done()
     kept = MessageRows(context, task, inbox)
