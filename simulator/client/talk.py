@@ -56,19 +56,26 @@ ACKNOWLEDGMENTS: Final = {
 """What an administration queue may hear of, as it is typed."""
 
 
-def acknowledgments(admin_queue: str, chosen: Sequence[str] | None) -> int:
+def acknowledgments(
+    admin_queue: str,
+    chosen: Sequence[str] | None,
+    name: str = "--ack",
+    where: str = "--admin-queue QUEUE",
+) -> int:
     """What was asked for, as Draft.acknowledgments: with an administration queue, everything by default.
+
+    name, where: what refusals call the places where acknowledgments and the queue are named.
 
     Raises:
         UsageError: there is no such acknowledgment.
     """
+    if chosen and not admin_queue:
+        raise UsageError(f"{name} asks for acknowledgments: say where they are to go with {where}")
     flags = 0
-    for name in chosen or (ACKNOWLEDGMENTS if admin_queue else ()):
-        if name not in ACKNOWLEDGMENTS:
-            raise UsageError(f"--ack {name}: {nearest(name, ACKNOWLEDGMENTS)}")
-        flags |= ACKNOWLEDGMENTS[name]
-    if flags and not admin_queue:
-        raise UsageError("--ack asks for acknowledgments: say where they go with --admin-queue QUEUE")
+    for each in chosen or (ACKNOWLEDGMENTS if admin_queue else ()):
+        if each not in ACKNOWLEDGMENTS:
+            raise UsageError(f"{name} {each}: {nearest(each, ACKNOWLEDGMENTS)}")
+        flags |= ACKNOWLEDGMENTS[each]
     return flags
 
 

@@ -17,9 +17,8 @@ from urllib.parse import quote, unquote
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 from mqproto.simulator.client.client import DraftOptions
-from mqproto.simulator.client.talk import ACKNOWLEDGMENTS, privacy, signer
+from mqproto.simulator.client.talk import ACKNOWLEDGMENTS, acknowledgments, privacy, signer
 from mqproto.simulator.security.keyfiles import SIGNING
-from mqproto.simulator.topology.errors import nearest
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import INFINITE
 
@@ -103,15 +102,9 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
         except (binascii.Error, ValueError):
             raise UsageError(f"{EXTENSION} is {quoted(text)}: must be base64") from None
     names = [name.strip() for name in header(ACKNOWLEDGE).split(",") if name.strip()]
-    if names and not options["admin_queue"]:
-        raise UsageError(
-            f"{ACKNOWLEDGE} asks for acknowledgments: say where they are to go with {ADMIN_QUEUE}"
-        )
     options["acknowledgments"] = 0
-    for name in [] if names == [NONE] else names or (ACKNOWLEDGMENTS if options["admin_queue"] else []):
-        if name not in ACKNOWLEDGMENTS:
-            raise UsageError(f"{ACKNOWLEDGE}: {nearest(name, ACKNOWLEDGMENTS)}")
-        options["acknowledgments"] |= ACKNOWLEDGMENTS[name]
+    if names != [NONE] or not options["admin_queue"]:
+        options["acknowledgments"] = acknowledgments(options["admin_queue"], names, ACKNOWLEDGE, ADMIN_QUEUE)
     return options
 
 
