@@ -49,7 +49,7 @@ LINES: Final = {
     "simulator/client": 3_050,
     "simulator/command": 2_450,
     "simulator/console": 2_400,
-    "simulator/edges": 7_750,
+    "simulator/edges": 7_700,
     "simulator/fuzz": 5_600,
     "simulator/node": 3_800,
     "simulator/replay": 1_500,

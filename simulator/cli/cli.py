@@ -130,30 +130,26 @@ def demo(
     With --edges, producers and a consumer speak HTTP and fail as they do in practice; each message is processed once.
     """
     from mqproto.simulator.base.screen import ProgressScreen
+
+    screen = ProgressScreen(quiet=as_json)
+    if edges:
+        from mqproto.simulator.rig.validation.demo import run_edges_demo
+        from mqproto.simulator.rig.validation.report import show
+
+        if source or capture:
+            raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
+        run = partial(run_edges_demo, count or 2_000, seed, history=history, rough=rough, screen=screen)
+        return Printout.of(run_task(run), show).show(as_json=as_json)
     from mqproto.simulator.rig import demo
     from mqproto.simulator.rig.load import workload
     from mqproto.simulator.rig.report import show_report
 
-    if edges:
-        if source or capture:
-            raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
-        return _demo_with_edges(count or 2_000, seed, history, rough, as_json)
     if history or rough:
         raise UsageError(f"{'--history' if history else '--rough'} is for --edges")
-    count = count or 4_000
-    work = workload.from_path(source) if source else workload.orders(count, seed)
-    report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
-    return Printout.of(report, show_report).show(as_json=as_json)
-
-
-def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
-    from mqproto.simulator.base.screen import ProgressScreen
-    from mqproto.simulator.rig.validation.demo import run_edges_demo
-    from mqproto.simulator.rig.validation.report import show
-
-    progress = ProgressScreen(quiet=as_json)
-    report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
-    return Printout.of(report, show).show(as_json=as_json)
+    work = workload.from_path(source) if source else workload.orders(count or 4_000, seed)
+    return Printout.of(run_task(partial(demo.run_demo, work, capture, screen)), show_report).show(
+        as_json=as_json
+    )
 
 
 @app.command()

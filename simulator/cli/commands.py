@@ -16,7 +16,7 @@ from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, Printout, complain, print_json, run_task
 from mqproto.simulator.command.options import JsonOption, NodeOption, answered
-from mqproto.simulator.edges.options import HistoryOption
+from mqproto.simulator.edges.options import HistoryOption, LogOption
 from mqproto.simulator.topology.places import start_again
 
 if TYPE_CHECKING:
@@ -385,11 +385,7 @@ def history(
         "A message by its identifier, as `mqproto send` prints it, or by its producer's id.",
         value("MESSAGE|KEY"),
     ],
-    log: Annotated[
-        list[Path] | None,
-        "A log to read in addition to those in the folder of the stores; repeatable.",
-        value(exists=True, dir_okay=False),
-    ] = None,
+    log: LogOption = None,
     history: HistoryOption = "",
 ) -> Printout:
     """Tell what happened to a message, from the logs, and where it is now. Status 1 if nobody knows it.

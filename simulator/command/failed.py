@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mqproto.base.errors import UsageError
@@ -15,7 +14,7 @@ from mqproto.base.words import counted
 from mqproto.simulator.base.program.declared import ARGUMENT, value
 from mqproto.simulator.base.program.output import DONE, FINDING, Printout, run_task
 from mqproto.simulator.command.options import Commands, FirstByDefault
-from mqproto.simulator.edges.options import HistoryOption
+from mqproto.simulator.edges.options import HistoryOption, LogOption
 
 if TYPE_CHECKING:
     from mqproto.simulator.edges.operators.failures import FailedMessage, FailureFilter
@@ -55,11 +54,7 @@ class Narrowing:
 def audit(
     place: Place,
     history: HistoryOption = "",
-    log: Annotated[
-        list[Path] | None,
-        "A log to read in addition to those in the folder of the stores; repeatable.",
-        value(exists=True, dir_okay=False),
-    ] = None,
+    log: LogOption = None,
     each: Annotated[bool, "List every message."] = False,
 ) -> Printout:
     """Account for each message that a gateway has answered 200. Status 1 if one is unaccounted for.

@@ -45,6 +45,11 @@ HistoryOption = Annotated[
     "by default history.sqlite beside the stores.",
     value("URL"),
 ]
+LogOption = Annotated[
+    list[Path] | None,
+    "A log to read in addition to those in the folder of the stores; repeatable.",
+    value(exists=True, dir_okay=False),
+]
 SupervisedOption = Annotated[bool, value(hidden=True)]
 
 
