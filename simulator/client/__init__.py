@@ -10,7 +10,7 @@ simulator/node/control.py is the protocol between both ends.
 from mqproto.base.errors import UsageError
 from mqproto.simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
 from mqproto.simulator.client.envelope import Envelope
-from mqproto.simulator.client.exchange import NodeUnreachable
+from mqproto.simulator.client.nodeline import NodeUnreachable
 from mqproto.simulator.node.control import InDoubt, RolledBack
 from mqproto.simulator.node.received import MessageId, ReceivedMessage
 

@@ -27,8 +27,9 @@ from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.simulator.base.storeerrors import StoreError
-from mqproto.simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, PendingRequest
+from mqproto.simulator.client.exchange import PATIENCE_S, Exchange, PendingRequest
 from mqproto.simulator.client.journal import Journal, opened
+from mqproto.simulator.client.nodeline import NodeUnreachable
 from mqproto.simulator.node import control
 from mqproto.simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
 from mqproto.simulator.node.received import MessageId, ReceivedMessage, received
@@ -303,8 +304,8 @@ class Client:
         for part in as_parts(drafts, destination.count(",") + 1):
             if len(waiting) == PARTS_AHEAD:
                 ordinals += (await self._exchange.answer(waiting.popleft())).ordinals
-            while self._exchange.unsent_bytes > UNSENT_LIMIT_BYTES:
-                await self._exchange.flushed()
+            while self._exchange.line.unsent_bytes > UNSENT_LIMIT_BYTES:
+                await self._exchange.line.flushed()
             waiting.append(self._ask_to_send(destination, part))
         for pending in waiting:
             ordinals += (await self._exchange.answer(pending)).ordinals
@@ -417,7 +418,7 @@ class Client:
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
         lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
-        taken = Taken(lease.messages, partial(self._exchange.is_on, lease.connection))
+        taken = Taken(lease.messages, partial(self._exchange.line.is_on, lease.connection))
         try:
             yield taken
         except Reject:
@@ -608,7 +609,7 @@ class Client:
         tag: bytes = b"",
     ) -> list[MessageId]:
         """End a transaction; return the identifiers of the messages sent with it."""
-        if self._exchange.connection_count != lease.connection:
+        if self._exchange.line.count != lease.connection:
             raise RolledBack(
                 f"the connection to node {self.node} broke within the transaction: its messages are where they were"
             )
@@ -623,7 +624,7 @@ class Client:
             if not pending.answered.is_set():
                 self._exchange.forgo(pending)
                 raise
-        sent: control.Sent = self._exchange.outcome(pending)
+        sent: control.Sent = pending.outcome()
         return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def _roll_back(self, lease: _Lease) -> None:
@@ -636,7 +637,7 @@ class Client:
                 try:
                     await self._settle(lease, Settlement.ROLL_BACK)
                 except StoreError:
-                    self._exchange.hang_up()
+                    self._exchange.line.hang_up()
 
 
 class _Lease:

@@ -8,10 +8,9 @@ again. With a journal, this also holds if this process dies.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -25,21 +24,14 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.operations import Invoker
 from mqproto.simulator.base.storeerrors import StoreError
 from mqproto.simulator.client.journal import Journal
+from mqproto.simulator.client.nodeline import BUSY_PAUSE_S, NodeLine, NodeUnreachable
 from mqproto.simulator.node import control
-from mqproto.simulator.node.connection import Connection, read_buffer
-from mqproto.simulator.node.control import ControlFrame, FrameBuffer, InDoubt, Operation
+from mqproto.simulator.node.control import ControlFrame, InDoubt, Operation
 
-ANSWER_LIMIT_BYTES: Final = 2**32 - 1
-CONNECT_TIMEOUT_S: Final = 10.0
 PATIENCE_S: Final = 10.0
 """How long a client waits for a node that is gone before waiting requests fail."""
 SILENCE_S: Final = 30.0
 """If a node with unanswered operations is silent for this long, they are sent again over another connection."""
-BUSY_PAUSE_S: Final = 0.02
-
-
-class NodeUnreachable(MqprotoError):  # noqa: N818
-    """The node does not run; no request with an outcome that matters was sent."""
 
 
 class PendingRequest:
@@ -65,6 +57,13 @@ class PendingRequest:
         self.failure: MqprotoError | None = None
         self.connection = 0
         """The number of the connection that its answer came over."""
+
+    def outcome(self) -> Any:
+        """Return the answer, once the request is `answered`; errors as for `Exchange.ask`."""
+        if self.failure is not None:
+            raise self.failure
+        assert self.answer is not None, "it is answered"
+        return control.result(self.operation, self.answer)
 
 
 class Exchange:
@@ -97,10 +96,9 @@ class Exchange:
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
         """Set when the node is given up."""
-        self.connection_count = 0
         self.recalled: list[control.Sent] = []
         """What the node reported about requests with tags on the first connection."""
-        self._path = path
+        self.line = NodeLine(path)
         self._named = journal
         self._journal = None if recalls else journal
         self.recalls = recalls
@@ -112,7 +110,6 @@ class Exchange:
         self._identity = journal.invoker if journal else uuid4().bytes
         self._birth = journal.birth if journal else b""
         self._invoker = Invoker(control.PROFILE, *(self._journal.state() if self._journal else ()))
-        self._connection: Connection | None = None
         self._requests = count(1)
         self._pending: dict[int, PendingRequest] = {}
         """Requests, by number, that were sent or will be sent as soon as there is a connection."""
@@ -166,7 +163,7 @@ class Exchange:
         except trio.Cancelled:
             self.forgo(pending)
             raise
-        return self.outcome(pending)
+        return pending.outcome()
 
     def forget(self, tag: bytes) -> None:
         """Forget the outcome of the operation with this tag."""
@@ -181,37 +178,10 @@ class Exchange:
         if pending in self._waiting:
             self._waiting.remove(pending)
 
-    def outcome(self, pending: PendingRequest) -> Any:
-        """Return the answer, once the request is `answered`; errors as for `ask`."""
-        if pending.failure is not None:
-            raise pending.failure
-        assert pending.answer is not None, "it is answered"
-        return control.result(pending.operation, pending.answer)
-
-    def is_on(self, connection: int) -> bool:
-        """Whether the connection with this number is the current one."""
-        return self._connection is not None and self.connection_count == connection
-
-    @property
-    def unsent_bytes(self) -> int:
-        """The number of bytes that the node has not read yet."""
-        return self._connection.unsent_bytes if self._connection else 0
-
-    async def flushed(self) -> None:
-        """Return when the node has read all that was sent, or the connection is broken."""
-        if self._connection:
-            await self._connection.flushed()
-
-    def hang_up(self) -> None:
-        """Continue over another connection: messages handed out over this one go back."""
-        if self._connection:
-            self._connection.close()
-
     def close(self) -> None:
         """Connect no more, and tell the tasks that still wait."""
         self._life.cancel()
-        if self._connection:
-            self._connection.close()
+        self.line.hang_up()
 
     # The connections
 
@@ -222,9 +192,8 @@ class Exchange:
             NodeUnreachable: nobody listens there, or nobody answers.
             UsageError: the node speaks another version, or the journal belongs to another node.
         """
-        self._nursery = nursery
-        self._command = command
-        self._buffer = await self._connect()
+        self.line.open(nursery, command)
+        await self._connect()
 
     async def run(self) -> None:
         """Take answers, over one connection after another, until the node is gone for too long or `close` is called."""
@@ -243,75 +212,23 @@ class Exchange:
                 nursery.cancel_scope.cancel()
         self._give_up()
 
-    async def _connect(self) -> FrameBuffer:
+    async def _connect(self) -> None:
         """Make a new connection, introduce this invoker, and send all unanswered requests again."""
-        connected = await self._connected()
-        if connected is None:
-            raise NodeUnreachable(f"node {self.node} is not running: start it with {self._command}")
-        connection = Connection(connected, self._nursery, read_buffer())
-        buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
-        try:
-            with trio.move_on_after(CONNECT_TIMEOUT_S) as patience:
-                hello = await self._greet(connection, buffer)
-            if patience.cancelled_caught:
-                raise NodeUnreachable(
-                    f"node {self.node} does not answer within {CONNECT_TIMEOUT_S:g} s: it is stopped, or very busy"
-                )
-            self._check(hello)
-        except BaseException:
-            connection.close()
-            raise
-        self.hello = hello
-        self.node = hello.node
-        self._connection = connection
-        self.connection_count += 1
-        self._ask_again()
-        return buffer
-
-    async def _connected(self) -> socket.socket | None:
-        """Return a socket connected to the node, or None if nobody listens."""
-        with ExitStack() as undo:
-            connecting = undo.enter_context(socket.socket(socket.AF_UNIX))
-            connecting.setblocking(False)
-            with trio.move_on_after(CONNECT_TIMEOUT_S):
-                while True:
-                    try:
-                        connecting.connect(str(self._path))
-                    except BlockingIOError:
-                        # The backlog is full, and no event tells when it is not.
-                        await trio.sleep(BUSY_PAUSE_S)
-                    except PermissionError:
-                        raise UsageError(
-                            f"the socket of node {self.node} is another user's: be the user that it runs as, or "
-                            "one of its readers"
-                        ) from None
-                    except OSError:
-                        break
-                    else:
-                        undo.pop_all()
-                        return connecting
-        return None
-
-    async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
-        recalls = self.recalls and not self.connection_count
+        recalls = self.recalls and not self.line.count
         following = None if recalls else self._invoker.following
         introduction = control.InvokerIntroduction(
             self._identity, self._named is not None, following, self._birth, recalls
         )
-        connection.send(control.frame(Operation.HELLO, 0, introduction))
-        with suppress(OSError):
-            while (answers := await _read(connection, buffer)) is not None:
-                for answer in answers:
-                    hello: control.Hello = control.result(Operation.HELLO, answer)
-                    return hello
-        raise NodeUnreachable(f"node {self.node} closed the connection: connect again")
+        hello = await self.line.connect(self.node, introduction)
+        try:
+            self._check(hello, recalls=recalls)
+        except BaseException:
+            self.line.end()
+            raise
+        self.hello, self.node = hello, hello.node
+        self._ask_again()
 
-    def _check(self, hello: control.Hello) -> None:
-        if hello.version != control.VERSION:
-            raise UsageError(
-                f"node {hello.node} speaks version {hello.version} of this protocol, we speak {control.VERSION}: "
-                "start it anew"
-            )
+    def _check(self, hello: control.Hello, *, recalls: bool) -> None:
         if self.hello.guid and self.hello.guid != hello.guid:
             raise UsageError(f"another node answers at the socket of {self.node}")
         asked = {} if hello.remembered else self._asked_before()
@@ -327,7 +244,7 @@ class Exchange:
                 hello.guid, hello.node, hello.birth, answers, dict.fromkeys(tags, control.failure(doubt))
             )
         self._birth = hello.birth
-        if self.recalls and not self.connection_count:
+        if recalls:
             self._invoker = Invoker(hello.profile, hello.following)
             self.recalled = [sent for sent in map(control.tagged, hello.outcomes) if sent is not None]
         for pending in asked.values():
@@ -344,27 +261,24 @@ class Exchange:
 
     async def _listen(self) -> None:
         """Take answers until the connection ends."""
-        connection, buffer = self._connection, self._buffer
-        assert connection is not None
         with suppress(OSError, trio.ClosedResourceError), trio.CancelScope() as self._silence:
-            while not connection.is_closed:
+            while not self.line.is_closed:
                 expects = self._invoker.outstanding > len(self._carried_out)
                 self._silence.deadline = trio.current_time() + SILENCE_S if expects else inf
-                if (answers := await _read(connection, buffer)) is None:
+                if (answers := await self.line.read()) is None:
                     break
                 for answer in answers:
                     if pending := self._pending.pop(answer.request, None):
                         pending.answer = answer
                         self._answered(pending)
         # The node waits for our end before it forgets the connection.
-        connection.close()
+        self.line.end()
 
     async def _reconnect(self) -> None:
-        self._connection = None
         with trio.move_on_after(self._patience_s):
             while True:
                 try:
-                    self._buffer = await self._connect()
+                    await self._connect()
                 except NodeUnreachable:
                     await trio.sleep(BUSY_PAUSE_S)
                 else:
@@ -388,19 +302,17 @@ class Exchange:
     def _give_up(self) -> None:
         """Fail all requests: no answer will come."""
         self.lost.set()
-        self._connection = None
+        self.line.end()
         unanswered = [*self._pending.values(), *self._waiting]
         unsent = [each for each in unanswered if each.identifier is None or each.asked_of is None]
         if self._journal is not None and not _withdrawn(self._journal, unsent):
             unsent = [each for each in unsent if each.identifier is None]
-        for pending in unanswered:
-            if pending in unsent:
-                text = (
-                    f"node {self.node} is gone, and has not answered {pending.operation.name}: connect again"
-                )
-                self._fail(pending, NodeUnreachable(text))
+        for each in unanswered:
+            if each in unsent:
+                text = f"node {self.node} is gone, and has not answered {each.operation.name}: connect again"
+                self._fail(each, NodeUnreachable(text))
             else:
-                self._doubt(pending)
+                self._doubt(each)
         self._pending.clear()
         self._waiting.clear()
 
@@ -411,7 +323,7 @@ class Exchange:
         self._pending[pending.request] = pending
 
     def _send(self, pending: PendingRequest) -> None:
-        if self._connection is None:
+        if not self.line.is_there:
             return  # It is sent with the others when there is a connection.
         if pending.asked_of is None:
             pending.asked_of = self.hello.life
@@ -419,9 +331,7 @@ class Exchange:
             self._silence.deadline = min(self._silence.deadline, trio.current_time() + SILENCE_S)
             if self.recalls and pending.tag:
                 self._in_question.add(pending.tag)
-        self._connection.send(
-            control.framed(pending.operation, pending.request, pending.data, pending.identifier)
-        )
+        self.line.send(control.framed(pending.operation, pending.request, pending.data, pending.identifier))
 
     def _begin_more(self) -> None:
         """Begin a waiting operation, if there is one."""
@@ -479,7 +389,7 @@ class Exchange:
 
     def _answered(self, pending: PendingRequest) -> None:
         """Take the answer to a request; another operation may begin."""
-        pending.connection = self.connection_count
+        pending.connection = self.line.count
         pending.answered.set()
         if pending.identifier is not None:
             assert pending.answer is not None
@@ -506,13 +416,6 @@ class Exchange:
             self._invoker.end(pending.identifier)
         pending.failure = failure
         pending.answered.set()
-
-
-async def _read(connection: Connection, buffer: FrameBuffer) -> Iterable[ControlFrame] | None:
-    """Read; return the answers that are whole now, or None at the end of the connection."""
-    await connection.readable()
-    data = connection.read()
-    return () if data is None else buffer.feed(data) if data else None
 
 
 def _withdrawn(journal: Journal, unsent: list[PendingRequest]) -> bool:

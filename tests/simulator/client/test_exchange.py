@@ -130,7 +130,6 @@ async def test_what_was_never_sent_to_a_node_that_is_gone_is_never_sent(
         asked = []
 
         async def reconnect() -> None:
-            exchange._connection = None
             asked.append(exchange.request(Operation.SEND, wish))
             while begun and not exchange._pending:
                 await trio.lowlevel.checkpoint()
