@@ -6,6 +6,7 @@ are needed, so that a node starts fast. Exit status 0: done; 1: a finding, or a 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -75,6 +76,15 @@ TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """What comes of a path that cannot be, such as a file to write in a folder that is not there."""
+LET_IN: Final = "let this user in there, or name another place"
+ADVICE: Final = {
+    errno.EACCES: LET_IN,
+    errno.EPERM: LET_IN,
+    errno.EROFS: "name another place",
+    errno.ENOSPC: "make room there, or name another place",
+}
+"""What a user can do about an error of the system."""
+REPEAT: Final = f"for where it happened set {DEBUG}=1 and repeat"
 
 app = Commands(
     name="mqproto",
@@ -416,7 +426,7 @@ def run_command(arguments: list[str]) -> int:
             first = "make its folder first, or " if isinstance(error, FileNotFoundError) else ""
             complain(f"{where}{error.strerror}; {first}name another")
             return MISUSE
-        complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
+        complain(f"{where}{error.strerror or error}; {ADVICE.get(error.errno or 0, REPEAT)}")
         return FINDING
     except Exception as bug:
         if debug:

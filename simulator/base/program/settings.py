@@ -125,7 +125,7 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; name a TOML file with --config") from None
+        raise UsageError(f"{path}: {error.strerror}; name a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
 

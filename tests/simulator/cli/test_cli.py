@@ -377,7 +377,10 @@ def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]
     ("error", "words"),
     [
         (ZeroDivisionError("division by zero"), "a bug in mqproto: ZeroDivisionError"),
-        (OSError(28, "No space left on device", "x.log"), "x.log: No space left on device"),
+        (OSError(5, "Input/output error", "x.log"), "x.log: Input/output error"),
+        (OSError(13, "Not you", "x.log"), "x.log: Not you; let this user in there, or name another place"),
+        (OSError(28, "It is full", "x.log"), "x.log: It is full; make room there, or name another place"),
+        (OSError(30, "No writing", "x.log"), "x.log: No writing; name another place"),
         (ExceptionGroup("", [ValueError("inner")]), "ValueError: inner"),
     ],
 )
@@ -389,7 +392,7 @@ def test_even_a_bug_is_one_line_unless_its_traceback_is_asked_for(
     assert run_command(["decode", "00"]) == FINDING
     out, err = capfd.readouterr()
     assert words in Done(FINDING, out, err).complaint
-    assert "MQPROTO_DEBUG=1" in err
+    assert ("MQPROTO_DEBUG=1" in err) is ("name another place" not in words)
     monkeypatch.setenv("MQPROTO_DEBUG", "1")
     with pytest.raises(type(error)):
         run_command(["decode", "00"])
