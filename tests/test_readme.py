@@ -67,7 +67,7 @@ WATCHED: Final = (
     "test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run"
 )
 ELSEWHERE: Final[dict[str, str]] = {
-    "make crash": "tests/simulator/rig/test_crash.py::"
+    "mqproto crash": "tests/simulator/rig/test_crash.py::"
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     **dict.fromkeys(
         [
@@ -410,9 +410,20 @@ def test_commands_are_told_from_what_they_print() -> None:
     assert [command.text for command in commands(sh)] == ["make demo", "mqproto decode frame.hex"]
 
 
-@pytest.mark.parametrize("command", ["make demo", "make test  # some minutes", "git clone x", "make crash"])
+@pytest.mark.parametrize(
+    "command", ["make demo", "make test  # some minutes", "git clone x", "mqproto crash"]
+)
 def test_commands_that_ci_or_a_reader_runs_once_are_not_run_again(command: str) -> None:
     assert covered(command)
+
+
+def test_a_page_says_that_make_needs_a_clone_as_a_wheel_has_no_makefile() -> None:
+    pages = {
+        path.name: path.read_text("utf-8") for path in (ROOT / "docs").glob("[!w]*/*.md")
+    }  # Not of why/.
+    asking = {name for name, text in pages.items() if re.search(r"(`|^\$ |^)make\s[a-z]", text, re.MULTILINE)}
+    assert asking
+    assert not [name for name in asking if "clone" not in pages[name]]
 
 
 @pytest.mark.parametrize("command", ["make no-such-goal", "make", "rm -rf .", "cdrecord"])
