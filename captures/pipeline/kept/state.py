@@ -12,7 +12,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -58,11 +58,19 @@ class Record(NamedTuple):
 def records() -> dict[str, Record]:
     """Return all records of the schema, by name."""
     found = {}
-    for name, (place, fields) in RECORDS.items():
+    for name, text in RECORDS.items():
+        place, _, told = text.partition(": ")
         module, _, kind = place.rpartition(".")
         cls = getattr(import_module(module), kind)
-        found[name] = Record(name, cls, tuple(fields.split()), _is_whole(cls))
+        found[name] = Record(name, cls, tuple(told.split()) or _fields(cls), _is_whole(cls))
     return found
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    """Return the fields that a class states by itself; a member of an enumeration has none."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return tuple(getattr(kind, "_fields", getattr(kind, "__slots__", ())))
 
 
 @cache
