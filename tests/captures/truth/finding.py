@@ -98,11 +98,10 @@ def _look(
     tally.there += 1
     told = decoded([frames])
     originals = coverage.originals(sight.seen for sight in told.sights if sight.seen.framed)
-    planted_ones = {_breach(whole, code, packet) for packet in there}
+    wanted = {_breach(whole, code, packet) for packet in there}
 
     def is_told(packets: Iterable[int]) -> bool:
-        whole_ones = (originals.get(packet) for packet in packets)
-        return not planted_ones.isdisjoint(_breach(whole, code, each) for each in whole_ones if each)
+        return any(_breach(whole, code, each) in wanted for each in map(originals.get, packets) if each)
 
     if is_told(finding.packet for finding in told.findings if finding.code == code):
         tally.found += 1

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice, product, starmap
-from typing import Final
+from itertools import chain, islice
+from typing import Any, Final
 
 from mqproto.base.errors import MqprotoError
 from mqproto.captures import spoil
@@ -102,18 +102,13 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
             if message is None or not unseen(truth, coverage, number, message):
                 return False
             others[number] = message
-        if not isinstance(packet, EstablishConnection) or manager not in (
-            packet.client_guid,
-            packet.server_guid,
-        ):
+        if not isinstance(packet, EstablishConnection):
             continue
-        other = encode_packet(
-            replace(
-                packet,
-                client_guid=STRANGER if packet.client_guid == manager else packet.client_guid,
-                server_guid=STRANGER if packet.server_guid == manager else packet.server_guid,
-            )
-        )
+        ends = [name for name in ("client_guid", "server_guid") if getattr(packet, name) == manager]
+        if not ends:
+            continue
+        strange: dict[str, Any] = dict.fromkeys(ends, STRANGER)
+        other = encode_packet(replace(packet, **strange))
         if not unseen(truth, coverage, number, other):
             return False
         others[number] = other
@@ -198,7 +193,7 @@ def fits_acknowledged(truth: Truth, coverage: Coverage, told: Decoded, packet: i
         each for each, sight in truth.sights.items() if each > min(mine) and sight.seen.time_ns <= until_ns
     ]
     lost = [each for each in here if coverage.lacks(truth.whole.spans[each])]
-    ways = _chains(truth, lost, origin, acker)
+    ways = _chains(truth, lost, acker, origin)
     alike = (way for way in ways if len({_bare_bytes(truth.sights[each]) for each in way}) == 1)
     for way in islice(alike, WAYS_LIMIT):
         others = {each: sent(each, way, hops, truth.sights[each].seen) for hops, each in enumerate(way)}
@@ -260,7 +255,7 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
         if each in sights and coverage.lacks(truth.whole.spans[each]) and _is_recoverable(sights[each])
     ]
     acker = next(each.message for each in tellers.values() if each.message is not None)
-    ways = list(islice(_chains(truth, lost, origin, acker.user.source_queue_manager), 4 * WAYS_LIMIT))
+    ways = list(islice(_chains(truth, lost, acker.user.source_queue_manager, origin), 256 * WAYS_LIMIT))
 
     def instead(number: int, way: list[int]) -> dict[int, bytes]:
         """What a later one, sent again this way, puts in the place of what was lost; nothing if it has no room."""
@@ -293,7 +288,8 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
                 others[each] = other
         return others if all(unseen(truth, coverage, *each) for each in others.items()) else {}
 
-    worlds = filter(None, starmap(instead, product(range(own + 1, highest + 1), ways)))
+    by_number = (filter(None, map(partial(instead, number), ways)) for number in range(own + 1, highest + 1))
+    worlds = chain.from_iterable(islice(others, 4 * WAYS_LIMIT) for others in by_number)
     for others in islice(worlds, 4 * WAYS_LIMIT**2):
         world = decoded([rewritten(truth.whole, others)])
         seen = {sight.seen.number: sight for sight in world.sights if sight.seen.framed}
@@ -304,9 +300,8 @@ def fits_passed_over(truth: Truth, coverage: Coverage, known: Known) -> bool:
     return False
 
 
-def _is_sent_again(again: Sight, before: Sight) -> bool:
-    later, earlier = again.seen, before.seen
-    return later.connection != earlier.connection or later.time_ns - earlier.time_ns >= SECOND_NS
+def _is_sent_again(one: Sight, other: Sight) -> bool:
+    return one.seen.connection != other.seen.connection or one.seen.time_ns - other.seen.time_ns >= SECOND_NS
 
 
 def _is_recoverable(sight: Sight) -> bool:
@@ -369,14 +364,14 @@ def _bare_bytes(sight: Sight) -> int:
     )
 
 
-def _chains(truth: Truth, packets: list[int], holder: NodeKey, destination: NodeKey) -> Iterator[list[int]]:
-    """Ways by these packets, one behind the other, from one queue manager to another."""
+def _chains(truth: Truth, packets: list[int], to: NodeKey, *been: NodeKey) -> Iterator[list[int]]:
+    """Ways by these packets, one behind the other, from the last queue manager to another; none leads back."""
     for place, number in enumerate(packets):
         one, other = truth.sights[number].hop
-        if one == holder and other == destination:
+        if one == been[-1] and other == to:
             yield [number]
-        elif one == holder:
-            yield from ([number, *rest] for rest in _chains(truth, packets[place + 1 :], other, destination))
+        elif one == been[-1] and other not in been:
+            yield from ([number, *rest] for rest in _chains(truth, packets[place + 1 :], to, *been, other))
 
 
 def ways_to(truth: Truth, holder: NodeKey, destination: NodeKey) -> Iterator[list[Frame]]:

@@ -23,7 +23,7 @@ from tests.captures.truth.finding import Hunt, hunt
 from tests.captures.truth.judging import judged, true_of
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Known, Truth, messages_in
-from tests.captures.truth.saying import decoded, written
+from tests.captures.truth.saying import decoded, in_order, written
 from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, fits_passed_over, ways_to
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
@@ -324,3 +324,11 @@ def test_an_order_ack_that_says_too_much_is_found_as_half_of_a_contradiction(tmp
     code = "order-ack-beyond"
     hunted = dict(hunt(world(10, tmp_path).truth, 10, 2, [code]))
     assert hunted == {code: Hunt(planted=2, there=4, found=2, contradicted=2)}
+
+
+@pytest.mark.long
+def test_where_a_whole_file_is_gone_a_way_by_what_is_lost_does_not_lead_back(tmp_path: Path) -> None:
+    one = world(62, tmp_path).truth
+    spoilt = Coverage(one.whole, in_order(KINDS["rotated, a file gone"](one.whole.frames, 62)))
+    known = one.messages[identifier_text(Guid(b"a..............."), 20)]
+    assert fits_passed_over(one, spoilt, known)
